@@ -19,15 +19,15 @@ from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.training.callbacks import Callbacks
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
-from tests.algorithms.replay import UniformReplay
 from tests.algorithms.test_conformance import poisoned
 from tests.algorithms.test_replay import trained, trainer
-from tests.algorithms.tiny import STEPS, assert_equal
+from tests.algorithms.tiny import LENGTH, STEPS, assert_equal
 from tests.faults.harness import Run
 
 pytestmark = pytest.mark.slow
 
 EMPTY = "it starts empty"
+WITHOUT = f"checkpoints are without the memory: {EMPTY}"
 
 
 def starts_empty(state: TrainState) -> bool:
@@ -112,12 +112,24 @@ def test_an_older_step_starts_with_an_empty_memory(tmp_path: Path, caplog: pytes
     assert int(other.state.memory.count) == 4 * 16
 
 
-@pytest.mark.parametrize("checkpointed", [True, False])
+@pytest.mark.parametrize(
+    ("algorithm", "fields", "kept"),
+    [
+        ("uniform_dqn", {}, 4 * LENGTH),
+        ("dqn", {}, 2 * LENGTH),  # all that its ring holds
+        ("dqn", {"learner__checkpoint": False}, 0),
+    ],
+    ids=["fixture", "dqn", "dqn_without"],
+)
 def test_a_rollback_restores_the_memory_or_says_that_it_is_empty(
-    tmp_path: Path, checkpointed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    algorithm: str,
+    fields: dict[str, Any],
+    kept: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(UniformReplay, "checkpointed", checkpointed)
-    run = trainer(tmp_path, 8, nonfinite="rollback")
+    run = trainer(tmp_path, 8, algorithm, nonfinite="rollback", **fields)
     run.start()
     restored: list[tuple[int, int]] = []
     roll_back = run._run.roll_back
@@ -133,34 +145,33 @@ def test_a_rollback_restores_the_memory_or_says_that_it_is_empty(
     run.callbacks = Callbacks(on_checkpoint=poison)
     monkeypatch.setattr(run._run, "roll_back", watched)
     run.fit()
-    assert restored == [(4, 4 * 16 if checkpointed else 0)]
+    assert restored == [(4, kept)]
     lines = [message for message in caplog.messages if message.endswith(EMPTY)]
-    assert lines == ([] if checkpointed else ["checkpoints are without the memory: it starts empty"])
+    assert lines == ([] if kept else [WITHOUT])
+    # Collected anew, whatever it was.
+    assert int(run.state.iteration) == 8
+    assert int(run.state.memory.count) >= 2 * LENGTH
 
 
-def test_a_memory_may_stay_out_of_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(UniformReplay, "checkpointed", False)
-    state = trained(tmp_path, 4)
+def test_a_memory_may_stay_out_of_checkpoints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    without: dict[str, Any] = {"algorithm": "dqn", "learner__checkpoint": False}
+    state = trained(tmp_path, 4, **without)
     checkpoints = tmp_path / "checkpoints"
     assert not (checkpoints / "memory").exists()
     record = checkpoint_folder.read_record(epath.Path(checkpoints / str(4 * STEPS)))
     assert not [name for name in record.arrays if name.startswith("memory")]
-    again = trainer(tmp_path, 6)
+    again = trainer(tmp_path, 5, **without)
     again.start()
-    assert [message for message in caplog.messages if message.endswith(EMPTY)] == [
-        "checkpoints are without the memory: it starts empty"
-    ]
+    assert [message for message in caplog.messages if message.endswith(EMPTY)] == [WITHOUT]
     assert starts_empty(again.state)
+    assert not np.asarray(again.state.memory.tree.leaf).any()
     # All but the memory is what it was.
     for each in ("learner", "collector", "key", "iteration"):
         assert_equal(getattr(again.state, each), getattr(state, each))
     again.fit()
-    assert int(again.state.memory.cursor) == 2 * 16
+    assert int(again.state.memory.count) == LENGTH
     # Saved again from here on, it is not there yet.
-    monkeypatch.setattr(UniformReplay, "checkpointed", True)
-    third = trainer(tmp_path, 6)
+    third = trainer(tmp_path, 6, "dqn")
     third.start()
     assert starts_empty(third.state)
 

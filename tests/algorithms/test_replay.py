@@ -229,16 +229,16 @@ def test_update_of_a_loop_of_ones_own_copies_no_memory() -> None:
     assert analysis.temp_size_in_bytes < MEBIBYTE
 
 
-def trainer(folder: Path, iterations: int, **fields: Any) -> Trainer:
+def trainer(folder: Path, iterations: int, algorithm: str = "uniform_dqn", **fields: Any) -> Trainer:
     run = RunFolder(str(folder))
     run.create()
-    config = tiny_config("uniform_dqn", checkpoint__every_steps=2 * STEPS, **fields)
+    config = tiny_config(algorithm, checkpoint__every_steps=2 * STEPS, **fields)
     stop = dataclasses.replace(config.stop, steps=iterations * STEPS)
     return Trainer(dataclasses.replace(config, stop=stop), run, MultiWriter([]))
 
 
-def trained(folder: Path, iterations: int, **fields: Any) -> TrainState:
-    found = trainer(folder, iterations, **fields)
+def trained(folder: Path, iterations: int, algorithm: str = "uniform_dqn", **fields: Any) -> TrainState:
+    found = trainer(folder, iterations, algorithm, **fields)
     found.fit()
     assert found.folder is not None
     found.folder.checkpoints.close()
