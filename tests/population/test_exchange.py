@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from jaxrl.config import resolve
+from jaxrl.evaluation.result import Result
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.exchange import Candidate, Exchange, Range
 from jaxrl.population.members import Conditions, Member, train_members
@@ -21,6 +24,8 @@ from jaxrl.runs.signals import Interruption
 from jaxrl.search.pbt import with_last_values
 from jaxrl.search.trials import DONE, Objective, StudyTrial
 from jaxrl.training.trainer import Trainer
+from tests.algorithms.tiny import STEPS, assert_equal, copied
+from tests.algorithms.tiny import tiny_config as tiny_algorithm
 from tests.programs.test_make_train import tiny_config
 
 RATE = {"learning_rate": Range(1e-4, 1e-1, is_log=True)}
@@ -146,3 +151,46 @@ def test_a_population_that_exchanges_is_resumed_exactly(tmp_path: Path) -> None:
     assert (broken / "lineage.jsonl").read_text() == (whole / "lineage.jsonl").read_text()
     steps = [json.loads(line)["step"] for line in (whole / "lineage.jsonl").read_text().splitlines()]
     assert steps == [192, 384]
+
+
+def watch(exchange: Exchange) -> dict[int, list[tuple[Any, Any]]]:
+    """What each member has before and after it takes part; the one with the higher number is the better."""
+    records: dict[int, list[tuple[Any, Any]]] = {0: [], 1: []}
+    callbacks = exchange.callbacks
+
+    def with_record(member: int, take_part: Callable[[Trainer, Result], None]) -> Any:
+        def record(trainer: Trainer, result: Result) -> None:
+            before = copied((trainer.state.learner, trainer.state.memory))
+            take_part(trainer, dataclasses.replace(result, mean=float(member)))
+            records[member].append((before, copied((trainer.state.learner, trainer.state.memory))))
+
+        return record
+
+    def with_records(*arguments: Any) -> Any:
+        return [with_record(i, each) for i, each in enumerate(callbacks(*arguments))]
+
+    exchange.callbacks = with_records  # type: ignore[method-assign]
+    return records
+
+
+@pytest.mark.slow
+def test_a_memory_stays_with_its_member(tmp_path: Path) -> None:
+    settings = {"evaluate__every_steps": 2 * STEPS, "stop__steps": 4 * STEPS, "learner__prioritised": True}
+    members = []
+    for seed in range(2):
+        config = tiny_algorithm("dqn", **settings, seed=seed)
+        members.append(Member(f"seed_{seed}", config, RunFolder(str(tmp_path / f"seed_{seed}"), 1)))
+    exchange = Exchange(["a", "b"], RATE, 0, tmp_path / "lineage.jsonl")
+    records = watch(exchange)
+    rows = PopulationRows(2, MultiWriter(()))
+    endings = train_members(members, rows, Conditions(Topology.of(1), Interruption()), exchange)
+    assert [ending.error for ending in endings] == ["", ""]
+    ((own, memory), (learner, kept)), ((other, others), after) = (records[i][0] for i in range(2))
+    for name in ("policy", "opt_state", "target", "updates"):
+        assert_equal(getattr(learner, name), getattr(other, name))
+    assert (flat(own.policy.params) != flat(other.policy.params)).any()
+    assert_equal(kept, memory)
+    for name in ("obs", "action", "reward"):
+        assert (kept.rows[name] != others.rows[name]).any()
+    assert (kept.tree.leaf != others.tree.leaf).any()
+    assert_equal(after, (other, others))
