@@ -1,6 +1,7 @@
 """Soft actor-critic on Pendulum: continuous actions, one update for each environment step.
 
 Command:  jaxrl train sac
+Others:   jaxrl train sac_navigation, for Navigation with goals; sac_memory, with a recurrent core
 Hardware: 2 CPU cores
 Minutes:  not measured
 Expected: greedy return -150 after 16,000 steps (1 seed; docs/results_replay.md)
