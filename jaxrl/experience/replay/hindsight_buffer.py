@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
 from jaxrl.config.hindsight import STRATEGIES
-from jaxrl.envs.goals import ACHIEVED, KEYS, Goals, NearGoals
+from jaxrl.envs.goals import ACHIEVED, DESIRED, KEYS, Goals, NearGoals
 from jaxrl.experience.replay import hindsight
 from jaxrl.experience.replay.hindsight import EpisodeSpans
-from jaxrl.experience.replay.prioritized_buffer import PrioritizedBufferState, PrioritizedReplayBuffer
+from jaxrl.experience.replay.prioritized_buffer import (
+    PrioritizedBufferState,
+    PrioritizedReplayBuffer,
+    require_count,
+)
 from jaxrl.types import Array, PyTree
 
 _FIELDS = ("obs", "next_obs", "reward", "terminated", "done")
@@ -72,8 +78,7 @@ class HindsightReplayBuffer:
     beta_frames: int = 100_000
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"`k` (={self.k}) must be at least 1")
+        require_count("k", self.k)
         if self.strategy not in STRATEGIES:
             raise ValueError(f"`strategy` (={self.strategy!r}) must be one of {', '.join(STRATEGIES)}")
         _ = self._draws
@@ -91,17 +96,9 @@ class HindsightReplayBuffer:
             whatever else is to be kept, such as the action.
 
         Raises:
-          ValueError: one of them is missing.
+          ValueError: one of them is missing, or has another shape or dtype.
         """
-        missing = [name for name in _FIELDS if name not in example]
-        missing += [
-            f"{name}[{key!r}]"
-            for name in ("obs", "next_obs")
-            for key in KEYS
-            if key not in example.get(name, {})
-        ]
-        if missing:
-            raise ValueError(f"a step must have {', '.join(missing)}")
+        _require_step(example)
         return HindsightBufferState(
             buffer=self._draws.init(example),
             episode=jnp.zeros(self.capacity, jnp.int32),
@@ -114,11 +111,14 @@ class HindsightReplayBuffer:
         """With N steps, one after the other, a tree of [N, ...]; N is at most the capacity.
 
         An episode may go on in the next call. Of several environments, add whole episodes in turn.
+
+        Raises:
+          ValueError: they have other parts, shapes or dtypes than the example, or do not fit.
         """
+        buffer = self._draws.add(state.buffer, batch)
         done = jnp.asarray(batch["done"])
         begins = jnp.concatenate([state.at_start[None], done[:-1]])
         episode = state.number + jnp.cumsum(begins, dtype=jnp.int32)
-        buffer = self._draws.add(state.buffer, batch)
         index = (state.buffer.cursor + jnp.arange(len(done))) % self.capacity
         return HindsightBufferState(
             buffer=buffer,
@@ -146,7 +146,13 @@ class HindsightReplayBuffer:
     def update_priorities(
         self, state: HindsightBufferState, indices: Array, errors: Array
     ) -> HindsightBufferState:
-        """With the TD errors float32[N] of steps that were drawn; those that are not finite do not enter."""
+        """With the TD errors float32[N] of steps that were drawn.
+
+        In a compiled program those that are not finite do not enter.
+
+        Raises:
+          ValueError: outside of one, an error is not finite; the shapes differ.
+        """
         buffer = self._draws.update_priorities(state.buffer, indices, errors)
         return dataclasses.replace(state, buffer=buffer)
 
@@ -168,3 +174,26 @@ class HindsightReplayBuffer:
             episodes = EpisodeSpans(first, after - 1, whole)
             step, found = hindsight.chosen_step(self.strategy, noise, age, episodes)
         return at(state.buffer.items["next_obs"][ACHIEVED], step), found
+
+
+def _require_step(example: Any) -> None:
+    if not isinstance(example, Mapping):
+        raise ValueError(f"a step must be a dict of {', '.join(_FIELDS)}, not a {type(example).__name__}")
+    missing = [name for name in _FIELDS if name not in example]
+    for name in ("obs", "next_obs"):
+        obs = example.get(name, {})
+        if not isinstance(obs, Mapping):
+            wanted = ", ".join(KEYS)
+            raise ValueError(f"`{name}` must be a dict of {wanted}, not a {type(obs).__name__}")
+        missing += [f"{name}[{key!r}]" for key in KEYS if key not in obs]
+    if missing:
+        raise ValueError(f"a step must have {', '.join(missing)}")
+    goals = {f"{x}[{key!r}]": example[x][key] for x in ("obs", "next_obs") for key in (ACHIEVED, DESIRED)}
+    shapes = {name: jnp.shape(x) for name, x in goals.items()}
+    if len(set(shapes.values())) > 1:
+        found = ", ".join(f"{list(shape)} of {name}" for name, shape in shapes.items())
+        raise ValueError(f"goals must have one shape, not {found}")
+    for name, dtype in (("reward", jnp.float32), ("terminated", jnp.bool), ("done", jnp.bool)):
+        x = jnp.asarray(example[name])
+        if x.shape or x.dtype != dtype:
+            raise ValueError(f"`{name}` must be a {jnp.dtype(dtype)}, not {x.dtype}{list(x.shape)}")

@@ -24,20 +24,6 @@ def leaf_of_new(largest: Array) -> Array:
     return jnp.where(largest > 0, largest, 1.0)
 
 
-def update(leaf: Array, index: tuple[Array, ...], new: Array, usable: Array) -> Array:
-    """`leaf` with new ones of [N] rows.
-
-    Args:
-      leaf: float32[...].
-      index: int32[N] for each dimension of `leaf`, different rows.
-      new: float32[N]. Those that are not finite do not enter.
-      usable: bool[N], False: keep the old one.
-    """
-    written = usable & jnp.isfinite(new)
-    first = jnp.where(written, index[0], leaf.shape[0])  # out of bounds: dropped
-    return leaf.at[(first, *index[1:])].set(new, mode="drop")
-
-
 def beta_at(draws: Array, start: float, planned: int) -> Array:
     """float32[], beta of the next draw: linear from `start` to 1 over the planned draws."""
     progress = jnp.minimum(draws.astype(jnp.float32) / planned, 1.0)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.experience.replay import priorities, sampling
-from jaxrl.types import Array, PyTree
+from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan
+from jaxrl.experience.replay import draws, items, priorities, priority_tree
+from jaxrl.experience.replay.places import Places
+from jaxrl.experience.replay.priority_tree import PriorityTree
+from jaxrl.types import Array, Axis, PyTree
 
 
 @flax.struct.dataclass
@@ -20,20 +26,20 @@ class PrioritizedBufferState:
 
     Attributes:
       items: tree of [capacity, ...].
-      leaf: float32[capacity], see `priorities`; 0 where there is nothing.
+      tree: the priorities of the items, as of one environment; 0 where there is nothing.
       cursor: int32[], where the next item goes.
       draws: int32[], calls of `sample`.
     """
 
     items: PyTree
-    leaf: Array
+    tree: PriorityTree
     cursor: Array
     draws: Array
 
     @property
     def count(self) -> Array:
         """int32[], items in the buffer."""
-        return (self.leaf > 0).sum(dtype=jnp.int32)
+        return self.tree.count[..., 0]
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,8 @@ class PrioritizedReplayBuffer:
     """Prioritised replay (Schaul et al. 2016) of items of any kind; its methods are pure and can be jitted.
 
     Items are drawn in proportion to (|TD| + 1e-5)^alpha, none twice in a batch. New ones get the largest
-    priority in the buffer, or 1 if it is empty.
+    priority in the buffer, or 1 if it is empty. If the state is donated (`jax.jit(..., donate_argnums=0)`),
+    no method copies the items.
 
     Attributes:
       capacity: items; the oldest are overwritten.
@@ -56,33 +63,36 @@ class PrioritizedReplayBuffer:
     beta_frames: int = 100_000
 
     def __post_init__(self) -> None:
-        if self.capacity < 1 or self.beta_frames < 1:
-            raise ValueError("`capacity` and `beta_frames` must be at least 1")
-        if self.alpha < 0 or not 0 <= self.beta_start <= 1:
-            raise ValueError("`alpha` must be at least 0, `beta_start` between 0 and 1")
+        require_count("capacity", self.capacity)
+        require_count("beta_frames", self.beta_frames)
+        if not _is_number(self.alpha) or self.alpha < 0:
+            raise ValueError(f"`alpha` (={self.alpha!r}) must be a number, at least 0")
+        if not _is_number(self.beta_start) or not 0 <= self.beta_start <= 1:
+            raise ValueError(f"`beta_start` (={self.beta_start!r}) must be a number between 0 and 1")
 
     def init(self, example: PyTree) -> PrioritizedBufferState:
         """An empty buffer for items like `example`, a tree of arrays."""
-        arrays = jax.tree.map(jnp.asarray, example)
-        zero = jnp.zeros((), jnp.int32)
+        # An array for each field: one that stands in two places cannot be donated.
         return PrioritizedBufferState(
-            items=jax.tree.map(lambda x: jnp.zeros((self.capacity, *x.shape), x.dtype), arrays),
-            leaf=jnp.zeros(self.capacity, jnp.float32),
-            cursor=zero,
-            draws=zero,
+            items=items.empty(example, self.capacity),
+            tree=priority_tree.empty(1, self.capacity),
+            cursor=jnp.zeros((), jnp.int32),
+            draws=jnp.zeros((), jnp.int32),
         )
 
     def add(self, state: PrioritizedBufferState, batch: PyTree) -> PrioritizedBufferState:
-        """With a batch of items, a tree of [N, ...]; N is at most the capacity."""
-        size = len(jax.tree.leaves(batch)[0])
-        if size > self.capacity:
-            raise ValueError(f"{size} items do not fit in a buffer of `capacity` (={self.capacity})")
-        index = (state.cursor + jnp.arange(size)) % self.capacity
-        put = lambda x, y: x.at[index].set(jnp.asarray(y).astype(x.dtype))  # noqa: E731
+        """With a batch of items, a tree of [N, ...]; N is at most the capacity.
+
+        Raises:
+          ValueError: it has other parts, shapes or dtypes than the example, or does not fit.
+        """
+        batch, size = items.checked(state.items, batch)
+        index, _ = priority_tree.window(self.capacity, state.cursor, 0, size, 0)
+        new = jnp.full((1, size), priorities.leaf_of_new(state.tree.max()))
         return dataclasses.replace(
             state,
-            items=jax.tree.map(put, state.items, batch),
-            leaf=state.leaf.at[index].set(priorities.leaf_of_new(state.leaf.max())),
+            items=items.written(state.items, index, batch),
+            tree=priority_tree.write(state.tree, index, new, self._places, self._places),
             cursor=(state.cursor + size) % self.capacity,
         )
 
@@ -100,18 +110,15 @@ class PrioritizedReplayBuffer:
         Returns:
           (state, items [N, ...], indices int32[N] for `update_priorities`, weights float32[N], at most 1).
         """
+        require_count("batch_size", batch_size)
         if batch_size > self.capacity:
             raise ValueError(f"`capacity` (={self.capacity}) is below a batch of {batch_size}")
-        few_kernels = jax.default_backend() == "gpu"
-        index, found = sampling.draw_weighted(key, state.leaf, batch_size, few_kernels)
-        total = jnp.maximum(state.leaf.sum(), jnp.finfo(jnp.float32).tiny)
-        beta = priorities.beta_at(state.draws, self.beta_start, self.beta_frames)
-        probability = jnp.where(found, state.leaf[index] / total, 0.0)
-        weight = priorities.importance(probability, state.count.astype(jnp.float32), beta)
-        weight = weight / jnp.maximum(weight.max(), jnp.finfo(jnp.float32).tiny)
-        items = jax.tree.map(lambda x: x[index], state.items)
-        index = jnp.where(found, index, self.capacity)
-        return dataclasses.replace(state, draws=state.draws + 1), items, index, weight
+        plan = self._plan(batch_size)
+        _, index, probability = draws.draw(plan, self._places, state.tree, key)
+        weight = draws.weights(plan, state.tree, state.draws, probability)
+        drawn = jax.tree.map(lambda x: x[index], state.items)
+        index = jnp.where(probability > 0, index, self.capacity)
+        return dataclasses.replace(state, draws=state.draws + 1), drawn, index, weight
 
     def update_priorities(
         self, state: PrioritizedBufferState, indices: Array, errors: Array
@@ -121,13 +128,46 @@ class PrioritizedReplayBuffer:
         In a compiled program those that are not finite do not enter.
 
         Raises:
-          ValueError: outside of one, an error is not finite.
+          ValueError: outside of one, an error is not finite; the shapes differ.
         """
+        indices, errors = jnp.asarray(indices), jnp.asarray(errors)
+        if indices.ndim != 1 or indices.shape != errors.shape:
+            shapes = f"{list(indices.shape)} and {list(errors.shape)}"
+            raise ValueError(f"`indices` and `errors` must both be [N], not {shapes}")
         if not any(isinstance(x, jax.core.Tracer) for x in (indices, errors)):
             _require_finite(indices, errors, self.capacity)
-        new = priorities.leaf_of(errors, self.alpha)
-        leaf = priorities.update(state.leaf, (indices,), new, indices < self.capacity)
-        return dataclasses.replace(state, leaf=leaf)
+        usable = (indices >= 0) & (indices < self.capacity)
+        where = jnp.zeros_like(indices), indices
+        plan = self._plan(len(indices))
+        tree = draws.with_errors(plan, state.tree, self._places, where, errors, usable)
+        return dataclasses.replace(state, tree=tree)
+
+    @property
+    def _places(self) -> Places:
+        """All: where nothing is, the leaf is 0."""
+        return Places(1, self.capacity, jnp.int32(0), jnp.int32(self.capacity))
+
+    def _plan(self, batch_size: int) -> ReplayPlan:
+        """That of the trainer's memory which draws in the same way."""
+        return ReplayPlan(
+            rows=self.capacity,
+            batch_size=batch_size,
+            groups=1,
+            n_step=1,
+            learning_starts=0,
+            axis=Axis(platform=jax.default_backend()),
+            priorities=PriorityPlan(self.alpha, self.beta_start, self.beta_frames),
+        )
+
+
+def require_count(name: str, value: Any) -> None:
+    """Raises ValueError if an argument is not a whole number of at least 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"`{name}` (={value!r}) must be a whole number, at least 1")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def _require_finite(indices: Array, errors: Array, capacity: int) -> None:

@@ -19,7 +19,8 @@ from jaxrl.types import Array
 WIDTH = 16  # leaves of a block, and blocks of a block of blocks
 _ROUNDS = 8  # of independent draws, before a race among all leaves that are left
 _AGAIN = 0x505249  # keys of the rounds after the first
-_FEW = 16  # draws of a group that are compared one by one
+_RACED = 2**12  # leaves of a group that race at once
+_FEW, _MANY = 16, 128  # draws of a group that are compared one by one; that are sorted
 
 
 @flax.struct.dataclass
@@ -80,7 +81,10 @@ def write(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Place
       was, now: what could be drawn before, and what can be now.
     """
     number = lambda leaf, places: ((leaf > 0) & places.allow(items)[None]).sum(axis=1, dtype=jnp.int32)  # noqa: E731
-    count = tree.count - number(tree.at(items), was) + number(leaf, now)
+    gone = number(tree.at(items), was)
+    # Adds 0. Unless what is written depends on what is read of the old leaves, XLA copies all of them.
+    leaf = leaf + jnp.minimum(gone, 0)[:, None].astype(jnp.float32)
+    count = tree.count - gone + number(leaf, now)
     leaves = tree.leaf.at[:, items].set(leaf, unique_indices=True)
     # One item in each block from the first to the last, also across the end, where a block may be shorter.
     block = jnp.concatenate([items[::WIDTH], items[-1:], jnp.full(1, now.size - 1, items.dtype)]) // WIDTH
@@ -165,14 +169,18 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     def race(state: tuple[Array, Array]) -> tuple[Array, Array]:
         index, turn = state
-        # Adds 0. What does not depend on the state, XLA computes before the loop, for all leaves, even if the
-        # loop does not turn.
-        item = jnp.arange(stride) + (turn - _ROUNDS)
-        left = jnp.where(places.allow(item)[None, None], flat.reshape(groups.here, -1, stride), 0.0)
-        gone = jnp.where(index < 0, flat.shape[1], index)
-        left = left.reshape(flat.shape).at[jnp.arange(groups.here)[:, None], gone].set(0.0, mode="drop")
-        keys = groups.keys(jax.random.fold_in(key, _AGAIN + turn))
-        more, found = jax.vmap(lambda key, left: sampling.by_race(key, left, each))(keys, left)
+        gone, width = jnp.where(index < 0, flat.shape[1], index), min(_RACED, flat.shape[1])
+
+        def raced(key: Array, flat: Array, gone: Array) -> tuple[Array, Array]:
+            def left(start: Array) -> Array:
+                item = jax.lax.rem(start + jnp.arange(width), stride)
+                leaf = jax.lax.dynamic_slice_in_dim(flat, start, width)
+                within = jnp.where(gone < start, width, gone - start)
+                return jnp.where(places.allow(item), leaf, 0.0).at[within].set(0.0, mode="drop")
+
+            return sampling.by_race_in_blocks(key, left, len(flat), width, each)
+
+        more, found = jax.vmap(raced)(groups.keys(jax.random.fold_in(key, _AGAIN + turn)), flat, gone)
         more = jnp.where(found, more, -1)
         return _distinct(jnp.concatenate([index, more], axis=1), each), turn + 1
 
@@ -257,6 +265,8 @@ def _distinct(index: Array, each: int) -> Array:
     index = jax.lax.optimization_barrier(index)  # or it would be computed anew wherever it is read
     if index.shape[1] <= _FEW:
         return _distinct_of_few(index, each)
+    if index.shape[1] >= _MANY:
+        return jax.vmap(lambda index: _distinct_of_many(index, each))(index)
     order = jnp.arange(index.shape[1])
     earlier = order[None, :] < order[:, None]
     same = (index[:, :, None] == index[:, None, :]) & earlier[None]
@@ -278,3 +288,13 @@ def _distinct_of_few(index: Array, each: int) -> Array:
         found = jnp.where(kept & (place == rank), column, found)
         rank += kept.astype(jnp.int32)
     return found
+
+
+def _distinct_of_many(index: Array, each: int) -> Array:
+    """`_distinct` of one group by sorting: int32[each] of int32[N]."""
+    order = jnp.argsort(index, stable=True)
+    ordered = index[order]
+    first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    kept = jnp.zeros(len(index), bool).at[order].set(first & (ordered >= 0), unique_indices=True)
+    place = jnp.where(kept, jnp.cumsum(kept, dtype=jnp.int32) - 1, each)
+    return jnp.full(each, -1, jnp.int32).at[place].set(index, mode="drop")

@@ -83,15 +83,15 @@ def empty(
         newest = jax.eval_shape(lambda obs: frames.newest(obs, num_frames), example.obs)
         fields |= {"obs": newest, ANEW: jnp.zeros(example.reward.shape, bool)}
     envs = example.reward.shape[1]
-    zero = jnp.zeros((), jnp.int32)
     zeros = lambda count, tree: jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), tree)  # noqa: E731
     items = rows // (interval or 1)
     return Ring(
         rows=zeros(rows, fields) | ({CARRY: zeros(items, example.carry)} if interval else {}),
         tree=priority_tree.empty(envs, items) if prioritised else None,
-        cursor=zero,
-        count=zero,
-        draws=zero,
+        # An array for each: one that stands in two places cannot be donated.
+        cursor=jnp.zeros((), jnp.int32),
+        count=jnp.zeros((), jnp.int32),
+        draws=jnp.zeros((), jnp.int32),
     )
 
 

@@ -1,12 +1,12 @@
 """Draws without replacement; pure functions of arrays.
 
-Both weighted draws have the distribution of drawing one row after the other, each in proportion to its weight
+Weighted draws have the distribution of drawing one row after the other, each in proportion to its weight
 among those that are left.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -15,82 +15,53 @@ from jaxrl.experience.replay import threefry
 from jaxrl.types import Array
 
 
-def draw_weighted(key: Array, weights: Array, count: int, few_kernels: bool) -> tuple[Array, Array]:
+def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
     """(int32[count] different indices in proportion to their weights, bool[count] whether there was one).
+
+    By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006).
 
     Args:
       key: of this draw.
       weights: float32[N], at least 0; N is at least `count`.
       count: rows to draw.
-      few_kernels: all in one race, which suits a GPU; else one after the other, which needs no random number
-        for each row of the buffer and no sorting.
     """
-    return by_race(key, weights, count) if few_kernels else in_turn(key, weights[None], count)
-
-
-def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
-    """`draw_weighted` by the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006)."""
-    # Of 2^23 uniform numbers, as is usual, the largest would often be equal.
-    noise = jax.random.gumbel(key, weights.shape, jnp.float32, mode="high")
-    drawn = weights > 0
-    score = jnp.where(drawn, jnp.log(jnp.where(drawn, weights, 1.0)) + noise, -jnp.inf)
-    best, index = jax.lax.top_k(score, count)
+    best, index = jax.lax.top_k(_scores(key, weights), count)
     return index.astype(jnp.int32), best > -jnp.inf
 
 
-def in_turn(key: Array, weights: Array, count: int, allowed: Array | None = None) -> tuple[Array, Array]:
-    """`draw_weighted` one after the other, from sums over blocks of about sqrt(M R) rows.
-
-    Every weight is read once, for the sums; nothing of their size is written.
+def by_race_in_blocks(
+    key: Array, weights_of: Callable[[Array], Array], size: int, width: int, count: int
+) -> tuple[Array, Array]:
+    """`by_race` of one block after the other, so that no array is as long as all weights.
 
     Args:
       key: of this draw.
-      weights: float32[M, R].
+      weights_of: float32[width], at least 0, of a block by its first index, int32[].
+      size: N, all weights.
+      width: of a block, at most N.
       count: rows to draw.
-      allowed: bool[R], False: as if the weight were 0 there; None: everywhere True.
-
-    Returns:
-      (int32[count] indices into the M R weights, bool[count]).
     """
-    members, size = weights.shape
-    width = _width(members, size)
-    blocks = -(-size // width)
-    allowed = jnp.ones(size, bool) if allowed is None else allowed
-    sums = block_sums(weights, allowed)
 
-    def row(block: Array) -> tuple[Array, Array]:
-        """(int32[], float32[width]): where the row of a block begins, and its weights."""
-        begin = block % blocks * width
-        # The last block of a member may be shorter: what is before it is left out.
-        start = jnp.minimum(begin, size - width)
-        found = jax.lax.dynamic_slice(weights, (block // blocks, start), (1, width))[0]
-        inside = jax.lax.dynamic_slice(allowed, (start,), (width,)) & (start + jnp.arange(width) >= begin)
-        return block // blocks * size + start, jnp.where(inside, found, 0.0)
+    def turn(i: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
+        # The last block begins earlier where it would be shorter: what was raced before is left out.
+        start = jnp.minimum(i * width, size - width)
+        index = start + jnp.arange(width)
+        weights = jnp.where(index >= i * width, weights_of(start), 0.0)
+        scores = jnp.concatenate([best[0], _scores(jax.random.fold_in(key, i), weights)])
+        score, place = jax.lax.top_k(scores, count)
+        return score, jnp.concatenate([best[1], index])[place]
 
-    def turn(left: tuple[Array, Array], xs: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        (sums, drawn), (i, noise) = left, xs
-        block = _pick(sums, noise[0])
-        start, found = row(block)
-        within = drawn - start
-        gone = jnp.where((within >= 0) & (within < width), within, width)
-        found = found.at[gone].set(0.0, mode="drop")
-        chosen = _pick(found, noise[1])
-        # Summed anew: a difference would keep a remainder of rows that are gone.
-        left = sums.at[block].set(found.at[chosen].set(0.0).sum()), drawn.at[i].set(start + chosen)
-        return left, found[chosen] > 0
-
-    noise = jax.random.uniform(key, (count, 2), jnp.float32)
-    nothing = jnp.full(count, -size, jnp.int32)
-    (_, index), found = jax.lax.scan(turn, (sums, nothing), (jnp.arange(count), noise))
-    return index, found
+    nothing = jnp.full(count, -jnp.inf), jnp.zeros(count, jnp.int32)
+    best, index = jax.lax.fori_loop(0, -(-size // width), turn, nothing)
+    return index, best > -jnp.inf
 
 
-def block_sums(weights: Array, allowed: Array) -> Array:
-    """float32[blocks], the sums that `in_turn` draws from; their order is its own."""
-    members, size = weights.shape
-    width = _width(members, size)
-    padded = jnp.pad(jnp.where(allowed[None], weights, 0.0), ((0, 0), (0, -size % width)))
-    return padded.reshape(-1, width).sum(axis=1)
+def _scores(key: Array, weights: Array) -> Array:
+    """float32[N], log(weight) + Gumbel noise."""
+    # Of 2^23 uniform numbers, as is usual, the largest would often be equal.
+    noise = jax.random.gumbel(key, weights.shape, jnp.float32, mode="high")
+    drawn = weights > 0
+    return jnp.where(drawn, jnp.log(jnp.where(drawn, weights, 1.0)) + noise, -jnp.inf)
 
 
 def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Array, Array]:
@@ -113,29 +84,3 @@ def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Arra
     number = threefry.bits(key, (groups, count + 1)) % limit.astype(jnp.uint32)[None]
     within, turned = jnp.split(number.astype(jnp.int32), [count], axis=1)
     return (edge[None, :-1] + within + turned) % limit[-1], length > 0
-
-
-def _pick(weights: Array, noise: Array) -> Array:
-    """int32[], one index in proportion to its weight, by `noise` uniform on [0, 1).
-
-    Through sums of about sqrt(W) weights: XLA for CPU adds up long rows slowly.
-    """
-    width = math.isqrt(len(weights) - 1) + 1
-    parts = jnp.pad(weights, (0, -len(weights) % width)).reshape(-1, width)
-    sums = parts.sum(axis=1)
-    ends = jnp.cumsum(sums)
-    target = noise * ends[-1]
-    part = _first(ends > target, sums)
-    within = _first(jnp.cumsum(parts[part]) > target - (ends[part] - sums[part]), parts[part])
-    return part * width + within
-
-
-def _first(reached: Array, weights: Array) -> Array:
-    """int32[], the first index that is reached and has a weight; the largest, if rounding leaves none."""
-    reached = reached & (weights > 0)
-    return jnp.where(reached.any(), jnp.argmax(reached), jnp.argmax(weights))
-
-
-def _width(members: int, size: int) -> int:
-    """Rows of a block."""
-    return min(math.isqrt(members * size - 1) + 1, size)

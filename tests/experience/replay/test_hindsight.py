@@ -305,16 +305,3 @@ def test_devices_exchange_the_goals_that_one_exchanges(strategy: str) -> None:
             lambda *x, axis=axis: np.concatenate(x, axis=axis), *(getattr(p, name) for p in parts)
         )
         jax.tree.map(np.testing.assert_array_equal, joined, getattr(one, name))
-
-
-def test_buffer_of_ones_own_names_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match="`strategy` .='past'. must be one of future, final"):
-        HindsightReplayBuffer(4, strategy="past")
-    with pytest.raises(ValueError, match="`k` .=0. must be at least 1"):
-        HindsightReplayBuffer(4, k=0)
-    with pytest.raises(ValueError, match="`capacity`"):
-        HindsightReplayBuffer(0)
-    example = step_like()
-    del example["done"], example["obs"]["desired_goal"]
-    with pytest.raises(ValueError, match=r"a step must have done, obs\['desired_goal'\]"):
-        HindsightReplayBuffer(4).init(example)

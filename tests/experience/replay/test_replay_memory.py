@@ -128,6 +128,10 @@ def test_episodes_end_in_every_way_in_these_tests() -> None:
     assert (rows["terminated"][:-1] & ended[1:] & reset[:-1]).any()  # one step
     assert (~rows["terminated"][:-1] & ended[1:]).any()  # truncated
     assert (reset[1:] & rows["valid"][:-1] & ~rows["terminated"][:-1]).any()  # started again
+    # Truncated, and its final observation is the first row behind the ring's end; for both sizes of rings.
+    for added in (4, 8):
+        seam = range(PLAN.rows, added * LENGTH, PLAN.rows)
+        assert any((~rows["terminated"][t - 1] & ended[t]).any() for t in seam), added
 
 
 def test_empty_memory_draws_nothing() -> None:
@@ -196,27 +200,38 @@ def flat(state: Ring) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("plan", [PLAN, UNIFORM])
 def test_devices_draw_the_rows_that_one_draws(plan: ReplayPlan) -> None:
-    found, key, half = rollouts(2), jax.random.key(0), ENVS // 2
-    whole = Replay(plan)
-    one = compiled(whole)[1](filled(whole, found), found[-1], key)
+    found, half = rollouts(2), ENVS // 2
 
-    @jax.jit
-    def of_device(i: jax.Array, found: list[Trajectory]) -> Transitions:
-        class Device(Axis):
-            def index(self) -> jax.Array:
-                return i
-
-        mine = Replay(dataclasses.replace(plan, axis=Device(size=2)))
-        state = mine.init(found[0])
+    def drawn_with(axis: Axis, found: list[Trajectory]) -> Transitions:
+        """The second draw, by the priorities of errors of the first."""
+        memory = Replay(dataclasses.replace(plan, axis=axis))
+        state = memory.init(found[0])
         for each in found:
-            state = mine.add(state, each)
-        return mine.draw(state, found[-1], key)
+            state = memory.add(state, each)
+        first = memory.draw(state, found[-1], jax.random.key(0))
+        state = memory.feedback(state, first.feedback(10.0 * first.reward[0]))
+        return memory.draw(state, found[-1], jax.random.key(1))
+
+    one = jax.jit(functools.partial(drawn_with, Axis()))(found)
 
     def part(i: int) -> list[Trajectory]:
         return [jax.tree.map(lambda x: x[:, i * half : (i + 1) * half], t) for t in found]
 
-    parts = [of_device(jnp.int32(i), part(i)) for i in range(2)]
-    for name in ("action", "reward", "next_obs", "usable"):
+    both = jax.tree.map(lambda *x: jnp.stack(x), part(0), part(1))
+    # Under vmap, sums over devices are those of a mesh.
+    of_device = functools.partial(drawn_with, Axis(name="devices", size=2))
+    drawn = jax.jit(jax.vmap(of_device, axis_name="devices"))(both)
+    parts = [jax.tree.map(lambda x, i=i: x[i], drawn) for i in range(2)]
+    for name in ("action", "reward", "next_obs", "usable", "weight"):
         axis = 1 if name == "reward" else 0
         joined = np.concatenate([np.asarray(getattr(p, name)) for p in parts], axis=axis)
-        np.testing.assert_array_equal(joined, getattr(one, name), err_msg=name)
+        rtol = 1e-6 if name == "weight" else 0  # whose sums are of another order
+        np.testing.assert_allclose(joined, getattr(one, name), rtol=rtol, err_msg=name)
+    assert (len(np.unique(one.weight)) > 4) == (plan.priorities is not None)
+
+
+@pytest.mark.parametrize("plan", [PLAN, UNIFORM])
+def test_states_can_be_donated(plan: ReplayPlan) -> None:
+    memory, (latest,) = Replay(plan), rollouts(1)
+    state = jax.jit(memory.add, donate_argnums=0)(memory.init(latest), latest)
+    assert (int(state.count), int(state.cursor), int(state.draws)) == (LENGTH, LENGTH, 0)
