@@ -80,7 +80,8 @@ class Replay(RingMemory):
         begins = windows.follows(trajectory.terminated, after)
         begins = begins if trajectory.valid is None else begins & trajectory.valid
         if first > 0:  # else the ring holds no more than the rollout
-            before = (state.cursor - 1) % state.size
+            # Read where the rollout is written already: of what is read before, XLA would copy all rows.
+            before = (state.cursor - len(begins) - 1) % state.size
             kept = windows.follows(state.rows["terminated"][before], trajectory.reset[0])
             leaf = leaf.at[:, first - 1].multiply(kept.astype(jnp.float32))
         return leaf.at[:, first : first + len(begins)].set(jnp.where(begins, new, 0.0).T)

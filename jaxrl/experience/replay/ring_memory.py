@@ -48,7 +48,7 @@ class RingMemory(Memory):
         """The leaves of a rollout and of its neighbours.
 
         Args:
-          state: before the rollout.
+          state: with the rows of the rollout, and its cursor.
           trajectory: the rollout.
           leaf: float32[B, N], of neighbouring items before it.
           first: which of them is the rollout's first.
@@ -71,7 +71,7 @@ class RingMemory(Memory):
         unseen = -(-self.plan.unseen // interval)
         begin = state.cursor // interval
         items, first = priority_tree.window(now.size, begin, self.hidden, length // interval, unseen)
-        leaf = self.with_new(state, trajectory, tree.at(items), first, new)
+        leaf = self.with_new(after, trajectory, tree.at(items), first, new)
         return dataclasses.replace(after, tree=priority_tree.write(tree, items, leaf, was, now))
 
     def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
