@@ -62,6 +62,6 @@ def _require_parts(items: PyTree, batch: PyTree) -> None:
         raise ValueError(f"a batch must have {', '.join(f'`{x}`' for x in missing)}, as the buffer has")
     if unknown:
         raise ValueError(f"a batch has {', '.join(f'`{x}`' for x in unknown)}, which the buffer has not")
-    if jax.tree.structure(items) != jax.tree.structure(batch):
-        types = jax.tree.structure(batch), jax.tree.structure(items)
-        raise ValueError(f"a batch is a {types[0]}; it must be a {types[1]}, as in the buffer")
+    kept, given = map(str, (jax.tree.structure(items), jax.tree.structure(batch)))
+    if kept != given:
+        raise ValueError(f"a batch is a {given}; it must be a {kept}, as in the buffer")

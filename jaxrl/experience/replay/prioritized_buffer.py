@@ -140,6 +140,7 @@ class PrioritizedReplayBuffer:
         where = jnp.zeros_like(indices), indices
         plan = self._plan(len(indices))
         tree = draws.with_errors(plan, state.tree, self._places, where, errors, usable)
+        assert tree is not None
         return dataclasses.replace(state, tree=tree)
 
     @property
