@@ -27,7 +27,7 @@ NUMBERS = 64  # of an observation
 STEPS = 1024 * MEBIBYTE // (4 * NUMBERS)  # whose observations are 1 GiB
 # Bytes for each step of the memory, beside 2 MiB. By priority a leaf is 4, and sums and maxima of 16 are 0.5:
 # those from before an iteration are kept, in case it is not finite. On a CPU a draw adds up the sums; on a
-# GPU all leaves race, 4, and are copied before their update, 4, and in a population 1 says which may race.
+# GPU all leaves race, 4, and are copied before their update, 4; a population has 1 more.
 TEMPORARY = {(False, "cpu"): 0, (False, "h200"): 0, (True, "cpu"): 5, (True, "h200"): 14}
 PLATFORMS = (
     "cpu",
