@@ -97,7 +97,8 @@ def _parse_value(text: str, kind: Any) -> Any:
 
 def _split_at_commas(text: str) -> tuple[str, ...]:
     """`a(x=1,y=2), b` as `("a(x=1,y=2)", "b")`: commas in brackets separate nothing."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for character in text:
         depth += (character in "([") - (character in ")]")
         if character == "," and depth == 0:

@@ -89,7 +89,8 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
     Raises:
       ConfigError: the configuration says another one, or the rows do not divide.
     """
-    given, found = config.env.num_agents, len(spec.agents)
+    given = config.env.num_agents
+    found = len(spec.agents)
     if given not in (0, found) and (given, found) != (1, 0):
         raise ConfigError(
             f"`env.num_agents` (={given}) must be left out, or {max(1, found)} for {spec.name}, which says "

@@ -66,7 +66,8 @@ class GatedTransformer(Core):
 
     def _attend(self, x: Array, carry: dict[str, Array], reset: Array) -> Array:
         size = self.size
-        (heads, width) = (self.heads, self.size // self.heads)
+        heads = self.heads
+        width = self.size // self.heads
         weight = self.param("attention", per_block_orthogonal(3), (size, 3 * size)).astype(self.dtype)
         positions = sinusoids(self.memory_length + 1, size).astype(self.dtype)
         positions = matmul(positions, self.param("positions", orthogonal(), (size, size)).astype(self.dtype))

@@ -57,7 +57,8 @@ def _require_parts(items: PyTree, batch: PyTree) -> None:
         [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
         for tree in (items, batch)
     )
-    missing, unknown = [x for x in wanted if x not in found], [x for x in found if x not in wanted]
+    missing = [x for x in wanted if x not in found]
+    unknown = [x for x in found if x not in wanted]
     if missing:
         raise ValueError(f"a batch must have {', '.join(f'`{x}`' for x in missing)}, as the buffer has")
     if unknown:

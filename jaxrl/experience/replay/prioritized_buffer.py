@@ -130,7 +130,8 @@ class PrioritizedReplayBuffer:
         Raises:
           ValueError: outside of one, an error is not finite; the shapes differ.
         """
-        indices, errors = jnp.asarray(indices), jnp.asarray(errors)
+        indices = jnp.asarray(indices)
+        errors = jnp.asarray(errors)
         if indices.ndim != 1 or indices.shape != errors.shape:
             shapes = f"{list(indices.shape)} and {list(errors.shape)}"
             raise ValueError(f"`indices` and `errors` must both be [N], not {shapes}")

@@ -109,7 +109,8 @@ def update(
     """
     env, item = where
     # Numbers of one array: XLA for CPU puts pairs of indices together in a kernel of its own.
-    flat, blocks = tree.leaf.reshape(-1), tree.total.shape[1]
+    flat = tree.leaf.reshape(-1)
+    blocks = tree.total.shape[1]
     at = env * tree.leaf.shape[1] + item
     known = flat.at[at].get(mode="clip") > 0
     written = usable & jnp.isfinite(leaf) & known
@@ -148,9 +149,11 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
       (int32[groups, each] indices into the leaves of the group, bool[groups, each] whether there was one;
       those that are first; float32[groups], sums of the leaves that may be drawn).
     """
-    stride, each = tree.leaf.shape[1], groups.each
+    stride = tree.leaf.shape[1]
+    each = groups.each
     wanted = jnp.minimum(tree.count.reshape(groups.here, -1).sum(axis=1), each)
-    levels, flat = _sums(tree.total.reshape(groups.here, -1)), tree.leaf.reshape(groups.here, -1)
+    levels = _sums(tree.total.reshape(groups.here, -1))
+    flat = tree.leaf.reshape(groups.here, -1)
     total = levels[0].sum(axis=1)
     tries = each + max(2, each // 4)
 
@@ -169,7 +172,8 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     def race(state: tuple[Array, Array]) -> tuple[Array, Array]:
         index, turn = state
-        gone, width = jnp.where(index < 0, flat.shape[1], index), min(_RACED, flat.shape[1])
+        gone = jnp.where(index < 0, flat.shape[1], index)
+        width = min(_RACED, flat.shape[1])
 
         def raced(key: Array, flat: Array, gone: Array) -> tuple[Array, Array]:
             def left(start: Array) -> Array:
@@ -229,12 +233,14 @@ def _descend(
       noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
         levels, so that of its 24 bits at least 16 are left for the second.
     """
-    groups, tries = len(flat), noise.shape[2]
+    groups = len(flat)
+    tries = noise.shape[2]
     noise = jax.lax.optimization_barrier(noise)  # or it would be computed anew for each child
     child = jnp.arange(WIDTH)
     earlier = (child[:, None] < child[None, :]).astype(jnp.float32)
     group = jnp.broadcast_to(jnp.arange(groups)[:, None], (groups, tries)).reshape(-1)
-    node, target = jnp.zeros(groups * tries, jnp.int32), jnp.zeros(groups * tries)
+    node = jnp.zeros(groups * tries, jnp.int32)
+    target = jnp.zeros(groups * tries)
     weight = jnp.repeat(total, tries)
     number = jnp.arange(groups * tries)
     for depth, sums in enumerate([*levels, flat]):
@@ -251,7 +257,8 @@ def _descend(
         chosen = jnp.where(taken, child[None], 0).max(axis=1)
         of_chosen = (number * WIDTH + chosen).astype(jnp.uint32)
         weight, begin = (x.reshape(-1).at[of_chosen].get(mode="promise_in_bounds") for x in (children, upto))
-        node, target = node * WIDTH + chosen, target - begin
+        node = node * WIDTH + chosen
+        target = target - begin
     return jnp.where(weight > 0, node, -1).reshape(groups, tries)
 
 
@@ -280,7 +287,8 @@ def _distinct_of_few(index: Array, each: int) -> Array:
     """`_distinct` as one kernel, whose work grows with the square of their number."""
     columns = [index[:, i : i + 1] for i in range(index.shape[1])]
     found = jnp.full((len(index), each), -1, jnp.int32)
-    rank, place = jnp.zeros((len(index), 1), jnp.int32), jnp.arange(each)[None]
+    rank = jnp.zeros((len(index), 1), jnp.int32)
+    place = jnp.arange(each)[None]
     for i, column in enumerate(columns):
         kept = column >= 0
         for earlier in columns[:i]:

@@ -51,7 +51,8 @@ class Replay(RingMemory):
         obs, next_obs = (ring.observed(state.rows, at, env, self.plan.frames) for at in ends)
         mask, next_mask = (ring.taken(state.rows["action_mask"], at, env) for at in ends)
         if new is not None:
-            obs, next_obs = new.asked_in(obs), new.asked_in(next_obs)
+            obs = new.asked_in(obs)
+            next_obs = new.asked_in(next_obs)
         ready = state.count >= self.plan.learning_starts
         return Transitions(
             obs=obs,

@@ -56,7 +56,8 @@ class RingMemory(Memory):
         """
 
     def add(self, state: Ring, trajectory: Trajectory) -> Ring:
-        length, tree = len(trajectory.reward), state.tree
+        length = len(trajectory.reward)
+        tree = state.tree
         after = dataclasses.replace(
             state,
             rows=ring.written(state.rows, trajectory, state.cursor),
@@ -65,7 +66,8 @@ class RingMemory(Memory):
         )
         if tree is None:
             return after
-        was, now = self.places(state), self.places(after)
+        was = self.places(state)
+        now = self.places(after)
         interval = state.size // now.size
         new = priorities.leaf_of_new(self.plan.axis.gather(tree.max()).max())
         unseen = -(-self.plan.unseen // interval)
@@ -75,7 +77,8 @@ class RingMemory(Memory):
         return dataclasses.replace(after, tree=priority_tree.write(tree, items, leaf, was, now))
 
     def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
-        where, places = (feedback.env, feedback.row), self.places(state)
+        where = (feedback.env, feedback.row)
+        places = self.places(state)
         return dataclasses.replace(
             state,
             tree=draws.with_errors(self.plan, state.tree, places, where, feedback.error, feedback.usable),
