@@ -69,7 +69,11 @@ def advanced(runtime: DeviceRuntime, state: TrainState, count: int) -> tuple[Tra
     return after, interval, bool(failed)
 
 
-@each_algorithm
+@pytest.mark.parametrize(
+    "algorithm",
+    # The longest to compile is for the slow tests.
+    [pytest.param(x, marks=pytest.mark.slow if x == "recurrent_sac" else ()) for x in ALGORITHMS],
+)
 def test_learns_and_reports_what_it_declares(algorithm: str) -> None:
     runtime = compiled(algorithm)
     start = runtime.learning.initial_state()

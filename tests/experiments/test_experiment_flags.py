@@ -92,6 +92,7 @@ def test_a_dry_run_measures_on_the_cpu_where_cells_train(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_gpus_are_devices(measured: list[Config], tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     given = {"experiment-name": "x", "architectures": "gcn", "train-dataset": "train", "test-dataset": "test"}

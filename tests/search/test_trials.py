@@ -237,6 +237,7 @@ def test_bad_option_is_one_line(options: dict[str, object], text: str) -> None:
     assert text in str(raised.value)
 
 
+@pytest.mark.slow
 def test_search_without_a_finished_trial_says_why(tmp_path: Path) -> None:
     from jaxrl.search.optimization import search
 

@@ -188,6 +188,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_model(tmp_path: Path) -> None:
     assert inside == {str(n) for n in registry.versions("walker")}  # nothing half-written is left
 
 
+@pytest.mark.slow
 def test_a_writer_that_dies_leaves_a_whole_model_in_a_bucket(
     server: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
