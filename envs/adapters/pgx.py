@@ -171,7 +171,7 @@ def _opponent(label: str, game: PgxGame | None, name: str) -> _Opponent:
         return lambda state, key: players.evenly(key, state.legal_action_mask)
     if game is not None:
         player = players.make(label, game, name)
-        # Nobody asks for a seat: whoever is to move is the one who chooses.
+        # Nobody asks for a seat: the player to move chooses.
         return lambda state, key: player(PgxGameState(state, jnp.int32(0)), key)
     found = modules.load_attribute(f"{label}: opponent", name)
     if not callable(found) or isinstance(found, type):

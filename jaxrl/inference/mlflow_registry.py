@@ -53,7 +53,7 @@ def require(uri: str) -> None:
 def register(uri: str, version: MlflowVersion) -> str:
     """Copies a model's files to a run of MLflow and registers them; returns the version's number there.
 
-    Aliases move last, so that whoever loads by alias finds whole files.
+    Aliases move last, so that a load by alias finds whole files.
 
     Raises:
       RunError: MLflow refuses, or is out of reach.

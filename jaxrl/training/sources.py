@@ -44,4 +44,4 @@ def stored_stage(folder: RunFolder | None, path: str | os.PathLike[str]) -> int:
         found = find_checkpoint("resume_from", path)
         return int(Checkpointer(str(found.parent), create=False).meta(int(found.name)).get("stage", 0))
     except (CheckpointError, OSError, TypeError, ValueError):
-        return 0  # Whoever restores it says what is wrong.
+        return 0  # Restoring it says what is wrong.

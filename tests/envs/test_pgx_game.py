@@ -65,7 +65,7 @@ def test_players_look_ahead_in_its_games() -> None:
 
 @pytest.mark.parametrize("seat", [0, 1])
 def test_the_seat_of_the_agent_may_be_given(seat: int) -> None:
-    """Whoever is player 0; the reward is that of the seat, and so is what it sees."""
+    """Reward and observation are those of the seat, whichever player has it."""
     env = envs.make(f"pgx:connect_four(opponent='greedy', seat={seat})")
     assert env.spec.name == f"pgx:connect_four(opponent='greedy', seat={seat})"
     reset, step = jax.jit(env.reset), jax.jit(env.step)

@@ -98,7 +98,7 @@ class PgxGame:
 
 
 class SmallPgx:
-    """The other moves first, `lead` times; a move of 1 wins for whoever makes it.
+    """The other moves first, `lead` times; a move of 1 wins for the player that makes it.
 
     Every other move of the opponent gives the agent a half.
     """

@@ -188,8 +188,8 @@ def test_stagger_cuts_first_episodes_at_uniform_points():
 
 
 def test_stagger_leaves_later_episodes_alone():
-    # Episodes terminate after 2 steps while the cut is drawn from [1, 99]: whoever was not cut at once has a
-    # second episode when its cut would fall due.
+    # Episodes terminate after 2 steps while the cut is drawn from [1, 99]: an environment that was not cut at
+    # once has a second episode when its cut would fall due.
     env = VectorEnv(KeyEnv(2), stagger=True)
     _, timesteps = run(env, jax.random.key(1), 120, 200)
     first = first_episode_lengths(np.asarray(timesteps.done))

@@ -38,7 +38,7 @@ class FinalRows(ActorCritic):
 
 
 def of_the_device_with_final_rows(name):
-    """Bootstraps by hand: the collector leaves them to whoever reads the rows."""
+    """Bootstraps by hand: the collector leaves them to the reader of the rows."""
     config, env = tiny_config(ppo__sequence_length=L), envs.make(name)
     agent = FinalRows.build(config.network, env.spec, config.normalize)
     program = Program(Iteration.build(config, env, agent, Axis()))

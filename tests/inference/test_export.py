@@ -128,7 +128,7 @@ def test_every_format_computes_what_the_policy_does(name: str, tmp_path: Path) -
         (tmp_path / kind).mkdir()
         assert exporting.write(policy, function, tmp_path / kind, kind)["batch"] == "any size"
         runners[kind], _ = exporting.read(function, tmp_path / kind, kind)
-    # ONNX Runtime warns of each constant that no node reads, on the terminal of whoever loads the policy.
+    # ONNX Runtime warns of each constant that no node reads, on the user's terminal.
     graph = onnx.load(tmp_path / "onnx" / "policy.onnx").graph
     assert {c.name for c in graph.initializer} <= {name for node in graph.node for name in node.input}
     act, rng = jax.jit(function), np.random.default_rng(1)
