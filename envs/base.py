@@ -47,7 +47,7 @@ class EnvSpec:
       reset_ratio: for an expensive `reset`. A `VectorEnv` of B environments that finds some ended computes
         B / `reset_ratio` resets at a time until all of these are reset; with 1 it computes B at once.
       task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
-      goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None where
+      goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None if
         they do not follow from goals alone.
       goal_examples: of an environment on the host whose observations have goals, what it gave for some: a
         check of what others say of its goals. None elsewhere.
@@ -57,7 +57,7 @@ class EnvSpec:
       agents: the names of several agents that share one policy, see `jaxrl.envs.agents`; the spaces are those
         of one of them. Most environments have none, and one agent.
       central_observation: what `central` of an environment of several agents returns, the state of the whole;
-        None where there is none.
+        None if there is none.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
       has_solver: whether `solve` of the environment tells the best action of a state.

@@ -13,7 +13,7 @@ from jaxrl.envs import modules
 
 
 def find(group: str, name: str) -> EntryPoint | None:
-    """Returns the entry point `name` of a group without importing it; None where there is none.
+    """Returns the entry point `name` of a group without importing it; None if there is none.
 
     Raises:
       ValueError: two packages register that name.

@@ -78,7 +78,7 @@ class GoalExamples:
     Attributes:
       achieved, desired: float32[M, G], after steps, and of pairs that its `compute_reward` was asked about.
       reward: float32[M].
-      terminated: float32[M], 1 or 0; NaN where that is not known.
+      terminated: float32[M], 1 or 0; NaN if that is not known.
     """
 
     achieved: np.ndarray

@@ -31,13 +31,13 @@ class HostStep:
     Attributes:
       obs: tree of [N, ...], as the environment stores it; `HostEnv.decode` makes the spec's space of it.
       reward: float32[N], what the learner gets; 0 where `first`.
-      terminated, truncated: bool[N]; False where `first`.
+      terminated, truncated: bool[N]; False if `first`.
       first: bool[N]; `obs` is the first of its episode, and nothing else in this row counts. So it is too
         while the row's agent is not there, where `obs` does not count either.
       score: float32[N], the reward that episode statistics report: not clipped.
       game_over: bool[N]; the episode that statistics report ended here. A lost life can end the learner's
         episode (`terminated`) and not the game.
-      info: float32[N] by name, those of `HostOptions.info_keys`; NaN where an environment says nothing.
+      info: float32[N] by name, those of `HostOptions.info_keys`; NaN if an environment says nothing.
         Rows where `first` do not count. Empty where there is a `team`.
       team: of environments of several agents, their steps as wholes, by which episodes are counted: without
         `obs`, and with the sum of the rewards as `score`. None of other environments.
@@ -152,7 +152,7 @@ class TracedSteps(Protocol):
           first: bool[N], which episodes begin with this row: the row before ended others.
 
         Returns:
-          (handle, step, bool[N]: True where its observation is finite).
+          (handle, step, bool[N]: True if its observation is finite).
         """
         ...
 

@@ -24,7 +24,7 @@ class Collection:
     Attributes:
       name: as in `name:Environment`.
       package: what it is imported from, "" for this project's own.
-      extra: of this package, which installs it; "" where nothing is needed.
+      extra: of this package, which installs it; "" if nothing is needed.
       on_host: whether its environments run on the host, not on the device.
       about: in a few words.
     """

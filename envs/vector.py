@@ -68,7 +68,7 @@ class Environments(Protocol):
     def solve(self, state: Any) -> jax.Array: ...
 
     def is_turn(self, state: Any) -> jax.Array | None:
-        """bool[B], False where the next action is ignored, as nothing of the agent's is due; None: nowhere.
+        """bool[B], False if the next action is ignored, as nothing of the agent's is due; None: nowhere.
 
         Such a row is outside of the row's episodes: one may begin with the row after it.
         """

@@ -119,8 +119,8 @@ class EpisodeRows:
     """The episodes that ended in a rollout, one row for each step of each environment; [T, B].
 
     Attributes:
-      ended: bool, True where an episode ended that counts: not a first one that was cut off early.
-      done: bool, True where any ended.
+      ended: bool, True if an episode ended that counts: not a first one that was cut off early.
+      done: bool, True if any ended.
       task: tree of [T, B, ...], the task that the episode began with.
       episode_return: float32, raw; where `ended`.
       length: int32, steps; where `ended`.
@@ -145,7 +145,7 @@ class Trajectory:
 
     Attributes:
       obs: [T, B, *O], a tree, in the observation's own dtype.
-      reset: bool[T, B]; True where `obs` is the first of its episode: the carry is zeroed before it.
+      reset: bool[T, B]; True if `obs` is the first of its episode: the carry is zeroed before it.
       action: [T, B, *A].
       action_mask: bool[T, B, A] or None; the actions allowed at `obs`.
       reward: float32[T, B], raw.
@@ -161,7 +161,7 @@ class Trajectory:
         NEXT_STEP autoreset) and carry no loss.
       episodes: the episodes that ended, with their tasks; None without a task sampler.
       weight: float32[T, B], how much the loss of each step counts, relative to others; None: all alike.
-      behaviour: the policy that acted, where it may be older than the one that learns; None where both are
+      behaviour: the policy that acted, where it may be older than the one that learns; None if both are
         the same.
     """
 
@@ -240,7 +240,7 @@ class Acting:
     Attributes:
       params: network parameters, float32.
       obs_stats: running moments of the observations, or None without normalisation.
-      exploration: what the agent explores by, such as an epsilon; None where it does not explore: in
+      exploration: what the agent explores by, such as an epsilon; None if it does not explore: in
         evaluations, exports, films, and in the state of a learner.
     """
 
@@ -277,7 +277,7 @@ class CollectorState:
     Attributes:
       env_state: state of the environments.
       obs: [B, *O], the observation to act on next.
-      reset: bool[B]; True where `obs` is the first of its episode.
+      reset: bool[B]; True if `obs` is the first of its episode.
       carry: tree of [B, ...], the policy's recurrent carry before `obs`.
       episode: statistics of the episodes in progress.
       task: tree of [B, ...], the tasks of the episodes in progress; None without a task sampler.

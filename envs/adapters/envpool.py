@@ -30,7 +30,7 @@ _RESERVED = set(
 _POSITIVE = set("frame_skip frame_stack img_height img_width max_episode_steps noop_max stack_num".split())
 # Larger ones make observations that no memory holds, and envpool tries.
 _LARGEST = {"frame_stack": 128, "img_height": 2048, "img_width": 2048, "stack_num": 128}
-_NO_LIMIT = 2**30  # envpool writes a number of this size where there is no time limit
+_NO_LIMIT = 2**30  # envpool writes a number of this size if there is no time limit
 
 
 def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> EnvpoolFactory:

@@ -99,7 +99,7 @@ class AgentRows:
         raise ValueError(f"{self.spec.name}: the agents of an environment stand and go together")
 
     def action_mask(self, state: VectorState) -> jax.Array | None:
-        """bool[B, n]; all True where an agent is not present. None if the environment has no masks."""
+        """bool[B, n]; all True if an agent is not present. None if the environment has no masks."""
         mask = self._whole.action_mask(state)
         return None if mask is None else self._rows(mask)
 

@@ -26,7 +26,7 @@ class AgentSpaces:
       obs_by_agent: of each agent's own observation, one for each of `obs_leaves`; shorter vectors are padded
         by zeros.
       action_by_agent: the leaf of each agent's own action.
-      num_choices: the length of each agent's own mask of actions; 0 where there is none.
+      num_choices: the length of each agent's own mask of actions; 0 if there is none.
     """
 
     obs_leaves: list[Leaf]

@@ -17,7 +17,7 @@ _EXAMPLES = 64  # steps
 def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
     """Steps of random actions in an environment with goals, and other pairs of its goals; None for others.
 
-    `achieved` and `desired` [M, G], `reward` and `terminated` float32[M], NaN where nothing is known. Of
+    `achieved` and `desired` [M, G], `reward` and `terminated` float32[M], NaN if nothing is known. Of
     pairs that no step had, only what Gymnasium-Robotics' `compute_reward` and `compute_terminated` say, if
     there are such methods. Resets the environment.
     """

@@ -104,7 +104,7 @@ def _masks(
 
 
 def _state(env: Any) -> Leaf | None:
-    """The space of `state()`, one box; None where there is none."""
+    """The space of `state()`, one box; None if there is none."""
     try:
         leaves = describe(env.state_space)
         env.state()

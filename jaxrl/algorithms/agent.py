@@ -105,7 +105,7 @@ class Agent(abc.ABC):
 
         Args:
           extras: of `choose`, at all steps.
-          has_choice: bool[T, B], False where a mask allowed nothing: no action was right, and NaN goes there.
+          has_choice: bool[T, B], False if a mask allowed nothing: no action was right, and NaN goes there.
         """
 
     @abc.abstractmethod
@@ -125,7 +125,7 @@ class Agent(abc.ABC):
         """The layers from which `facts` come, for exports that run without this package.
 
         `Network.describe` of a network whose `head`, on the first trunk, tells the action, and whose head
-        `value`, on the last trunk, the value. None where another format is not possible.
+        `value`, on the last trunk, the value. None if another format is not possible.
         """
 
     @abc.abstractmethod
@@ -137,7 +137,7 @@ class Agent(abc.ABC):
         raise NotImplementedError
 
     def require_samples(self) -> None:
-        """Raises ConfigError where there is nothing to sample."""
+        """Raises ConfigError if there is nothing to sample."""
         if not self.samples:
             raise ConfigError(
                 "`--sample`: this policy has nothing to sample, it always takes the action of highest value"
@@ -190,7 +190,7 @@ class Agent(abc.ABC):
           acting: its parameters.
           obs: [L, N, *O], from `normalize`.
           carry: tree of [N, ...], the one before the first step.
-          reset: bool[L, N], True where `obs` is the first of its episode.
+          reset: bool[L, N], True if `obs` is the first of its episode.
           action_mask: bool[L, N, A] or None.
         """
         return self.output(acting, self.network.apply(acting.params, obs, carry, reset, action_mask))
@@ -204,7 +204,7 @@ class Agent(abc.ABC):
           acting: parameters, frozen statistics and exploration.
           obs: [B, *O], raw.
           carry: tree of [B, ...], the one before `obs`.
-          reset: bool[B], True where `obs` is the first of its episode.
+          reset: bool[B], True if `obs` is the first of its episode.
           action_mask: bool[B, A] or None.
         """
         one = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731

@@ -128,7 +128,7 @@ class Algorithm(abc.ABC):
 
         Returns:
           Arrays of the updates in their order, [epochs, minibatches]: `loss/NAME` and `grad/norm`, float32;
-          `output/NNN/LAYER` and `gradient/PARAMETER`, bool, True where something in it is not finite.
+          `output/NNN/LAYER` and `gradient/PARAMETER`, bool, True if something in it is not finite.
         """
 
     @property

@@ -53,7 +53,7 @@ class Demonstrated:
 
     Attributes:
       obs: raw, in the dtype of the space.
-      reset: bool[R, B], True where `obs` is the first of its episode, and where padding begins.
+      reset: bool[R, B], True if `obs` is the first of its episode, and where padding begins.
       action: as the environment took it.
       action_mask: bool[R, B, A] or None.
       valid: bool[R, B], False on padding.

@@ -93,7 +93,7 @@ class Transitions:
         whose successor is lost.
       terminated: bool[N], whether it ended by a termination: then nothing follows.
       next_obs, next_mask: [N, ...], what follows its last step.
-      usable: bool[N]; False where nothing could be drawn, or too little is kept to learn.
+      usable: bool[N]; False if nothing could be drawn, or too little is kept to learn.
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], where each lies in the memory of this device.
       ready: bool[], equal on all devices: enough is kept to learn.

@@ -12,7 +12,7 @@ from jaxrl.envs.base import Dict, EnvSpec, Space
 
 
 def require_suitable(network: NetworkConfig, spec: EnvSpec) -> None:
-    """Raises ConfigError where there is no such architecture, or it does not suit the observations."""
+    """Raises ConfigError if there is no such architecture, or it does not suit the observations."""
     networks.build_architecture(network, networks.policy_space(network, spec.observation_space))
 
 

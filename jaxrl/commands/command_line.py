@@ -61,12 +61,12 @@ def say(line: str) -> None:
 
 
 def output_encoding() -> str | None:
-    """That of standard output; None where it is closed."""
+    """That of standard output; None if it is closed."""
     return None if sys.stdout is None else sys.stdout.encoding
 
 
 def _broken_output(text: str = "") -> str | None:
-    """Writes and flushes; returns why standard output loses it, "" where its reader has gone, or None."""
+    """Writes and flushes; returns why standard output loses it, "" if its reader has gone, or None."""
     try:
         if sys.stdout is not None:
             sys.stdout.write(text)
@@ -152,7 +152,7 @@ def show(text: str) -> None:
 
 
 def require_single(config: ConfigDict, command: str) -> None:
-    """Raises ConfigError where `config` is of a population, of which a command would look at one member."""
+    """Raises ConfigError if `config` is of a population, of which a command would look at one member."""
     if (seeds := check_config(config).population.seeds) > 1:
         raise ConfigError(f"`population.seeds` (={seeds}): {command} looks at a single run")
 

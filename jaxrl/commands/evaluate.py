@@ -214,7 +214,7 @@ def _record(
 
 
 def _check_video(given: str, is_folder: bool) -> None:
-    """Raises ConfigError where no film can be written there, before anything is played."""
+    """Raises ConfigError if no film can be written there, before anything is played."""
     from jaxrl.evaluation.suites import video
 
     if not is_folder and (not given.endswith(video.ENDINGS) or os.path.isdir(given)):
@@ -241,7 +241,7 @@ def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, fil
 
 
 def _check_inspect(given: str, has_suite: bool) -> None:
-    """Raises ConfigError where no page can be written there, before anything is played."""
+    """Raises ConfigError if no page can be written there, before anything is played."""
     if has_suite or not given.endswith(".html") or os.path.isdir(given):
         raise ConfigError(f"`--inspect` (={given!r}) must be a file that ends in .html, without --suite")
     command_line.require_writable_folder("inspect", os.path.dirname(given) or ".")

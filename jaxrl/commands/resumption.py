@@ -33,7 +33,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
     """Takes `--resume` and `--resume=DIR` out of `argv`.
 
     Returns:
-      (the other arguments, the folder): "" for the latest run, None where the flag is absent.
+      (the other arguments, the folder): "" for the latest run, None if the flag is absent.
 
     Raises:
       ConfigError: the flag comes twice, or says no folder after `=`.

@@ -36,7 +36,7 @@ class Config(BuiltInSections):
     An iteration is one rollout of all environments and the updates on it; an update is one optimiser step.
 
     Attributes:
-      section: the name of the algorithm's section, "" where that is not read.
+      section: the name of the algorithm's section, "" if that is not read.
       learner: that section; it is also the attribute of that name, such as `config.ppo`.
     """
 

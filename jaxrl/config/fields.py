@@ -109,7 +109,7 @@ class Field:
 
     @property
     def section(self) -> str:
-        """The name of its section, "" where it has none."""
+        """The name of its section, "" if it has none."""
         return self.name.rpartition(".")[0]
 
     def check(self, value: Any) -> Any:

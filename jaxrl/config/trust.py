@@ -20,7 +20,7 @@ from jaxrl.config.resolution import read_section
 
 
 def require_trusted(config: Config, workdir: str) -> None:
-    """Raises ConfigError where what trains a stored configuration would import modules that it names."""
+    """Raises ConfigError if what trains a stored configuration would import modules that it names."""
     _refuse_first((*_named_modules(config), *_modules_of_suite(config.evaluate.suite)), workdir)
 
 

@@ -34,7 +34,7 @@ class ArchitectureFigures:
       mflop_per_step: of one action, in millions of floating-point operations.
       mflop_per_update: beside those of its steps, for the graphs of all levels, once an update; forward.
       p50_ms: the median time from an observation in the host's memory to an action there, milliseconds.
-      steps_per_second: of training, updates included; None where that is not measured.
+      steps_per_second: of training, updates included; None if that is not measured.
     """
 
     architecture: str
@@ -53,7 +53,7 @@ def fitting(config: Config) -> tuple[list[Config], dict[str, str]]:
 
 
 def require_suitable(config: Config) -> None:
-    """Raises ConfigError where the architecture of a configuration does not suit the observations."""
+    """Raises ConfigError if the architecture of a configuration does not suit the observations."""
     suitable_networks.require_suitable(config.network, spec_of(config))
 
 

@@ -38,7 +38,7 @@ class EpisodesCheck:
 
 
 def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | None:
-    """Reads every episode of a folder; None where that holds something else, such as levels.
+    """Reads every episode of a folder; None if that holds something else, such as levels.
 
     Args:
       folder: a folder of episodes, or a file that is none.

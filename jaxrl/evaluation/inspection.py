@@ -32,7 +32,7 @@ class EpisodeRow:
     """One step of an episode.
 
     Attributes:
-      picture: a PNG, or "" where the environment cannot be drawn; base64.
+      picture: a PNG, or "" if the environment cannot be drawn; base64.
       action: the numbers that the environment took; None after the last step.
       value: the policy's estimate of the return from here.
       choice: what the action was chosen from, by name: probabilities, or means and deviations, or Q-values.
@@ -93,7 +93,7 @@ def write(
 def play(
     trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int
 ) -> tuple[list[EpisodeRow], bool]:
-    """Plays one episode; returns its steps, and False where it was cut off."""
+    """Plays one episode; returns its steps, and False if it was cut off."""
     if trained.spec.agents:
         raise CannotRender(f"{trained.spec.name} has several agents; a page shows one")
     act = jax.jit(function := PolicyFunction.of(trained, sample))

@@ -97,7 +97,7 @@ class PolicyFunction(ActingFunction):
     Arguments, for a batch of B observations:
       obs: [B, *O], raw, of the environment's dtype; a dict where the space is one.
       carry: tree of [B, ...], zeros at first, then what the last call returned.
-      reset: bool[B]; True where `obs` is the first of its episode. The carry counts as zeros there.
+      reset: bool[B]; True if `obs` is the first of its episode. The carry counts as zeros there.
       action_mask: bool[B, A], the allowed actions; only where the environment has masks.
       key: uint32[2], the data of a threefry key, another one each call; only with `sample`.
 

@@ -257,7 +257,7 @@ class DeviceCollector(Collector):
         return self.env.action_mask(env_state.env if self.agent.needs_final_observations else env_state)
 
     def _has_choice(self, mask_TB: Array) -> Array:
-        """bool[T, B], False where a mask allows nothing."""
+        """bool[T, B], False if a mask allows nothing."""
         space = self.env.spec.action_space
         assert isinstance(space, Discrete | MultiDiscrete)
         return has_choice(space, mask_TB)

@@ -32,7 +32,7 @@ class Episodes:
       episode_return: float32[E, Q], raw.
       length: int32[E, Q], steps.
       played: bool[E, Q], whether the slot was asked for.
-      finished: bool[E, Q], False where the episode was cut off by the safety limit.
+      finished: bool[E, Q], False if the episode was cut off by the safety limit.
       tallies: [E, Q] by label, what the entries of `EpisodeReports` came to over the steps of the episode.
     """
 
@@ -43,7 +43,7 @@ class Episodes:
     tallies: dict[str, Tally] = flax.struct.field(default_factory=dict)
 
     def values_by_label(self, reports: EpisodeReports) -> dict[str, np.ndarray]:
-        """float64[N] by label, what each played episode came to; NaN where it said nothing. On the host.
+        """float64[N] by label, what each played episode came to; NaN if it said nothing. On the host.
 
         Of success silence is 0, unless the environment does not declare it and no episode says anything.
         """

@@ -37,7 +37,7 @@ def begin(env_state: PyTree, obs: PyTree, num_envs: int) -> FinalRowsState:
 def step(
     env: Environments, keys_B: Array, state: FinalRowsState, action_B: Array, **options: Any
 ) -> tuple[FinalRowsState, TimeStep]:
-    """Advances every environment by one step, except where the last observation of an episode is acted on.
+    """Advances every environment by one step, except if the last observation of an episode is acted on.
 
     There the environment stands still, nothing is rewarded, and the next episode begins with the row after.
 

@@ -34,8 +34,8 @@ class StepReport:
 
     Attributes:
       info: float32 by key, see `EpisodeReports.told`.
-      reward: float32, the reported one; None where it is the row's own.
-      done: bool, whether the episode ended; None where it is the row's own.
+      reward: float32, the reported one; None if it is the row's own.
+      done: bool, whether the episode ended; None if it is the row's own.
     """
 
     info: dict[str, Array]
@@ -70,7 +70,7 @@ def is_cut(timestep: TimeStep) -> Array:
 
 
 def where_cut(cut: Array, tree: PyTree) -> PyTree:
-    """Leaves [B, ...], 0 except where an episode was cut off."""
+    """Leaves [B, ...], 0 except if an episode was cut off."""
     return jax.tree.map(
         lambda x: jnp.where(cut.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros((), x.dtype)), tree
     )

@@ -99,7 +99,7 @@ class ExperimentPlan:
         return self.folder / f"{part}_levels.yaml"
 
     def require_networks(self) -> None:
-        """Raises ConfigError where there is no such architecture, or it does not suit what levels show."""
+        """Raises ConfigError if there is no such architecture, or it does not suit what levels show."""
         cells = {cell.architecture: cell for cell in self.cells}.values()
         configs = [self.config(cell, with_suite=False) for cell in cells]
         try:

@@ -19,7 +19,7 @@ class CellEstimate:
     Attributes:
       cells: their names.
       parameters: their number.
-      memory: bytes of the training program; None where the compiler does not say.
+      memory: bytes of the training program; None if the compiler does not say.
       hours: of training all of them, one after the other, without evaluations and pretraining.
     """
 
@@ -31,7 +31,7 @@ class CellEstimate:
 
 
 class Cost(Protocol):
-    """The cost of training on one device; `memory` in bytes, None where the compiler does not say."""
+    """The cost of training on one device; `memory` in bytes, None if the compiler does not say."""
 
     @property
     def parameters(self) -> int: ...

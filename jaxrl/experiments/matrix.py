@@ -45,10 +45,10 @@ class Matrix:
     Attributes:
       rows: sorted by score, then by name.
       weights: by column, of sum 1.
-      winner: the name of the first; "" where several share the best score.
+      winner: the name of the first; "" if several share the best score.
       moved: the winner, by column and by how far its weight was moved, such as `success +0.10`; the
         others are scaled so that the sum stays 1.
-      bootstrap: by name, in which share of resamples over seeds a row is first, ties divided; {} where a row
+      bootstrap: by name, in which share of resamples over seeds a row is first, ties divided; {} if a row
         has one seed.
     """
 

@@ -158,7 +158,7 @@ def _record(
 
 
 def _summary(run: str) -> dict[str, Any]:
-    """summary.json of a run; empty where it is missing, as for a run that still trains."""
+    """summary.json of a run; empty if it is missing, as for a run that still trains."""
     with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
         return read_object(RunFolder(run).path / "summary.json")
     return {}

@@ -58,7 +58,7 @@ class NumpyPolicy:
     Arguments:
       obs: [B, ...], not normalised; a dict where the environment's observations are dicts.
       carry: `initial_carry(B)`, then the carry of the last result.
-      reset: bool[B], True where an episode begins: the carry is then taken as zeros.
+      reset: bool[B], True if an episode begins: the carry is then taken as zeros.
       action_mask: bool[B, A], where the environment has masks.
 
     Of an export of several policies, `member` names the one: `member_0` and so on.

@@ -109,7 +109,7 @@ class Last(Metric):
 
 @flax.struct.dataclass
 class LastMean(Metric):
-    """The latest of several ratios, such as a mean over a window; empty where that counts nothing."""
+    """The latest of several ratios, such as a mean over a window; empty if that counts nothing."""
 
     total: jax.Array
     count: jax.Array

@@ -222,7 +222,7 @@ def _build_layer(network: NetworkConfig) -> Core:
 
 
 def check_recurrence(network: NetworkConfig, platform: str | None = None) -> None:
-    """Raises ConfigError where no kernel, or not a platform's, serves what `network.recurrence` asks for."""
+    """Raises ConfigError if no kernel, or not a platform's, serves what `network.recurrence` asks for."""
     if network.recurrence != "pallas":
         return
     if network.core != "lstm":
@@ -238,7 +238,7 @@ def check_recurrence(network: NetworkConfig, platform: str | None = None) -> Non
 
 
 def check_platform(network: NetworkConfig, axis: Axis) -> None:
-    """Raises ConfigError where training on these devices would not use the kernel asked for.
+    """Raises ConfigError if training on these devices would not use the kernel asked for.
 
     A trained policy acts anywhere: single steps need no kernel.
     """

@@ -90,7 +90,7 @@ def mask_logits(logits: Array, mask: Array | None) -> Array:
 
     Args:
       logits: float[..., A].
-      mask: bool, broadcastable to `logits`; True where the action is allowed; None allows all. At least
+      mask: bool, broadcastable to `logits`; True if the action is allowed; None allows all. At least
         one action (of each component) must be allowed, else all of them become equally likely.
 
     Returns:

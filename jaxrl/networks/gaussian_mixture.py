@@ -151,7 +151,7 @@ class GaussianMixtureHead(nn.Module):
 
 
 def _spread(space: Box) -> nn.initializers.Initializer:
-    """An initialiser of [K * D]: uniform over the space, at most 1 from its middle, 0 where there is none."""
+    """An initialiser of [K * D]: uniform over the space, at most 1 from its middle, 0 if there is none."""
 
     def middle_and_reach(low: float, high: float) -> tuple[float, float]:
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -32,7 +32,7 @@ def is_graph(space: Space) -> bool:
 
 
 def require_graph(space: Space) -> None:
-    """Raises ConfigError where `GraphEncoder` does not take such observations."""
+    """Raises ConfigError if `GraphEncoder` does not take such observations."""
     if isinstance(space, GraphSpace):
         return
     if not (isinstance(space, Dict) and is_graph(space)):

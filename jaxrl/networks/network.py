@@ -70,13 +70,13 @@ class Network:
         -> NetworkOutput.
       prepare: params -> params with what follows from them alone, such as the nodes of fixed graphs: `apply`
         then does not compute that at every call. For acting; no gradient reaches params through it. None
-        where there is nothing of the kind.
+        if there is nothing of the kind.
       layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
       waits_for_the_carry: whether the core's matrix products take one time step after the other.
       num_features: () -> F of each trunk.
       describe: () -> the layers as JSON values, with which the weights run without this package: `trunks` by
         name, each with `encoders` (of one `input` each) and a `core`, and each head by its name. `weights`
-        are prefixes of the names of arrays. None where a part has no description, such as a user's own, or
+        are prefixes of the names of arrays. None if a part has no description, such as a user's own, or
         in bfloat16.
     """
 

@@ -59,7 +59,7 @@ class Registry(Generic[F]):
         return add
 
     def get(self, name: str) -> F:
-        """Returns the factory of that name; a user's own raises ConfigError where it fails.
+        """Returns the factory of that name; a user's own raises ConfigError if it fails.
 
         Raises:
           ConfigError: the name is unknown, or `module:attribute` cannot be imported or is no such factory.
@@ -88,7 +88,7 @@ class Registry(Generic[F]):
             raise ConfigError(f"{given}: {error}") from error
 
     def _guard(self, given: str, found: Any) -> F:
-        """A factory from outside, which raises ConfigError where it fails; `given` begins the errors."""
+        """A factory from outside, which raises ConfigError if it fails; `given` begins the errors."""
         if self._construct and inspect.isclass(found) and issubclass(found, self._kind):
             found = self._construct(given, found)
         elif not self._takes_the_arguments(found):

@@ -195,7 +195,7 @@ def _flag(name: str, value: Any, kind: type) -> Any:
 
 
 def _check(pipeline: PipelineDefinition, flags: CommandFlags) -> None:
-    """Raises ConfigError where stages do not fit together."""
+    """Raises ConfigError if stages do not fit together."""
     sections = pipeline.sections
     enabled = pipeline.enabled
     if not enabled:

@@ -38,7 +38,7 @@ class StageOutput:
     path: str
 
     def digest(self) -> str | None:
-        """Its digest; None where it is missing or cannot be read."""
+        """Its digest; None if it is missing or cannot be read."""
         try:
             if self.kind == FILE:
                 return of_file(self.path)

@@ -69,7 +69,7 @@ class StageGate:
 
         Args:
           results: of the stage, by name.
-          deployed: those of the model that is deployed; None where there is none.
+          deployed: those of the model that is deployed; None if there is none.
 
         Raises:
           GateClosed: the condition does not hold, or there is no such result.

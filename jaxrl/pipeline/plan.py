@@ -120,7 +120,7 @@ class Planner:
         return record
 
     def require_inputs(self, stage: PipelineStage) -> None:
-        """Raises ConfigError where a stage that is not run has not made what this one reads."""
+        """Raises ConfigError if a stage that is not run has not made what this one reads."""
         for name in stage.reads:
             for output, found in self.stages[name].outputs.items():
                 if found.digest() is None:

@@ -18,7 +18,7 @@ SUITE_COLUMNS = ("episodes", "success_rate", "return_mean", "length", "cost", "e
 
 
 def of(stage: str, folder: str) -> dict[str, float]:
-    """The results of a stage in the folder of a pipeline; empty where it has none.
+    """The results of a stage in the folder of a pipeline; empty if it has none.
 
     `train` has the numbers of summary.json, `search` those of its best trial, and `evaluate` those of its
     episodes, and of its suites as `SUITE.NAME` and `SUITE.CATEGORY.NAME`.
@@ -37,7 +37,7 @@ def of(stage: str, folder: str) -> dict[str, float]:
 
 
 def read(path: str) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none that can be read."""
+    """The JSON object in a file; empty if there is none that can be read."""
     with contextlib.suppress(OSError, ValueError):
         return read_object(path)
     return {}
@@ -83,7 +83,7 @@ def _is_number(value: Any) -> bool:
 
 
 def deployed(model: Path) -> dict[str, float] | None:
-    """The evaluation of the deployed model; None where nothing is deployed.
+    """The evaluation of the deployed model; None if nothing is deployed.
 
     In a registry that is the version in production, else the latest; an exported model has it beside it.
     """

@@ -26,7 +26,7 @@ class Step:
     Attributes:
       command: of `jaxrl`.
       arguments: its arguments.
-      starts_from: a folder that it must not find from an interrupted attempt; "" where it continues it.
+      starts_from: a folder that it must not find from an interrupted attempt; "" if it continues it.
       result: the name of the file, in the stage's folder, that takes what the command says it has written.
     """
 

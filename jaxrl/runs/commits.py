@@ -32,7 +32,7 @@ def commits() -> Mapping[str, Mapping[str, Any]]:
 
 
 def commit_of(repository: Path) -> dict[str, Any] | None:
-    """The commit of a repository and if its files are as in it; None where git does not say."""
+    """The commit of a repository and if its files are as in it; None if git does not say."""
     # A hook that starts a run has GIT_DIR set.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = [*_GIT, "-C", os.fspath(repository), *_STATUS]

@@ -120,7 +120,7 @@ _KINDS: dict[str, Any] = {
 
 
 def _trial(record: dict[str, Any]) -> StudyTrial | None:
-    """The trial of a line; None where it is none, as in a damaged file."""
+    """The trial of a line; None if it is none, as in a damaged file."""
     values = record.pop("values", None)
     if not isinstance(values, dict) or "number" not in record or record.keys() - _KINDS:
         return None

@@ -22,7 +22,7 @@ class TrainingPlan:
     """The stages of a configuration; without any, the whole run is one.
 
     Attributes:
-      stages: in their order; empty where the configuration has none.
+      stages: in their order; empty if the configuration has none.
       configs: of each; at least one.
     """
 
@@ -44,7 +44,7 @@ class TrainingPlan:
         return len(self.configs) - 1
 
     def stage(self, index: int) -> TrainingStage | None:
-        """A stage by its number; None where there are none."""
+        """A stage by its number; None if there are none."""
         return self.stages[index] if self.stages else None
 
     def require(self, index: int) -> None:

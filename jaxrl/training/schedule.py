@@ -30,7 +30,7 @@ class Schedule:
     Attributes:
       config: the resolved configuration.
       coordinator: of this process with the others.
-      stage: of training, and `index` its number from 0 on; None where there are no stages.
+      stage: of training, and `index` its number from 0 on; None if there are no stages.
       is_last: whether no other stage follows.
     """
 

@@ -59,7 +59,7 @@ class Obstacles:
     Attributes:
       x, y: centres.
       direction_x, direction_y: where they move to, of length 1; 0 where they stand.
-      radius: -1 where there is no obstacle.
+      radius: -1 if there is no obstacle.
     """
 
     x: jax.Array

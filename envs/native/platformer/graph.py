@@ -36,7 +36,7 @@ class GraphTables:
 
     Attributes:
       graphs: one for each level.
-      node_of: int16[N, ROWS, COLUMNS], the node of a tile; 0 where there is none.
+      node_of: int16[N, ROWS, COLUMNS], the node of a tile; 0 if there is none.
     """
 
     graphs: LevelGraphs

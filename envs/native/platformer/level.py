@@ -35,7 +35,7 @@ class PlatformerLevel:
       rows: of letters: `#` solid, `.` empty, `x` a mine, `S` the start, `K` the switch, `E` the exit.
       category: one of `CATEGORIES`.
       seed: it was generated from.
-      solution: one of the shortest, a digit 0 to 5 for each step; "" where none is known.
+      solution: one of the shortest, a digit 0 to 5 for each step; "" if none is known.
     """
 
     rows: tuple[str, ...]

@@ -52,7 +52,7 @@ class DAggerState(LearnerState):
     Attributes:
       opt_state: of Adam.
       draws: int32[], draws of the memory so far, whether they were learnt from or not.
-      teacher: its policy; None where the environment's solver is the teacher.
+      teacher: its policy; None if the environment's solver is the teacher.
     """
 
     opt_state: PyTree

@@ -32,7 +32,7 @@ class Guidance:
 
     Attributes:
       beta: float32[], the share of its actions.
-      teacher: its policy; None where the environment's solver is the teacher.
+      teacher: its policy; None if the environment's solver is the teacher.
     """
 
     beta: Array

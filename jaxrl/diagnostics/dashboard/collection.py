@@ -151,7 +151,7 @@ class RunCollection:
         return sorted(place for place in places if (self._folder / place / "trials.jsonl").exists())
 
     def trials(self, search: str) -> dict[str, Any]:
-        """The trials of a search, for parallel coordinates; empty where there is no such search."""
+        """The trials of a search, for parallel coordinates; empty if there is no such search."""
         if search not in self.searches():
             return {"fields": [], "trials": [], "copies": []}
         found: dict[int, dict[str, Any]] = {}

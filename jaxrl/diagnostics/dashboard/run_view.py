@@ -182,7 +182,7 @@ class RunView:
 
 
 def _stamp(file: epath.Path) -> Any:
-    """Changes when a file does; None where there is none."""
+    """Changes when a file does; None if there is none."""
     try:
         found = file.stat()
     except FileNotFoundError:

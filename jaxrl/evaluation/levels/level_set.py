@@ -48,7 +48,7 @@ def choose(env: JaxEnv, count: int, seed: int) -> Any:
 
 
 def with_names(env: JaxEnv) -> tuple[tuple[str, ...], Any]:
-    """The names of the environment's own levels, and these [names, ...]; None where it has none."""
+    """The names of the environment's own levels, and these [names, ...]; None if it has none."""
     named: Mapping[str, Any] = named_tasks(env)
     if not named:
         return (), None

@@ -26,7 +26,7 @@ class Outcomes:
       score: the return, raw.
       length: steps.
       normalized: length over what counts as 1 in this level.
-      finished: False where it was cut off by the safety limit.
+      finished: False if it was cut off by the safety limit.
       success: bool, or None without a rule, or where no episode said what the rule asks for and the level
         does not declare it.
       cost: summed over the episode, or None likewise.
@@ -122,7 +122,7 @@ class SuiteLevels:
 
 
 def _reports_of(values: np.ndarray | None) -> np.ndarray | None:
-    """The values, 0 in episodes that said nothing; None where none of the level's episodes said anything."""
+    """The values, 0 in episodes that said nothing; None if none of the level's episodes said anything."""
     if values is None or np.isnan(values).all():
         return None
     return np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)

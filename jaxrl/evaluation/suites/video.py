@@ -35,7 +35,7 @@ def file_name(category: str, index: int, mode: str) -> str:
 
 
 def require_packages(ending: str = ".gif") -> None:
-    """Raises ConfigError where what writes films with that ending is not installed."""
+    """Raises ConfigError if what writes films with that ending is not installed."""
     for module, package in _PACKAGES[ending].items():
         if importlib.util.find_spec(module) is None:
             raise ConfigError(f"`--video` needs the package {package}: {installation.command('video')}")

@@ -125,7 +125,7 @@ def converse(session: GameSession, read: Callable[[str], str], say: Callable[[st
 
     Args:
       session: just begun.
-      read: asks for a line with a prompt; raises EOFError where there is none.
+      read: asks for a line with a prompt; raises EOFError if there is none.
       say: shows a text.
 
     Returns:

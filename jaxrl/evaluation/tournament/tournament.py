@@ -24,7 +24,7 @@ class Standing:
       elo: the most likely rating; the mean of all contestants is 0.
       elo_half_width: of its 95% interval.
       elo_in_turn: the rating that changes with each game, K = 32, in a fixed random order of the games.
-      skill: (mean, standard deviation) by OpenSkill; None where nobody asked.
+      skill: (mean, standard deviation) by OpenSkill; None if nobody asked.
     """
 
     name: str

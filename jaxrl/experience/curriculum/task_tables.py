@@ -86,7 +86,7 @@ class TaskTables:
 
     @classmethod
     def _of_options(cls, stages: Sequence[Stage], env: HostFactory) -> TaskTables:
-        """Numbers for `reset(options=...)`; NaN where a stage leaves one to the environment."""
+        """Numbers for `reset(options=...)`; NaN if a stage leaves one to the environment."""
         names = sorted({name for stage in stages for name in stage.task})
         if not names:
             raise ConfigError(

@@ -71,7 +71,7 @@ class WindowShape:
 
         Args:
           window: before it.
-          ended_TB: bool, True where an episode of this device's environments ended that counts.
+          ended_TB: bool, True if an episode of this device's environments ended that counts.
           values_TBV: float32, its numbers.
           axis: sums over devices.
         """

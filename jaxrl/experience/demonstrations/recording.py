@@ -168,7 +168,7 @@ class _Row:
       action: as the environment took it.
       reward, terminated, truncated, info: of the step.
       after: the observation after it, also where the episode ended.
-      counts: bool[B], False where a row is no transition.
+      counts: bool[B], False if a row is no transition.
     """
 
     obs: Any

@@ -34,7 +34,7 @@ class ActionReplay:
     Attributes:
       source: the file, and of several in it which, for people.
       actions: [T, *A], as the environment took them.
-      level: a digest, or the number of a level; "" where the environment has none.
+      level: a digest, or the number of a level; "" if the environment has none.
       seed: -1 if it is not known.
       success: whether it says that its task was done; None if it does not say.
       player, version: who acted, and with which version of the game; "" if not known.

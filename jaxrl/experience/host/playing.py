@@ -18,7 +18,7 @@ def tasks_of_rows(playing: PyTree, task_TB: PyTree, begins_TB: np.ndarray) -> tu
     Episodes that began before any task was dealt hold -1 in everything: they are of no stage.
 
     Args:
-      playing: those before the steps; None where no task was dealt yet.
+      playing: those before the steps; None if no task was dealt yet.
       task_TB: of the episodes that begin after each step; a tree of [T, B], as a task sampler chose them.
       begins_TB: bool, whether one begins.
     """

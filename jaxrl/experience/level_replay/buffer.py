@@ -26,7 +26,7 @@ class LevelBuffer:
       score: float32[C].
       best: float32[C], the highest return in each so far.
       played: int32[C], the iteration in which each was played last.
-      born: int32[C], a number of its own for each level that came in; -1 where there is none.
+      born: int32[C], a number of its own for each level that came in; -1 if there is none.
       digest: uint32[C], a hash of the task.
       next_born: int32[].
     """
@@ -52,7 +52,7 @@ class NewLevels:
     Attributes:
       task: tree of [K, ...].
       score, best: float32[K].
-      is_one: bool[K], False where there is none.
+      is_one: bool[K], False if there is none.
     """
 
     task: PyTree

@@ -65,7 +65,7 @@ class Matches:
       game: the rules.
       seats: who plays against whom.
       axis: this device among all; tells the global indices of its environments.
-      now: the policy as it is now, for the opponents; None where only `reset` is called.
+      now: the policy as it is now, for the opponents; None if only `reset` is called.
       snapshots: the opponents of the pooled groups, leaves [pooled, ...].
       random_moves: the largest probability with which an opponent that is the policy as it is now draws its
         move evenly; in each of its groups they rise from 0 to this, from the first environment to the last.

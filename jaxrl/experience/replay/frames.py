@@ -20,7 +20,7 @@ def newest(obs: Array, frames: int) -> Array:
 
 
 def begins_anew(obs: Array, reset: Array, frames: int) -> Array:
-    """bool[T, B], True where a stack repeats its newest frame because an episode begins.
+    """bool[T, B], True if a stack repeats its newest frame because an episode begins.
 
     Args:
       obs: [T, B, *, K * C].

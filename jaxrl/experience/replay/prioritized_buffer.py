@@ -26,7 +26,7 @@ class PrioritizedBufferState:
 
     Attributes:
       items: tree of [capacity, ...].
-      tree: the priorities of the items, as of one environment; 0 where there is nothing.
+      tree: the priorities of the items, as of one environment; 0 if there is nothing.
       cursor: int32[], where the next item goes.
       draws: int32[], calls of `sample`.
     """

@@ -102,7 +102,7 @@ def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
     )
     first = search(number)
     after = search(number + 1)
-    # A final observation is a row of its own; where there is none, the episode goes on or was cut by force.
+    # A final observation is a row of its own; if there is none, the episode goes on or was cut by force.
     whole = at("reset", first) & ~at("valid", after - 1)
     return EpisodeSpans(first, after - 2, whole)
 

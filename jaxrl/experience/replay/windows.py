@@ -8,7 +8,7 @@ from jaxrl.types import Array
 
 
 def follows(terminated: Array, reset_after: Array) -> Array:
-    """True where the row after a step is its successor, or where none is needed.
+    """True if the row after a step is its successor, or if none is needed.
 
     Where an environment was started again by force, the row after is the first of another episode, and the
     observation after the step is lost.

@@ -28,7 +28,7 @@ def page(facts: Mapping[str, Any], document: Mapping[str, Any], example: Any, ha
     Args:
       facts: the content of /spec.
       document: the OpenAPI document.
-      example: an observation, as JSON values; None where it would fill pages.
+      example: an observation, as JSON values; None if it would fill pages.
       has_token: if requests must bear a token.
     """
     parts = [f"<h1>{html.escape(str(facts['model']))}</h1>"]

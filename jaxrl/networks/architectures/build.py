@@ -66,7 +66,7 @@ def resolved(network: NetworkConfig) -> Architecture:
 
 
 def require_architecture(network: NetworkConfig) -> None:
-    """Raises ConfigError where fields of `network` are for architectures, and there is none."""
+    """Raises ConfigError if fields of `network` are for architectures, and there is none."""
     given = [name for name in _SIZES if getattr(network, name) not in _AS_NAMED]
     if given and not network.architecture:
         raise ConfigError(

@@ -15,7 +15,7 @@ class Part:
 
     Attributes:
       modality: state, local, global or graph.
-      key: its key in the observation; "" where that is no dict.
+      key: its key in the observation; "" if that is no dict.
       space: its own.
     """
 

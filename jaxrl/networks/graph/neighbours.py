@@ -22,7 +22,7 @@ class Neighbours:
     """The edges that lead to each of P nodes, at most D to one. Edges in one column are of one kind.
 
     Attributes:
-      index: int32[P, D], the node that an edge comes from; anything where there is no edge.
+      index: int32[P, D], the node that an edge comes from; anything if there is no edge.
       mask: bool[P, D], True for edges.
       kinds: of the edges in each of the D columns.
       reverse: of a fixed table, which edges come from each node; else None.

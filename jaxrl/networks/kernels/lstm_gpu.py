@@ -38,7 +38,7 @@ _RESIDENT = 64 * 2**10
 
 
 def plan(length: int, rows: int, size: int, dtype: Dtype) -> Tiles | None:
-    """Chooses the kernel's tiles; None where the kernel does not apply, as for a single step.
+    """Chooses the kernel's tiles; None if the kernel does not apply, as for a single step.
 
     Args:
       length: time steps.

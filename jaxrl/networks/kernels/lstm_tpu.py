@@ -48,7 +48,7 @@ class Blocks:
 
 
 def plan(length: int, rows: int, size: int, dtype: Dtype) -> Blocks | None:
-    """Chooses the kernel's blocks; None where the kernel does not apply.
+    """Chooses the kernel's blocks; None if the kernel does not apply.
 
     A single step has no loop to put into a kernel, and the weights must fit beside a block of environments.
 

@@ -13,7 +13,7 @@ def machine_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(name, value) of host, devices, cores, memory and versions.
 
     Args:
-      summary: of a run, summary.json, which knows its host and device; {} where there is none.
+      summary: of a run, summary.json, which knows its host and device; {} if there is none.
     """
     import psutil
 

@@ -232,7 +232,7 @@ class ModelRegistry:
 
 
 def _until(past: list[int], current: int | None) -> list[int]:
-    """`past` up to the last mention of `current`; just that where there is none."""
+    """`past` up to the last mention of `current`; just that if there is none."""
     if current is None:
         return []
     if current not in past:
