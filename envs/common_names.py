@@ -58,7 +58,7 @@ def not_found(name: str) -> ValueError:
 
 
 def _names(suite: suites.Collection) -> Sequence[str]:
-    """Of an installed suite."""
+    """The names of an installed suite."""
     found = suites.known(suite)
     return catalogue.listed(suite) if found is None else [*found, *suites.registered(suite)]
 

@@ -253,7 +253,7 @@ def _names_of_suite(suite: str) -> list[str]:
 
 
 def _all_names() -> list[str]:
-    """Of the suites that are always there: the others take seconds to import."""
+    """The names of the suites that are always there: the others take seconds to import."""
     return [name for suite in _suites() if suite not in _OPTIONAL for name in names(suite)]
 
 

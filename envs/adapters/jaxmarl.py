@@ -160,7 +160,7 @@ class JaxMARL(MultiAgentEnv):
         return picture
 
     def _central_space(self, state: Any) -> Box | None:
-        """Of `central`, for such a state of the suite; None if the suite has nothing of the kind."""
+        """The space of `central`, for such a state of the suite; None if the suite has no such thing."""
         if not (self._is_smax or self._is_mpe):
             return None
         given = JaxMARLState(state, jnp.ones(len(self._agents), bool))

@@ -158,7 +158,7 @@ class WorkerEnv(HostEnv):
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the worker processes that have not been stopped."""
+        """The ids of the worker processes that have not been stopped."""
         return self._workers.process_ids
 
     def send(self, group: int, action: np.ndarray) -> None:

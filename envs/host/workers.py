@@ -190,7 +190,7 @@ class Workers:
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the workers that have not ended."""
+        """The process ids of the workers that have not ended."""
         return [w.process.pid for w in self._workers if w.process.returncode is None]
 
     def _require_open(self) -> None:

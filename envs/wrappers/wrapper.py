@@ -198,7 +198,7 @@ class ObservationWrapper(Wrapper):
         return state, dataclasses.replace(timestep, obs=self._observed(timestep.obs))
 
     def _observed(self, obs: Any) -> Any:
-        """Of one agent, or of each of several."""
+        """The observation of one agent, or of each of several."""
         return jax.vmap(self.observe)(obs) if self.spec.agents else self.observe(obs)
 
 

@@ -61,7 +61,7 @@ def say(line: str) -> None:
 
 
 def output_encoding() -> str | None:
-    """That of standard output; None if it is closed."""
+    """The encoding of standard output; None if it is closed."""
     return None if sys.stdout is None else sys.stdout.encoding
 
 

@@ -103,7 +103,7 @@ def parse(config: Config) -> tuple[TrainingStage, ...]:
 
 
 def total_iterations(stages: Sequence[TrainingStage]) -> int | None:
-    """Of all stages together; None if one of them has another budget."""
+    """The iterations of all stages together; None if one of them has another budget."""
     counts = [stage.iterations for stage in stages]
     return sum(n for n in counts if n is not None) if None not in counts else None
 

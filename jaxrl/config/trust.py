@@ -71,7 +71,7 @@ def _modules_of(value: str) -> Iterator[str]:
 
 
 def _modules_of_environments(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Of names that may have arguments."""
+    """The modules of environments and wrappers, whose names may have arguments."""
     from jaxrl.envs import registry, wrappers  # imports jax, which the rest of this package does without
 
     if (module := registry.module_of(config.env.name)) is not None:

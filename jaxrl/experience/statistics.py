@@ -56,7 +56,7 @@ class EpisodeReports:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of everything that is reported, as in `env/LABEL`."""
+        """The labels of everything that is reported, as in `env/LABEL`."""
         return tuple(sorted({*dict(self.entries), *([SUCCESS] if self.success else [])}))
 
     @property

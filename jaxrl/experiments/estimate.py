@@ -14,7 +14,7 @@ _SECONDS = 1.0
 
 @dataclass(frozen=True)
 class CellEstimate:
-    """Of the cells of one architecture.
+    """The cost of the cells of one architecture.
 
     Attributes:
       cells: their names.

@@ -49,7 +49,7 @@ class EnsembleFunction(ActingFunction):
 
     @classmethod
     def of(cls, members: Sequence[PolicyFunction]) -> EnsembleFunction:
-        """Of the same spaces; networks and algorithms may differ.
+        """The ensemble of members with the same spaces; networks and algorithms may differ.
 
         Raises:
           ConfigError: there are none, or they do not fit together.

@@ -21,7 +21,7 @@ SIZED = ("gated_delta", "gtrxl")
 
 
 def carry_shapes(core: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Of the arrays of a core's carry, without the batch."""
+    """The shapes of the arrays of a core's carry, without the batch."""
     kind = core["type"]
     size = core.get("size", 0)
     if kind == "gtrxl":

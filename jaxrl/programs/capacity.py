@@ -103,7 +103,7 @@ def _require_pool(config: Config, available: int, policy: int) -> None:
 
 
 def _step_bytes(spec: EnvSpec) -> int:
-    """Of one environment's step, as a rollout stores it."""
+    """The bytes of one environment's step, as a rollout stores it."""
     assert not isinstance(spec.action_space, Dict)
     mask = spec.mask_size if spec.has_action_mask else 0
     action = 4 * math.prod(spec.action_space.shape)

@@ -166,5 +166,5 @@ class LabyrinthExplore(_Labyrinth):
 
     @property
     def _squares(self) -> int:
-        """Those that are free, without the start: a maze of n cells without loops has n - 1 passages."""
+        """The free squares but the start: a maze of n cells without loops has n - 1 passages."""
         return 2 * self._side**2 - 1

@@ -101,7 +101,7 @@ class SACAgent(Agent):
     def apply(
         self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
     ) -> SACOutput:
-        """Of the policy alone."""
+        """The output of the policy alone, without the critics."""
         own = self.policy_carry(carry)
         return self.output(acting, self.network.apply(acting.params, obs, own, reset, action_mask))
 

@@ -1,4 +1,4 @@
-"""How well a policy does in the levels that it does worst in (CVaR, as Rutherford et al. 2024 measure it)."""
+"""Risk (CVaR): results in the levels that a policy does worst in, as Rutherford et al. 2024 measure it."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class StageCurriculum:
         return by != 0
 
     def progress(self) -> dict[str, Any]:
-        """Where it is: `stage`, `num_stages`, `name`, `episode`, `episodes` of the stage, and the means over
+        """Its progress: `stage`, `num_stages`, `name`, `episode`, `episodes` of the stage, and the means over
         its window so far: `success_rate`, `return`, `collisions`, None without any episode.
         """
         means: Sequence[float | None] = self._means() if self._window else (None, None, None)

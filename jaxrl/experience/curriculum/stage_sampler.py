@@ -32,7 +32,7 @@ _PREFIX = "curriculum"
 
 @flax.struct.dataclass
 class StageState:
-    """Where a curriculum is; int32[].
+    """The position in a curriculum; int32[].
 
     Attributes:
       stage: from 0 on.

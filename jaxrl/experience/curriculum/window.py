@@ -28,7 +28,7 @@ class EpisodeWindow:
 
 @dataclass(frozen=True)
 class WindowShape:
-    """Which episodes are in a window of at most `size`: the same number, up to one, from each environment.
+    """The episodes in a window of at most `size`: the same number, up to one, from each environment.
 
     Of the episodes that end first, too many are short ones. So it takes the latest of each environment, and
     with more environments than episodes those of a part of them, spread evenly.

@@ -203,8 +203,8 @@ class EpisodeCounter:
         return tallied
 
     def _totals(self, games: np.ndarray, tallies: dict[str, Tally]) -> tuple[EpisodeTotals, dict[str, Tally]]:
-        """Of the games, (score, length) in columns, and what their tallies were at their ends; what each
-        said at last.
+        """Totals of the games, (score, length) in columns, and what their tallies were at their ends; what
+        each said at last.
         """
         scores, lengths = games
         count = len(scores)

@@ -22,7 +22,7 @@ def metrics(knows_success: bool, edits: bool) -> Mapping[str, type[Metric]]:
 
 
 def of_kinds(knows_success: bool, edits: bool) -> Mapping[str, type[Metric]]:
-    """Of those about the episodes that ended."""
+    """The kinds of the metrics about the episodes that ended."""
     names = ["replayed", *(["edited"] if edits else []), *(["new_success_rate"] if knows_success else [])]
     return {f"levels/{name}": Mean for name in names}
 

@@ -27,7 +27,7 @@ class EpisodeSums:
 
 
 def no_sums(count: int) -> EpisodeSums:
-    """Those of so many episodes that are about to begin."""
+    """The sums of `count` episodes that are about to begin: zeros."""
     return EpisodeSums(jnp.zeros(count), jnp.zeros(count))
 
 

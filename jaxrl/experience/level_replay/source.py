@@ -1,4 +1,4 @@
-"""Where new levels come from: drawn by the environment, or all there are."""
+"""The source of new levels: drawn by the environment, or all there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who plays the other seat in each environment, and how all of them choose their moves at once."""
+"""The players of the other seat in each environment, and how all choose their moves at once."""
 
 from __future__ import annotations
 

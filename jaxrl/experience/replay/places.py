@@ -1,4 +1,4 @@
-"""Which items of a ring may be drawn."""
+"""The items of a ring that may be drawn."""
 
 from __future__ import annotations
 

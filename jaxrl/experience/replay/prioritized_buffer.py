@@ -150,7 +150,7 @@ class PrioritizedReplayBuffer:
         return Places(1, self.capacity, jnp.int32(0), jnp.int32(self.capacity))
 
     def _plan(self, batch_size: int) -> ReplayPlan:
-        """That of the trainer's memory which draws in the same way."""
+        """The plan of the trainer's memory that draws in the same way."""
         return ReplayPlan(
             rows=self.capacity,
             batch_size=batch_size,

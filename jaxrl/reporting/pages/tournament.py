@@ -104,7 +104,7 @@ def write(record: Mapping[str, Any], folder: str) -> list[str]:
 
 
 def _half_width(standing: Mapping[str, Any]) -> float:
-    """Of the interval around the most likely rating."""
+    """Half the width of the interval around the most likely rating."""
     low, high = standing["elo_interval"]
     return float(high - low) / 2
 
