@@ -42,7 +42,7 @@ class Agent(abc.ABC):
         evaluations play the best actions alone.
       needs_final_observations: whether a trajectory must hold the last observation of each episode, as a row
         that is not `valid`. Environments on the host always give them so.
-      asks_solver: whether it is told the environment's best action (`told`) before it chooses one.
+      asks_solver: whether it is told the environment's best action (`add_solution`) before it chooses one.
     """
 
     spec: EnvSpec
@@ -132,7 +132,7 @@ class Agent(abc.ABC):
     def acting_params(self, params: PyTree) -> PyTree:
         """The parameters that acting needs, of those that are trained."""
 
-    def told(self, out: Any, solution: Array) -> Any:
+    def add_solution(self, out: Any, solution: Array) -> Any:
         """The output of `forward` with the environment's best actions [B, *A]; only with `asks_solver`."""
         raise NotImplementedError
 

@@ -99,7 +99,7 @@ class Recording:
             "mode": cast.mode,
         }
 
-        def told() -> Iterator[Episode]:
+        def play() -> Iterator[Episode]:
             recorded = record_episodes(
                 cast.env, cast.wrappers, cast.player, self.episodes, self.seed, cast.success
             )
@@ -107,7 +107,7 @@ class Recording:
                 tell(number)
                 yield episode
 
-        return store(self.output, told(), cast.spec, facts, self.minari)
+        return store(self.output, play(), cast.spec, facts, self.minari)
 
     def _cast_without_run(self) -> _Cast:
         spec = environment_spec("--env", self.environment, self.environment, ())

@@ -202,7 +202,7 @@ class DeviceCollector(Collector):
         mask = self._action_mask(at.env_state)
         out, bootstrap = self._forward(acting, loop, mask)
         if self.agent.asks_solver:
-            out = self.agent.told(out, self.env.solve(at.env_state))
+            out = self.agent.add_solution(out, self.env.solve(at.env_state))
         action, extras = self.agent.choose(out, given.noise, self.few_kernels)
         env_state, timestep, begins, valid = self._step_environments(
             given, at.env_state, self.agent.to_env(action)
@@ -221,7 +221,7 @@ class DeviceCollector(Collector):
             "bootstrap": bootstrap,
             "valid": valid,
             "task": at.task,
-            "told": self._told(timestep),
+            "told": self._step_report(timestep),
         }
         # The episodes are counted after the rollout.
         task = None if at.task is None else select_rows(begins, given.task, at.task)
@@ -229,11 +229,11 @@ class DeviceCollector(Collector):
         final = FinalObservations(timestep.final_obs, is_cut(timestep)) if self.few_kernels else None
         return RolloutLoop(at, final), record
 
-    def _told(self, timestep: TimeStep) -> StepReport:
+    def _step_report(self, timestep: TimeStep) -> StepReport:
         team = timestep.team
         if team is None:
-            return StepReport(self.reports.told(timestep.info), timestep.score, None)
-        return StepReport(self.reports.told(team.info), team.reward, team.done)
+            return StepReport(self.reports.select(timestep.info), timestep.score, None)
+        return StepReport(self.reports.select(team.info), team.reward, team.done)
 
     def _step_environments(
         self, given: StepInputs, env_state: PyTree, action: Array

@@ -149,7 +149,7 @@ def _count_step(
     ends = finishes = current & timestep.done[:, None]
     if limit is not None:
         finishes = ends & ~((length >= limit) & ~timestep.terminated[:, None])
-    info = {key: x[:, None] for key, x in reports.told(timestep.info).items()}
+    info = {key: x[:, None] for key, x in reports.select(timestep.info).items()}
     tallies = reports.add(episodes.tallies, info)
     episodes = dataclasses.replace(
         episodes,

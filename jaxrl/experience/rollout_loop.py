@@ -33,7 +33,7 @@ class StepReport:
     """The report of a step on episodes.
 
     Attributes:
-      info: float32 by key, see `EpisodeReports.told`.
+      info: float32 by key, see `EpisodeReports.select`.
       reward: float32, the reported one; None if it is the row's own.
       done: bool, whether the episode ended; None if it is the row's own.
     """

@@ -64,7 +64,7 @@ class EpisodeReports:
         """The entries of the environment's info that are needed."""
         return tuple(sorted({report.name for _, report in self.entries}))
 
-    def told(self, info: Mapping[str, Array]) -> dict[str, Array]:
+    def select(self, info: Mapping[str, Array]) -> dict[str, Array]:
         """float32 of what `add` needs of a step's info, on the device."""
         joined = {joined_key(report.name, report.per_episode) for _, report in self.entries} & info.keys()
         return {key: info[key].astype(jnp.float32) for key in sorted({*self.info_keys, *joined})}

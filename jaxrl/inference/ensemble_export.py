@@ -35,7 +35,7 @@ def export_ensemble(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         description = write(policies, function, folder, kind, batch)
-        return export.checked(function, folder, description, Path(output), policies, steps, batch)
+        return export.check_export(function, folder, description, Path(output), policies, steps, batch)
 
 
 def write(
@@ -53,7 +53,7 @@ def write(
     files, sizes = export.write_files(function, folder, kind, batch)
     members = {f"member_{i}": export.facts(policy) for i, policy in enumerate(policies)}
     description = {
-        **export.described(function, policies[0].config, kind),
+        **export.describe_function(function, policies[0].config, kind),
         "mode": GREEDY,
         "mean": dataclasses.asdict(function.mean),
         "members": members,

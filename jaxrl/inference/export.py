@@ -92,10 +92,10 @@ def export(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         description = write(policy, function, folder, kind, batch)
-        return checked(function, folder, description, Path(output), [policy], steps, batch)
+        return check_export(function, folder, description, Path(output), [policy], steps, batch)
 
 
-def checked(
+def check_export(
     function: ActingFunction,
     folder: Path,
     description: dict[str, Any],
@@ -152,7 +152,7 @@ def write(
     """
     files, sizes = write_files(function, folder, kind, batch)
     description = {
-        **described(function, policy.config, kind),
+        **describe_function(function, policy.config, kind),
         **facts(policy),
         "files": files,
         "batch": sizes,
@@ -193,7 +193,7 @@ def _is_normalized_by_task(function: PolicyFunction) -> bool:
     return stats is not None and bool(stats.count.ndim)
 
 
-def described(function: ActingFunction, config: Config, kind: str) -> dict[str, Any]:
+def describe_function(function: ActingFunction, config: Config, kind: str) -> dict[str, Any]:
     """The part of policy.json that is about arguments and results."""
     arguments = function.example(1)
     outputs = onnx.outputs(function) if kind == "onnx" else dict(flat(jax.eval_shape(function, *arguments)))

@@ -15,7 +15,7 @@ from jaxrl.networks.kernels.windowed_attention import (
     Biases,
     attend_sequence,
     attend_step,
-    entered,
+    remember,
     sinusoids,
 )
 from jaxrl.networks.layers import LayerNorm, residual_stream, weights_of
@@ -57,7 +57,7 @@ class GatedTransformer(Core):
         x = GRUGate(self.dtype, name="attention_gate")(x, self._attend(normed, carry, reset_LN))
         y = self._dense("hidden", LayerNorm(name="dense_norm")(x), _EXPANSION * self.size)
         x = GRUGate(self.dtype, name="dense_gate")(x, self._dense("dense", jax.nn.relu(y), self.size))
-        memory, valid = entered(carry["memory"], carry["valid"], normed, reset_LN)
+        memory, valid = remember(carry["memory"], carry["valid"], normed, reset_LN)
         return x.astype(self.dtype), {"memory": memory, "valid": valid}
 
     def describe(self) -> dict[str, Any]:

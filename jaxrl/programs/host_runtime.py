@@ -178,7 +178,7 @@ class HostRuntime(Runtime):
             started = time.perf_counter()
             with host_phase("rollout"):
                 iteration = int(state.iteration)
-                tasks = self._dealt(state, iteration)
+                tasks = self._deal_tasks(state, iteration)
                 trajectory, totals = self._actor.rollout(iteration, self._acting(state), tasks)
             self._waited += time.perf_counter() - started
         except BaseException:
@@ -248,7 +248,7 @@ class HostRuntime(Runtime):
             return state
         return dataclasses.replace(state, tasks=self._tasks.init(jax.random.fold_in(tasks_key, TASK_KEY)))
 
-    def _dealt(self, state: TrainState, iteration: int) -> PyTree:
+    def _deal_tasks(self, state: TrainState, iteration: int) -> PyTree:
         """Tasks [T, B, ...] of the episodes that begin in the rollout of an iteration, on the host."""
         if self._tasks is None:
             return None

@@ -246,7 +246,7 @@ class Iteration:
             return collect, state.collector
         assert state.collector is not None
         fresh = collect.init(jax.vmap(lambda key: jax.random.fold_in(key, _SWAP))(keys_B))
-        swapped = others.swapped(state.opponents, len(keys_B))
+        swapped = others.swaps(state.opponents, len(keys_B))
         start: CollectorState = select_rows(swapped, fresh, state.collector)
         start = dataclasses.replace(start, env_state=others.matches.clear_results(start.env_state))
         return dataclasses.replace(collect, env=others.against(state.opponents, acting)), start

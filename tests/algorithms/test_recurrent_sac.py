@@ -166,7 +166,7 @@ def test_no_gradient_enters_the_burn_in() -> None:
         given = dataclasses.replace(batch, obs=obs)
         rows = algorithm._rows(learner, given)
         actor = {name: x for name, x in learner.policy.params.items() if name != CRITIC}
-        seen = rows.seen(learner.policy.params[CRITIC])
+        seen = rows.see(learner.policy.params[CRITIC])
         return sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves((seen, rows.policy(actor))))
 
     by_obs = jax.jit(jax.grad(loss))(batch.obs)

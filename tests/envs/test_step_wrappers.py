@@ -198,7 +198,7 @@ def test_repeated_actions_lose_no_report(times):
                 tallies, over = reports.begin(1), False
                 while not over:
                     state, step = env.step(jax.random.key(1), state, jnp.zeros((), jnp.int32))
-                    told = {key: x[None] for key, x in reports.told(step.info).items()}
+                    told = {key: x[None] for key, x in reports.select(step.info).items()}
                     tallies, over = reports.add(tallies, told), bool(step.done)
                 one = jnp.ones(1)
                 ended = reports.final_values(tallies, one, one, one > 0)

@@ -78,7 +78,7 @@ def test_craftax_reports_achievements_of_episodes_that_are_cut_off(
     state, tallies = env.reset(jax.random.key(0))[0], reports.begin(1)
     for t, action in enumerate(actions):
         state, step = env.step(jax.random.key(1), state, jnp.int32(action))
-        told = {key: x[None] for key, x in reports.told(step.info).items()}
+        told = {key: x[None] for key, x in reports.select(step.info).items()}
         tallies = reports.add(tallies, told)
         assert bool(step.done) == (t + 1 == len(actions))
     assert (bool(step.terminated), bool(step.truncated)) == ends

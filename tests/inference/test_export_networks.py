@@ -81,7 +81,9 @@ def test_a_network_that_needs_its_batch_size_is_exported_for_one(tmp_path: Path)
     function = PolicyFunction.of(policy)
     description = exporting.write(policy, function, tmp_path, "stablehlo")
     assert description["batch"].startswith("1 only: ")
-    assert exporting.checked(function, tmp_path, description, tmp_path / "out", [policy], 5, None).check.same
+    assert exporting.check_export(
+        function, tmp_path, description, tmp_path / "out", [policy], 5, None
+    ).check.same
     assert exporting.write(policy, function, tmp_path, "stablehlo", batch=3)["batch"] == "3 only"
     assert stablehlo.read(tmp_path)(*function.example(3))["value"].shape == (3,)
 

@@ -83,7 +83,7 @@ def test_episodes_are_what_the_stage_asks_for_and_a_run_goes_on_in_its_stage(tmp
     for there, here in zip(jax.tree.leaves(saved), jax.tree.leaves(resumed.state.tasks), strict=True):
         np.testing.assert_array_equal(there, here)
     # Environments begin anew; what they are asked for is what it was.
-    one, other = (jax.device_get(x._runtime._dealt(x.state, 3)) for x in (resumed, _at(tmp_path / "1")))
+    one, other = (jax.device_get(x._runtime._deal_tasks(x.state, 3)) for x in (resumed, _at(tmp_path / "1")))
     for there, here in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(there, here)
     resumed.close()

@@ -162,7 +162,7 @@ class DAgger(ReplayAlgorithm):
         learner = self._with_statistics(learner, experience.latest)
         with tracing.phase("update"):
             gradient, means = self._gradient(learner, experience)
-            after = self._updated(learner, gradient)
+            after = self._update(learner, gradient)
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
         after = dataclasses.replace(after, draws=learner.draws + 1)
@@ -251,7 +251,7 @@ class DAgger(ReplayAlgorithm):
         )
         return means
 
-    def _updated(self, learner: DAggerState, gradient: PyTree) -> DAggerState:
+    def _update(self, learner: DAggerState, gradient: PyTree) -> DAggerState:
         h = learner.hyperparams
         step, opt_state = optimizer(h.max_grad_norm, h.learning_rate).update(gradient, learner.opt_state)
         params = optax.apply_updates(learner.policy.params, step)

@@ -109,7 +109,7 @@ class GuidedAgent(Agent):
         beta = jnp.broadcast_to(guidance.beta, reset.shape)
         return GuidedOutput(own, {LEARNER: own.carry, TEACHER: after}, beta, label)
 
-    def told(self, out: GuidedOutput, solution: Array) -> GuidedOutput:
+    def add_solution(self, out: GuidedOutput, solution: Array) -> GuidedOutput:
         return dataclasses.replace(out, label=self.own.head.from_env(solution))
 
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> PyTree:

@@ -228,7 +228,7 @@ class SAC(ReplayAlgorithm):
         action = jnp.tanh(rows.action)
 
         def of_critics(critic: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
-            q = critics.values(critic, rows.seen(critic), action)
+            q = critics.values(critic, rows.see(critic), action)
             loss, error = losses.critic_loss(q, target, rows.weight, rows.usable)
             return loss.sum(), ({"critic": loss.sum(), "q": _sum(q.mean(axis=0), rows.usable)}, error)
 
@@ -238,7 +238,7 @@ class SAC(ReplayAlgorithm):
         )
 
         noise = self._noise(rows, key, _FROM_ACTOR)
-        seen = rows.seen(critic)
+        seen = rows.see(critic)
 
         def of_policy(actor: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             chosen, log_prob = _choose(rows.policy(actor), noise)
@@ -294,7 +294,7 @@ class SAC(ReplayAlgorithm):
     ) -> Array:
         """float32[L, N], what the critics are to say."""
         following, log_prob = _choose(rows.policy(actor, follows=True), noise)
-        seen = rows.seen(learner.target, follows=True)
+        seen = rows.see(learner.target, follows=True)
         q = self.agent.critics.values(learner.target, seen, jnp.tanh(following))
         value = losses.soft_value(q, log_prob, temperature)
         total, discount = rows.returns(learner.hyperparams.gamma)

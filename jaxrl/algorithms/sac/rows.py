@@ -41,7 +41,7 @@ class Rows(abc.ABC):
         """The policy's distributions [L, N, D], of the rows or of what follows them."""
 
     @abc.abstractmethod
-    def seen(self, critic: PyTree, follows: bool = False) -> PyTree:
+    def see(self, critic: PyTree, follows: bool = False) -> PyTree:
         """`Critics.see` [L, N, ...], of the rows or of what follows them."""
 
     @abc.abstractmethod
@@ -70,7 +70,7 @@ class StepRows(Rows):
         obs, carry, reset = self._inputs(follows)
         return self._agent.apply(acting, obs, carry, reset, None).distribution
 
-    def seen(self, critic: PyTree, follows: bool = False) -> PyTree:
+    def see(self, critic: PyTree, follows: bool = False) -> PyTree:
         return self._agent.critics.see(critic, *self._inputs(follows))[0]
 
     def error(self, error: Array) -> Array:
@@ -129,7 +129,7 @@ class SequenceRows(Rows):
         found: TanhGaussian = self._chosen(self._run(run), follows)
         return found
 
-    def seen(self, critic: PyTree, follows: bool = False) -> PyTree:
+    def see(self, critic: PyTree, follows: bool = False) -> PyTree:
         def run(part: _Window) -> tuple[PyTree, PyTree]:
             return self._agent.critics.see(critic, part.obs, part.carry, part.reset)
 

@@ -252,7 +252,7 @@ def _device_steps(
         else:
             action, carry = player.act(obs, carry, reset, mask, own)
         state, done = env.step(keys, state, action)
-        facts = (done.reported_reward, done.terminated, done.truncated, reports.told(done.info))
+        facts = (done.reported_reward, done.terminated, done.truncated, reports.select(done.info))
         return (state, done.obs, carry, done.done), (mask, action, *facts, done.final_obs)
 
     state, obs = jax.jit(env.reset)(reset_keys)

@@ -178,7 +178,7 @@ class Simulator:
                 "reward": found.reported_reward.astype(jnp.float32),
                 "terminated": found.terminated,
                 "truncated": found.truncated,
-                "info": self._reports.told(found.info),
+                "info": self._reports.select(found.info),
                 "mask": mask,
             }
 

@@ -112,7 +112,7 @@ class Opponents:
         """The games of an iteration; the snapshots that are played are copied once for each group."""
         return self.matches.against(now, jax.tree.map(lambda x: x[state.playing], state.snapshots))
 
-    def swapped(self, state: OpponentState, count: int) -> Array:
+    def swaps(self, state: OpponentState, count: int) -> Array:
         """bool[B], the environments of this device whose opponent is another one since the last iteration."""
         swapped_G = jnp.concatenate([jnp.zeros(self.seats.latest, bool), state.swapped])
         return self.seats.of_groups(swapped_G, count)
@@ -129,7 +129,7 @@ class Opponents:
           key: the same on all devices.
         """
         results_G = self.axis.psum(self.seats.over_groups(results_B))[self.seats.latest :]
-        record = self._recorded(state, results_G)
+        record = self._update_record(state, results_G)
         newest = jnp.argmax(state.number)
         elo = rating_of(_score(record), record.sum(axis=1), state.rating, state.rating[newest])
         state = dataclasses.replace(
@@ -149,7 +149,7 @@ class Opponents:
             "selfplay/pool": Last(jnp.sum(state.number > 0, dtype=jnp.int32)),
         }
 
-    def _recorded(self, state: OpponentState, results_G: Array) -> Array:
+    def _update_record(self, state: OpponentState, results_G: Array) -> Array:
         """The records with an iteration's games; beyond `games` older ones count less and less."""
         record = state.record.at[state.playing].add(results_G)
         total = record.sum(axis=1, keepdims=True)

@@ -37,7 +37,7 @@ def sinusoids(length: int, size: int) -> Array:
     return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=-1)[:, :size]
 
 
-def entered(memory: Array, valid: Array, x_LNF: Array, reset_LN: Array) -> tuple[Array, Array]:
+def remember(memory: Array, valid: Array, x_LNF: Array, reset_LN: Array) -> tuple[Array, Array]:
     """The memory after a sequence: its last M entries, with zeros for those of other episodes.
 
     Args:

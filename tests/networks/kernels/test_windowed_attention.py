@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.kernels.windowed_attention import Biases, attend_sequence, entered, sinusoids
+from jaxrl.networks.kernels.windowed_attention import Biases, attend_sequence, remember, sinusoids
 
 N, H, K = 2, 2, 3
 
@@ -49,7 +49,7 @@ def test_the_memory_holds_the_last_entries_of_this_episode(length):
     x = np.broadcast_to(10.0 + np.arange(length, dtype=np.float32)[:, None, None], (length, N, 1))
     reset = np.zeros((length, N), bool)
     reset[max(length - 2, 0), 1] = True
-    after, held = map(np.asarray, jax.jit(entered)(memory, valid, x, reset))
+    after, held = map(np.asarray, jax.jit(remember)(memory, valid, x, reset))
     everything = [0.0, 1.0, 2.0, *(10.0 + t for t in range(length))]
     np.testing.assert_array_equal(after[0, :, 0], everything[-3:])
     np.testing.assert_array_equal(held[0], [float(x > 0) for x in everything[-3:]])
