@@ -37,17 +37,17 @@ class EnvSpec:
 
     Attributes:
       name: the full name it was made from, e.g. `gymnax:CartPole-v1`.
-      observation_space: what `reset` and `step` return as `obs`.
+      observation_space: of `obs`, which `reset` and `step` return.
       action_space: what `step` accepts; a `Dict` of Discrete, MultiDiscrete and Box parts is chosen as one
         vector (`Mixed`), and split before the environment's own `step`.
       max_episode_steps: no episode is longer, by a time limit or because it always terminates by then;
         None if there is no such number.
-      has_action_mask: whether `action_mask` of the environment gives masks.
+      has_action_mask: True if `action_mask` of the environment gives masks.
       reports: entries of `TimeStep.info` that are reported of every episode.
       reset_ratio: for an expensive `reset`. A `VectorEnv` of B environments that finds some ended computes
         B / `reset_ratio` resets at a time until all of these are reset; with 1 it computes B at once.
-      task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
-      goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None if
+      task_space: of the tasks that `reset` takes, see `JaxEnv`; None for an environment without tasks.
+      goals: the rewards and terminations that other goals would give (`jaxrl.envs.goals`); None if
         they do not follow from goals alone.
       goal_examples: of an environment on the host whose observations have goals, what it gave for some: a
         check of what others say of its goals. None elsewhere.
@@ -60,7 +60,7 @@ class EnvSpec:
         None if there is none.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
-      has_solver: whether `solve` of the environment tells the best action of a state.
+      has_solver: True if `solve` of the environment tells the best action of a state.
     """
 
     name: str

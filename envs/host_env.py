@@ -192,7 +192,7 @@ class HostOptions:
       timeout: seconds after which an environment that does not answer counts as hung.
       first_episode_steps: per environment, cut its first episode off (`truncated`) after so many steps, so
         that environments with a fixed time limit do not all end together; None leaves them alone.
-      info_keys: what of the environments' info each step hands on.
+      info_keys: the entries of the environments' info that each step hands on.
       task_names: the numbers that `HostEnv.deal` gives; empty: no tasks are chosen.
     """
 

@@ -25,7 +25,7 @@ class Collection:
       name: as in `name:Environment`.
       package: what it is imported from, "" for this project's own.
       extra: of this package, which installs it; "" if nothing is needed.
-      on_host: whether its environments run on the host, not on the device.
+      on_host: True if its environments run on the host, not on the device.
       about: in a few words.
     """
 
@@ -87,7 +87,7 @@ class Entry:
     Attributes:
       observation: its space.
       action: its space.
-      has_mask: whether some actions are impossible at times.
+      has_mask: True if some actions are impossible at times.
       most_steps: the time limit of an episode; 0 if none is known.
     """
 

@@ -299,8 +299,8 @@ class TrainState:
       learner: the algorithm's state.
       collector: where the environments are; None with environments on the host, whose episodes end with
         the process.
-      memory: what the memory between collecting and learning holds; None if it holds nothing.
-      tasks: what decides the tasks of environments; None without a task sampler.
+      memory: the contents of the memory between collecting and learning; None if there are none.
+      tasks: the state of the task sampler; None without a task sampler.
       opponents: the pool of self-play and who plays whom; None without self-play.
       key: the typed base key; every other key is derived from it and the counters.
       iteration: int32[], rollouts finished.

@@ -20,7 +20,7 @@ class Game(abc.ABC):
 
     Attributes:
       spec: name and spaces, alike for both seats; actions are `Discrete`.
-      alternates: whether nobody moves twice in a row.
+      alternates: True if nobody moves twice in a row.
       move_names: of moves that are no cell of the board, such as "pass"; a person may type them.
       load_baseline: loads a published policy of the game, (an observation) -> logits [A]; None without one.
         ValueError, one line, if it is not on this machine.

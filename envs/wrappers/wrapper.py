@@ -30,7 +30,7 @@ class Wrapper(JaxEnv):
     """Passes everything on to `env`; subclasses change some of it and adjust `spec`.
 
     Attributes:
-      for_agents: whether it also wraps environments of several agents (`jaxrl.envs.agents`).
+      for_agents: True if it also wraps environments of several agents (`jaxrl.envs.agents`).
     """
 
     for_agents: ClassVar[bool] = False

@@ -36,13 +36,13 @@ class Agent(abc.ABC):
 
     Attributes:
       spec: spaces of the environment.
-      network: what computes.
+      network: the network that computes.
       normalize_config: how observations are normalised.
-      samples: whether `choose` without exploration is random. Otherwise there is nothing to sample, and
+      samples: True if `choose` without exploration is random. Otherwise there is nothing to sample, and
         evaluations play the best actions alone.
-      needs_final_observations: whether a trajectory must hold the last observation of each episode, as a row
+      needs_final_observations: True if a trajectory must hold the last observation of each episode, as a row
         that is not `valid`. Environments on the host always give them so.
-      asks_solver: whether it is told the environment's best action (`add_solution`) before it chooses one.
+      asks_solver: True if it gets the environment's best action (`add_solution`) before it chooses one.
     """
 
     spec: EnvSpec

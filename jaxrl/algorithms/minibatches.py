@@ -97,7 +97,7 @@ class Minibatches:
       stop: ends the updates on a batch; None: nothing does.
       rates: (pattern of names of parameters, hyperparameter that is their learning rate); the first that fits
         counts, and those that none fits have `learning_rate`.
-      padded: whether whole sequences may hold no step that counts; a minibatch of such makes no update.
+      padded: True if whole sequences may hold no step that counts; a minibatch of such makes no update.
       watch: every update also reports what in it was not finite; see `Algorithm.inspect`.
     """
 

@@ -58,7 +58,7 @@ class ReplayPlan:
       learning_starts: rows of each environment before which nothing is learnt.
       axis: this device.
       priorities: None: all rows alike.
-      checkpointed: whether the rows are a part of checkpoints.
+      checkpointed: True if the rows are a part of checkpoints.
       hindsight: None: goals stay as they are.
       sequences: None: single rows.
       frames: of a stack, of which the memory keeps the newest; 1: observations are no stacks.

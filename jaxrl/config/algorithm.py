@@ -16,7 +16,7 @@ class AlgorithmConfig:
     makes one update on the whole rollout of all environments; a section overrides what differs.
 
     Attributes:
-      collects: whether training steps the environments. If not, the algorithm learns from its memory alone,
+      collects: True if training steps the environments. If not, the algorithm learns from its memory alone,
         and the clock of a run counts updates instead of environment steps.
     """
 

@@ -92,10 +92,10 @@ class Field:
       attribute: its name in the dataclass of its section.
       kind: bool, int, float, str, `tuple[T, ...]` or `T | None`.
       default: its value where nobody gives another.
-      rules: what a value must satisfy.
-      help: what it means, without a capital letter and a full stop.
-      fixed: whether a resumed run must keep its value, because the stored state depends on it.
-      names_module: whether its value may be `module:attribute`, which is imported.
+      rules: the conditions on a value.
+      help: its meaning, without a capital letter and a full stop.
+      fixed: True if a resumed run must keep its value, because the stored state depends on it.
+      names_module: True if its value may be `module:attribute`, which is imported.
     """
 
     name: str
@@ -124,9 +124,9 @@ def field(
 
     Args:
       default: its default, of the annotated type.
-      rules: what a value must satisfy; None is exempt.
-      help: what it means.
-      fixed: whether a resumed run must keep its value.
+      rules: the conditions on a value; None is exempt.
+      help: its meaning.
+      fixed: True if a resumed run must keep its value.
       key: the name that users write, where Python reserves that word.
       names_module: of a string, which may be `module:attribute`, or several of them as `key=module:attribute`
         with commas between. A module that only a stored run names is not imported without --trust.
@@ -144,7 +144,7 @@ def with_default(section: type, name: str, default: T, help: str = "") -> T:
       section: has the rules, and the rest.
       name: of the field.
       default: of the annotated type.
-      help: what it means there; "": the same.
+      help: its meaning there; "": the same.
     """
     (before,) = (f for f in dataclasses.fields(section) if f.name == name)
     declaration: Any = dataclasses.field(
@@ -172,9 +172,9 @@ def check(name: str, value: Any, kind: Any, *rules: Rule) -> Any:
 
     Args:
       name: the dotted name of the field, for the error.
-      value: what the user gave.
+      value: the user's value.
       kind: bool, int, float, str, `tuple[T, ...]` or `T | None`.
-      rules: what the value must satisfy; None is exempt.
+      rules: the conditions on the value; None is exempt.
 
     Raises:
       ConfigError: the type is wrong, the number is not finite, or a rule does not hold.

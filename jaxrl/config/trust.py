@@ -30,7 +30,7 @@ def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -
     Args:
       config: as it was read.
       workdir: the run's folder, for the error.
-      trust: whether the user trusts the run.
+      trust: True if the user trusts the run.
       said_by: how the user would say so, for the error.
 
     Raises:

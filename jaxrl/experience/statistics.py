@@ -30,7 +30,7 @@ class EpisodeReports:
       entries: (label, the entry of the environment's info and what becomes of it in an episode).
       success: when an episode is a success, or None: nothing is known of it. Of a rule on an entry of info an
         episode that never says it is none.
-      is_declared: whether the environment declares the entry that `success` is about. If not, and none of
+      is_declared: True if the environment declares the entry that `success` is about. If not, and none of
         many episodes says it, nothing is known of their success.
     """
 

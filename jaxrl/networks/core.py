@@ -16,9 +16,9 @@ class Core(nn.Module):
     their sizes as JSON values, for exports that run without this package.
 
     Attributes:
-      waits_for_the_carry: whether a matrix product of a step needs the result of the step before, so that
+      waits_for_the_carry: True if a matrix product of a step needs the result of the step before, so that
         the steps of a sequence can only be computed one after the other. Every core declares it.
-      has_residual: whether the core normalises its input and adds it to its output by itself, so that
+      has_residual: True if the core normalises its input and adds it to its output by itself, so that
         `network.core_layers` of it are put on one another as they are.
     """
 

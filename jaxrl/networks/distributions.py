@@ -109,7 +109,7 @@ class Categorical:
 
     Attributes:
       logits: float[..., A], unnormalised; masked ones (`mask_logits`) have probability 0.
-      written_out: whether sums over few categories are written out, see `elementwise`.
+      written_out: True if sums over few categories are written out, see `elementwise`.
     """
 
     logits: Array

@@ -72,7 +72,7 @@ class Network:
         then does not compute that at every call. For acting; no gradient reaches params through it. None
         if there is nothing of the kind.
       layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
-      waits_for_the_carry: whether the core's matrix products take one time step after the other.
+      waits_for_the_carry: True if the core's matrix products take one time step after the other.
       num_features: () -> F of each trunk.
       describe: () -> the layers as JSON values, with which the weights run without this package: `trunks` by
         name, each with `encoders` (of one `input` each) and a `core`, and each head by its name. `weights`

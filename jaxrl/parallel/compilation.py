@@ -72,7 +72,7 @@ def options(platform: str, device_count: int = 1, brief: bool = False) -> dict[s
     Args:
       platform: of the devices.
       device_count: of the program.
-      brief: whether the program takes longer to compile than it runs.
+      brief: True if the program takes longer to compile than it runs.
     """
     given = os.environ.get("XLA_FLAGS", "")
     flags = [flag for flag in FLAGS.get(platform, ()) if flag.name not in given]

@@ -66,7 +66,7 @@ class HostRuntime(Runtime):
           config: the resolved configuration.
           topology: all devices.
           clock: of the run.
-          given_up: whether a signal asks not to wait for environments any more.
+          given_up: True if a signal asks not to wait for environments any more.
 
         Raises:
           ConfigError: the environments of a process cannot be divided into groups.

@@ -20,7 +20,7 @@ class Runtime(abc.ABC):
       spec: of the environment.
       agent: what is trained.
       learning: the program that learns, over all devices.
-      one_program: whether whole iterations are one program, so that several can be dispatched at once.
+      one_program: True if whole iterations are one program, so that several can be dispatched at once.
         Otherwise each needs the host: they run one at a time, each once the last is known to be finite.
       compiled: the training program; None until `compile` has run.
     """

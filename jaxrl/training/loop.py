@@ -46,7 +46,7 @@ class TrainingLoop:
       writer: shows what the loop does.
       notifier: calls the callbacks of the user.
       traces: records profiles.
-      is_compiled: whether the programs are, since another stage has used them.
+      is_compiled: True if the programs are, since another stage has used them.
     """
 
     config: Config

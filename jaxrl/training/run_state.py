@@ -76,7 +76,7 @@ class RunState:
         Args:
           state: the present one, with what changes.
           seconds: of training so far.
-          forgets: whether evaluations so far say nothing of what is trained from here on.
+          forgets: True if evaluations so far say nothing of what is trained from here on.
         """
         progress = self._progress
         if forgets:

@@ -31,7 +31,7 @@ class Schedule:
       config: the resolved configuration.
       coordinator: of this process with the others.
       stage: of training, and `index` its number from 0 on; None if there are no stages.
-      is_last: whether no other stage follows.
+      is_last: True if no other stage follows.
     """
 
     config: Config

@@ -37,7 +37,7 @@ class PlatformerState:
       level: which of the environment's levels.
       x, y: the upper left corner of the player's square, in units of an eighth of a tile.
       vx, vy: units a step.
-      on: whether the switch has been reached, which opens the exit.
+      on: True if the switch has been reached, which opens the exit.
       time: steps so far.
     """
 

@@ -65,7 +65,7 @@ class GuidedAgent(Agent):
 
     Attributes:
       own: the learner's.
-      asks_solver: whether the environment's solver is the teacher.
+      asks_solver: True if the environment's solver is the teacher.
     """
 
     own: ActorCritic

@@ -108,7 +108,7 @@ class EntryTerms:
       game: the environment whose game is played; "" takes that of the first run.
       label: what the user names the game by, for errors.
       checkpoint: of runs that do not say one by `RUN@STEP`.
-      samples: whether policies draw their moves.
+      samples: True if policies draw their moves.
       trust: import the modules that runs name, see `jaxrl.config.trust`.
     """
 

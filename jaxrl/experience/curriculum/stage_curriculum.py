@@ -83,7 +83,7 @@ class StageCurriculum:
         Args:
           episode: its number, which only `progress` shows.
           reward: its return.
-          success: whether it was one.
+          success: True if it was one.
           collisions: in it.
         """
         self._told = episode

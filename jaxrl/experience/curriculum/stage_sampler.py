@@ -63,7 +63,7 @@ class StageSampler(TaskSampler):
       env: whose tasks are chosen.
       shape: of the window.
       start: the first stage, from 0 on.
-      knows_success: whether success is known of episodes.
+      knows_success: True if success is known of episodes.
       cost: the report that counts collisions; "" for none.
     """
 

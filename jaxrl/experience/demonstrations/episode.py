@@ -28,7 +28,7 @@ class Episode:
       action_masks: bool[T, A], or None.
       infos: float32[T] by name, what the environment reported of each step; NaN if it said nothing.
       seed: of its recording, -1 if it is not known.
-      success: whether its task was done; None if nothing is known of that.
+      success: True if its task was done; None if nothing is known of that.
       player: who acted: "random", a run, a person.
       level: the level that it was played in, by its digest; "" if there are none, or it is not known.
     """

@@ -37,7 +37,7 @@ class Player(abc.ABC):
 
     Attributes:
       name: for the record.
-      asks_solver: whether the environment's solver chooses them; then `act` is not asked.
+      asks_solver: True if the environment's solver chooses them; then `act` is not asked.
     """
 
     name: str

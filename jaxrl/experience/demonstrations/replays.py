@@ -36,7 +36,7 @@ class ActionReplay:
       actions: [T, *A], as the environment took them.
       level: a digest, or the number of a level; "" if the environment has none.
       seed: -1 if it is not known.
-      success: whether it says that its task was done; None if it does not say.
+      success: True if it says that its task was done; None if it does not say.
       player, version: who acted, and with which version of the game; "" if not known.
       observations: by the names of episodes' files, to compare; empty if they were not kept.
     """

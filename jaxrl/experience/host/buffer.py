@@ -103,7 +103,7 @@ class EpisodeCounter:
 
     Args:
       num_envs: B.
-      staggered: whether the first game of each environment is cut off and should not be reported.
+      staggered: True if the first game of each environment is cut off and should not be reported.
       reports: what is reported beside scores and lengths.
     """
 

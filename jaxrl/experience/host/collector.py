@@ -28,7 +28,7 @@ class HostCollectorOptions:
     Attributes:
       length: T.
       chunk: L; the carry before every L-th step is kept.
-      staggered: whether the first episode of each environment is cut off and should not be reported.
+      staggered: True if the first episode of each environment is cut off and should not be reported.
       device: where the agent works; None is JAX's default.
       reports: what is reported of episodes; the environments were started with its `info_keys`.
       index: indices of the rows, environments or their agents, over all processes; None: 0 to B - 1.

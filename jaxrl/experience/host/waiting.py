@@ -105,7 +105,7 @@ def attend(
     Args:
       work: called with a function that says whether to raise Cancelled.
       overdue: what has not answered in time, or None.
-      given_up: whether the result is still wanted; asked now and then.
+      given_up: True if the result is no longer wanted; asked now and then.
       env: closed in the end, unless the thread still waits for it.
 
     Raises:

@@ -60,7 +60,7 @@ class LevelReplaySampler(TaskSampler):
       num_envs: environments over all devices.
       is_robust: rows of levels that are not replayed carry no loss.
       mutate: a changed level from a key and a level, or None.
-      knows_success: whether success is known of episodes.
+      knows_success: True if success is known of episodes.
     """
 
     source: LevelSource

@@ -111,7 +111,7 @@ class ServedPolicy:
       timings: of the runtimes that were tried, the chosen one first.
       sizes: batch sizes that passes have; a batch is filled up with zeros to the next one. All give a row the
         same bits, so that an answer does not depend on who else asks.
-      is_slow: whether a pass takes so long that it must not hold up others' requests.
+      is_slow: True if a pass takes so long that it must not hold up others' requests.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class Tiles:
       columns: units of a tile.
       count: tiles that hold all units.
       warps: of one program.
-      resident: whether the weights stay in shared memory.
+      resident: True if the weights stay in shared memory.
     """
 
     rows: int
@@ -91,7 +91,7 @@ def _weights(
     """The iterator over tiles of the weights, once per step.
 
     Args:
-      tiles: whether they stay in shared memory, and their size.
+      tiles: of the weights: their place (in shared memory or not) and size.
       weight_4HH: reference.
       order: (gate, tile of rows, tile of columns) in the order of use.
     """

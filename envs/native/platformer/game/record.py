@@ -27,7 +27,7 @@ class AttemptRecord:
     Attributes:
       digest, category: of the level.
       actions: a digit for the action of each step.
-      success: whether they reached the exit.
+      success: True if they reached the exit.
     """
 
     digest: str
