@@ -11,14 +11,15 @@ import scipy.stats
 from jaxrl.networks import distributions, gaussians
 from jaxrl.networks.distributions import Categorical, MultiCategorical
 from jaxrl.networks.gaussians import Gaussian, TanhGaussian
+from tests.compiled_methods import compiled_method
 
 RNG_SEED = 7
 
 # One program each: operation by operation, a test would compile dozens.
-jit_sample = jax.jit(lambda dist, noise: dist.sample(noise))
-jit_log_prob = jax.jit(lambda dist, action: dist.log_prob(action))
-jit_entropy = jax.jit(lambda dist: dist.entropy())
-jit_mode = jax.jit(lambda dist: dist.mode())
+jit_sample = compiled_method("sample")
+jit_log_prob = compiled_method("log_prob")
+jit_entropy = compiled_method("entropy")
+jit_mode = compiled_method("mode")
 
 
 def random_logits(*shape):

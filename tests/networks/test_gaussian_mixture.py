@@ -17,13 +17,14 @@ from jaxrl.networks.divergence import kl_divergence
 from jaxrl.networks.gaussian_mixture import LEAST_STD, GaussianMixture
 from jaxrl.networks.gaussians import Gaussian
 from jaxrl.networks.heads import build_head
+from tests.compiled_methods import compiled_method
 from tests.compiled_programs import tiny_config
 
 BATCH, COMPONENTS, SIZE = 6, 4, 3
 # One program each: operation by operation, a test would compile dozens.
-sample = jax.jit(lambda distribution, noise: distribution.sample(noise))
-log_prob = jax.jit(lambda distribution, action: distribution.log_prob(action))
-entropy = jax.jit(lambda distribution: distribution.entropy())
+sample = compiled_method("sample")
+log_prob = compiled_method("log_prob")
+entropy = compiled_method("entropy")
 
 
 def drawn(seed: int, spread: float = 1.0) -> GaussianMixture:

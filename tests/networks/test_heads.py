@@ -11,6 +11,7 @@ from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.networks.heads import build_head
+from tests.compiled_methods import compiled_method
 from tests.compiled_programs import tiny_config
 
 NETWORK = tiny_config().network
@@ -30,7 +31,7 @@ def head_of(space, mask=None, gain=1.0, **fields):
     return head, act()
 
 
-log_prob = jax.jit(lambda distribution, action: distribution.log_prob(action))
+log_prob = compiled_method("log_prob")
 
 
 def sampled(head, distribution):
