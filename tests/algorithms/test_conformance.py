@@ -7,6 +7,7 @@ import functools
 import math
 import re
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,16 @@ from tests.algorithms.tiny import (
     with_policy,
 )
 
-each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
-each_that_collects = pytest.mark.parametrize("algorithm", COLLECTING)
+
+
+def _each(names: Iterable[str]) -> pytest.MarkDecorator:
+    """The one that takes longest to compile is for the slow tests."""
+    marks = {"recurrent_sac": pytest.mark.slow}
+    return pytest.mark.parametrize("algorithm", [pytest.param(x, marks=marks.get(x, ())) for x in names])
+
+
+each_algorithm = _each(ALGORITHMS)
+each_that_collects = _each(COLLECTING)
 
 
 @functools.cache
@@ -74,11 +83,7 @@ def advanced(runtime: DeviceRuntime, state: TrainState, count: int) -> tuple[Tra
     return after, interval, bool(failed)
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    # The longest to compile is for the slow tests.
-    [pytest.param(x, marks=pytest.mark.slow if x == "recurrent_sac" else ()) for x in ALGORITHMS],
-)
+@each_algorithm
 def test_learns_and_reports_what_it_declares(algorithm: str) -> None:
     runtime = compiled(algorithm)
     start = runtime.learning.initial_state()
