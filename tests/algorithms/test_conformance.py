@@ -48,7 +48,6 @@ from tests.algorithms.tiny import (
 )
 
 
-
 def _each(names: Iterable[str]) -> pytest.MarkDecorator:
     """The one that takes longest to compile is for the slow tests."""
     marks = {"recurrent_sac": pytest.mark.slow}
