@@ -6,9 +6,16 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.spaces import Mixed
 
 FORBIDDEN_REWARD = -1000.0
+_ACTIONS = {
+    "discrete": Discrete(3),
+    "several": MultiDiscrete((3, 2)),
+    "continuous": Box.of(-2.0, 2.0, (2,)),
+    "mixed": Mixed((("which", Discrete(3)), ("how_much", Box.of(-2.0, 2.0, (2,))))),
+}
 
 
 @flax.struct.dataclass
@@ -24,17 +31,17 @@ class Chance(JaxEnv):
 
     Observations are float32[size]; rewards are normal around 1. Episodes terminate with probability `end` at
     each step and are cut off with probability `end`. If `masked`, one of the three actions is forbidden,
-    another one each step; taking it ends the episode with `FORBIDDEN_REWARD`. If `continuous`, actions are
-    two numbers within [-2, 2].
+    another one each step; taking it ends the episode with `FORBIDDEN_REWARD`. `actions` names their space.
     """
 
     def __init__(
-        self, size: int = 3, end: float = 0.1, masked: bool = False, continuous: bool = False
+        self, size: int = 3, end: float = 0.1, masked: bool = False, actions: str = "discrete"
     ) -> None:
         self._end, self._masked, self._size = end, masked, size
         observed = Box.of(-jnp.inf, jnp.inf, (size,))
-        acted = Box.of(-2.0, 2.0, (2,)) if continuous else Discrete(3)
-        self.spec = EnvSpec("Chance", observed, acted, has_action_mask=masked, has_solver=not continuous)
+        self.spec = EnvSpec(
+            "Chance", observed, _ACTIONS[actions], has_action_mask=masked, has_solver=actions == "discrete"
+        )
 
     def reset(self, key: jax.Array) -> tuple[ChanceState, jax.Array]:
         state, obs, _ = self._draw(key)

@@ -107,6 +107,7 @@ def test_nothing_before_a_reset_is_remembered(core, separate_value):
             assert after[3:, 3:].all()
 
 
+@pytest.mark.slow
 def test_a_separate_value_shares_nothing_with_the_policy():
     agent = build(separate_value=True)
     params, obs, carry, reset = inputs(agent)
@@ -146,6 +147,7 @@ CORES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", CORES)
 def test_bfloat16_computes_and_float32_stays(core):
     # correctness 22: parameters, carry, log-probabilities and values are float32 whatever computes.

@@ -126,6 +126,7 @@ def test_gradient_and_statistics_are_those_of_a_plain_loop(tmp_path: Path) -> No
     np.testing.assert_allclose(learned.metrics["loss/policy"].value(), cost, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_sequences_begin_with_the_carry_that_acting_has(data: str) -> None:
     algorithm, state, drawn = parts(build(cloning_config(data)))
     shown, agent, acting = drawn.training, algorithm.agent, state.learner.policy
@@ -143,6 +144,7 @@ def test_sequences_begin_with_the_carry_that_acting_has(data: str) -> None:
     assert np.abs(jax.tree.leaves(found.carry)[0][1:]).max() > 0
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing(data: str) -> None:
     algorithm, state, drawn = parts(build(cloning_config(data, num_minibatches=3, class_weights="balanced")))
     learn = jax.jit(algorithm.learn)
@@ -168,6 +170,7 @@ def learnt(data: str) -> tuple[Iteration, Any, dict[str, float]]:
     return iteration, state, row(jax.tree.map(lambda x: x[-1], metrics))
 
 
+@pytest.mark.slow
 def test_memory_is_learnt(learnt: Any) -> None:
     _, state, metrics = learnt
     assert metrics["behavior_cloning/accuracy"] > 0.97
@@ -176,6 +179,7 @@ def test_memory_is_learnt(learnt: Any) -> None:
     assert int(state.learner.updates) == 60 * 6
 
 
+@pytest.mark.slow
 def test_goes_on_bitwise_from_its_learner_and_the_files(learnt: Any) -> None:
     iteration, state, _ = learnt
     step = jax.jit(iteration.iterate)
@@ -210,6 +214,7 @@ def test_early_stop_by_hand() -> None:
     assert float(state.loss) == np.float32(0.4)
 
 
+@pytest.mark.slow
 def test_learning_ends_with_the_best_parameters(data: str) -> None:
     # A rate at which nothing is learnt that validates.
     config = cloning_config(data, learning_rate=0.5, num_minibatches=6, patience=2)
@@ -250,13 +255,13 @@ def test_data_that_does_not_fit(data: str, fields: dict[str, Any], message: str)
 
 def test_weights_of_classes_need_classes(data: str) -> None:
     config = cloning_config(data, class_weights="balanced")
-    env = dataclasses.replace(config.env, name="tests.algorithms.environments:Chance(continuous=True)")
+    env = dataclasses.replace(config.env, name="tests.algorithms.environments:Chance(actions='continuous')")
     with pytest.raises(ConfigError, match="`behavior_cloning.class_weights` .='balanced'. needs a Discrete"):
         build(dataclasses.replace(config, env=env))
 
 
 def test_squashed_actions_are_learnt_as_they_were_before(tmp_path: Path) -> None:
-    name = "tests.algorithms.environments:Chance(continuous=True)"
+    name = "tests.algorithms.environments:Chance(actions='continuous')"
     config = default_config("behavior_cloning")
     config.env.update(name=name, num_envs=1)
     config.network.head = "tanh_gaussian"
@@ -269,7 +274,7 @@ def test_squashed_actions_are_learnt_as_they_were_before(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_two_right_actions_are_averaged_by_a_gaussian_but_not_by_a_mixture(tmp_path: Path) -> None:
     """Half of the demonstrations go left, half go right; straight ahead is what nobody has shown."""
-    name = "tests.algorithms.environments:Chance(continuous=True)"
+    name = "tests.algorithms.environments:Chance(actions='continuous')"
     rng = np.random.default_rng(0)
 
     def episode() -> Episode:

@@ -51,6 +51,7 @@ def learnt(folder: Path) -> list[tuple[int, float]]:
     return [(row["step"], row["loss/policy"]) for row in rows(folder) if "loss/policy" in row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inverted", "expected"), [(False, 1.0), (True, -1.0)])
 def test_learns_from_demonstrations_whatever_the_rewards(inverted: bool, expected: float) -> None:
     # The environment pays 1 for what the rule does and -1 for the opposite.
@@ -61,6 +62,7 @@ def test_learns_from_demonstrations_whatever_the_rewards(inverted: bool, expecte
     assert trainer.steps == UPDATES
 
 
+@pytest.mark.slow
 def test_rows_checkpoints_and_display_count_updates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +104,7 @@ def test_environments_on_the_host_are_evaluated_on(tmp_path: Path) -> None:
     assert trainer.fit()["eval_return"] == 8
 
 
+@pytest.mark.slow
 def test_by_hand_and_as_a_function() -> None:
     trainer = Trainer(cloning(), writer=MultiWriter([]))
     with pytest.raises(RuntimeError, match=r"steps no environments: call update\(\) alone"):
@@ -114,6 +117,7 @@ def test_by_hand_and_as_a_function() -> None:
     assert metrics["loss/policy"].shape == (UPDATES,)
 
 
+@pytest.mark.slow
 def test_the_loss_that_is_not_finite_is_named() -> None:
     trainer = Trainer(cloning(cloning__learning_rate=1e38), writer=MultiWriter([]))
     with pytest.raises(NonFiniteError, match="loss/policy|parameters|layer output"):

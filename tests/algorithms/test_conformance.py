@@ -49,9 +49,9 @@ from tests.algorithms.tiny import (
 
 
 def _each(names: Iterable[str]) -> pytest.MarkDecorator:
-    """The one that takes longest to compile is for the slow tests."""
-    marks = {"recurrent_sac": pytest.mark.slow}
-    return pytest.mark.parametrize("algorithm", [pytest.param(x, marks=marks.get(x, ())) for x in names])
+    """Of one with a fresh rollout and one with a memory; the others are compiled in the slow tests."""
+    marks = {x: () if x in ("ppo", "dqn") else pytest.mark.slow for x in names}
+    return pytest.mark.parametrize("algorithm", [pytest.param(x, marks=y) for x, y in marks.items()])
 
 
 each_algorithm = _each(ALGORITHMS)
@@ -206,11 +206,7 @@ def test_what_is_not_finite_is_found_and_named(
     assert_equal(advanced(runtime, good, 1)[0], advanced(runtime, state, 1)[0])
 
 
-# One with a fresh rollout, and one with a memory; the others are diagnosed by the same calls.
-@pytest.mark.parametrize(
-    "algorithm",
-    [x if x in ("ppo", "dqn") else pytest.param(x, marks=pytest.mark.slow) for x in ALGORITHMS],
-)
+@each_algorithm
 def test_parameters_that_are_not_finite_are_named(algorithm: str) -> None:
     runtime = compiled(algorithm)
     state = runtime.learning.initial_state()
@@ -222,7 +218,7 @@ def test_parameters_that_are_not_finite_are_named(algorithm: str) -> None:
     assert "nan in parameters, at the start of iteration 1" in str(nonfinite.diagnose(runtime, after))
 
 
-@pytest.mark.parametrize("algorithm", sorted(set(COLLECTING) - ENVIRONMENTS.keys()))
+@_each(sorted(set(COLLECTING) - ENVIRONMENTS.keys()))
 def test_forbidden_actions_are_never_taken(algorithm: str) -> None:
     # Also while it explores, and at whatever the agent has learnt.
     runtime = compiled(algorithm)
@@ -240,7 +236,7 @@ def test_forbidden_actions_are_never_taken(algorithm: str) -> None:
         assert not failed
 
 
-@pytest.mark.parametrize("algorithm", VALUE_LEARNERS)
+@_each(VALUE_LEARNERS)
 def test_only_collecting_explores(algorithm: str) -> None:
     own = compiled(algorithm).learning.algorithm
     learner = compiled(algorithm).learning.initial_state().learner

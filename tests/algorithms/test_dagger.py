@@ -87,6 +87,7 @@ def test_the_teacher_labels_every_step_with_a_carry_of_its_own(program: Any) -> 
         state = dataclasses.replace(state, iteration=state.iteration + 1)
 
 
+@pytest.mark.slow
 def test_beta_decides_who_acts(program: Any) -> None:
     iteration, rollout, state = program
     trajectory = rollout(with_beta(state, 1.0))[1]

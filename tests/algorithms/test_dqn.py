@@ -66,6 +66,7 @@ def batch_of(own: DQN, ready: bool = True) -> Transitions:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("double", [False, True])
 def test_errors_and_loss_beside_a_loop(double: bool) -> None:
     own = algorithm_of(tiny_config("dqn", learner__double=double, log__layers=False))

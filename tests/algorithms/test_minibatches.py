@@ -42,6 +42,7 @@ def test_accumulated_gradients_equal_whole_ones(rolled, updated):
     assert_same_update(jax.jit(program.update)(*arguments), updated)
 
 
+@pytest.mark.slow
 def test_carries_are_computed_anew_for_each_epoch_but_the_first(rolled):
     # Two epochs in one update are two updates of one, the second from the carries of the parameters between.
     _, state, trajectory, totals = rolled

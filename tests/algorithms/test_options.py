@@ -102,6 +102,7 @@ def test_options_of_minibatches_are_honoured(algorithm: str) -> None:
     assert int(after.learner.updates) > int(bad.learner.updates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [n for n in ALGORITHMS if "normalize.clip_rewards" in offers(n)])
 def test_rewards_are_clipped(algorithm: str) -> None:
     runtime = DeviceRuntime(tiny_config(algorithm, normalize__clip_rewards=0.5), Topology.of(1))

@@ -157,6 +157,7 @@ def test_losses_and_errors_beside_a_loop(burn_in: int) -> None:
     np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_no_gradient_enters_the_burn_in() -> None:
     algorithm = own(learner__burn_in=3)
     learner, batch = first(algorithm), batch_of(algorithm)
@@ -174,6 +175,7 @@ def test_no_gradient_enters_the_burn_in() -> None:
     assert (jnp.abs(by_obs[3 : 3 + LEARNT]) > 0).any(axis=-1).all()
 
 
+@pytest.mark.slow
 def test_acting_carries_the_memories_of_policy_and_critics() -> None:
     algorithm = own(learner__burn_in=0)
     learner, batch = first(algorithm), batch_of(algorithm)

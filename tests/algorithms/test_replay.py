@@ -61,6 +61,7 @@ def cartpole(state: np.ndarray, action: int) -> np.ndarray:
     return np.array([x + 0.02 * speed, speed + 0.02 * pushing, angle + 0.02 * turn, turn + 0.02 * turning])
 
 
+@pytest.mark.slow
 def test_rows_of_the_device_are_those_of_stepping_by_hand() -> None:
     # From each first observation on, the cart and pole alone say what the following rows are: the last
     # observation of an episode is the row after its last step, and nothing happens in that row.
@@ -95,6 +96,7 @@ def test_rows_of_the_device_are_those_of_stepping_by_hand() -> None:
     assert finals > cuts > 0
 
 
+@pytest.mark.slow
 def test_next_observation_continues_the_rows() -> None:
     # Of a rollout whose last row ends an episode, it is the final observation.
     _, found = rollouts("tests.algorithms.environments:Chance(end=0.2)")
@@ -137,6 +139,7 @@ def test_what_is_drawn_is_consecutive(added: int) -> None:
     assert not rows["valid"][1:][ends].any()
 
 
+@pytest.mark.slow
 def test_rows_before_a_restart_have_no_successor() -> None:
     iteration, found = rollouts("tests.algorithms.environments:Chance(end=0.0)")
     restarted = dataclasses.replace(found[1], reset=found[1].reset.at[0].set(True))
@@ -182,6 +185,7 @@ def test_devices_draw_the_rows_that_one_draws() -> None:
         np.testing.assert_array_equal(joined, by_env(one.rows[name], ENVS), err_msg=name)
 
 
+@pytest.mark.slow
 def test_feedback_reaches_the_memory() -> None:
     iteration = iteration_of(tiny_config("uniform_dqn"))
     state = first_state(iteration)
@@ -218,6 +222,7 @@ def test_large_memory_is_not_copied() -> None:
     assert analysis.output_size_in_bytes - analysis.alias_size_in_bytes < MEBIBYTE
 
 
+@pytest.mark.slow
 def test_update_of_a_loop_of_ones_own_copies_no_memory() -> None:
     # `Trainer.update` and runs with environments on the host go another way than `repeat`.
     learning = (runtime := abstract_runtime(256)).learning

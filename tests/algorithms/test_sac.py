@@ -83,6 +83,7 @@ def transitions(usable: np.ndarray, ready: bool = True) -> Transitions:
     )
 
 
+@pytest.mark.slow
 def test_the_target_is_the_soft_value_of_what_follows() -> None:
     algorithm = sac(learner__batch_size=N)
     agent: SACAgent = algorithm.agent
@@ -106,6 +107,7 @@ def test_the_target_is_the_soft_value_of_what_follows() -> None:
     np.testing.assert_allclose(found[0], expected, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt_before_enough_is_kept() -> None:
     algorithm = sac(learner__batch_size=N)
     learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(algorithm.config))
@@ -122,6 +124,7 @@ def test_nothing_is_learnt_before_enough_is_kept() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_first_actions_are_uniform_and_within_bounds() -> None:
     agent: SACAgent = sac().agent
     learner = sac().init(jax.random.key(0), sac().hyperparameters(sac().config))
@@ -136,6 +139,7 @@ def test_first_actions_are_uniform_and_within_bounds() -> None:
     assert ((counts - 2_500) ** 2 / 2_500).sum(axis=1).max() < 24.3  # chi-squared, 7 degrees, 0.1%
 
 
+@pytest.mark.slow
 def test_a_fixed_temperature_stays() -> None:
     algorithm = sac(learner__batch_size=N, learner__learn_temperature=False, learner__temperature=0.2)
     learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(algorithm.config))

@@ -87,7 +87,7 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "uniform_dqn": ("tests.algorithms.dqn:UniformDQN", {**_ROLLOUTS, "drawn": 8}),
 }
-CONTINUOUS = "tests.algorithms.environments:Chance(continuous=True)"
+CONTINUOUS = "tests.algorithms.environments:Chance(actions='continuous')"
 ENVIRONMENTS = {"sac": CONTINUOUS, "recurrent_sac": CONTINUOUS}  # of the others: MASKED
 _SECTIONS = {"recurrent_sac": "sac"}  # of those that are not called like theirs
 VALUE_LEARNERS = ("pqn", "dqn", "r2d2", "uniform_dqn")

@@ -72,6 +72,7 @@ def test_every_process_leaves_a_sample_and_a_command_with_the_same_folder_adds(t
     assert "- cleanrl: " in page
 
 
+@pytest.mark.slow
 def test_a_process_that_takes_too_long_is_stopped(tmp_path, trainer, zoo):
     zoo({"sleep": 60.0})
     session(tmp_path, limit=0.2).run()

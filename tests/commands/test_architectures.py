@@ -15,6 +15,7 @@ WEIGHTS = 4 * 256 + 256 * 256 + 256 * 2 + 256
 BIASES = 256 + 256 + 2 + 1
 
 
+@pytest.mark.slow
 def test_table_and_file_have_the_same_figures(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
     given = [*CARTPOLE, "--seconds=0.001", f"--output={file}"]

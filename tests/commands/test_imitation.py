@@ -30,6 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_episodes_of_a_run_are_those_that_its_policy_plays(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +113,7 @@ def cloned(tmp_path: Path, player: Player, *more: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("right", "played", "success"), [(True, "1", "1"), (False, "-1", "0")])
 def test_a_clone_is_told_by_accuracy_likelihood_and_play(
     right: bool, played: str, success: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -134,6 +136,7 @@ def test_a_clone_is_told_by_accuracy_likelihood_and_play(
     assert found["data"]["players"] == ["right" if right else "wrong"]
 
 
+@pytest.mark.slow
 def test_a_clone_that_has_learnt_nothing_is_warned_of(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

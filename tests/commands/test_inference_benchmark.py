@@ -15,6 +15,7 @@ from jaxrl.envs import registry
 from tests.inference.runs import save_run
 
 
+@pytest.mark.slow
 def test_every_batch_size_of_a_run_is_measured(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     save_run(tmp_path, env__name="jaxrl:ProbeMask", normalize__observations=True)
     arguments = [f"--workdir={tmp_path}", "--batch=1,16", "--seconds=0.01"]

@@ -22,6 +22,7 @@ ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e"
 ODD = (ESCAPES, "$\\frac{", "[x]: http:", "![a](b)<b>", "# a\nb|`c`", os.fsdecode(b"\xff\xfe"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

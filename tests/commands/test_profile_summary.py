@@ -43,6 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_time_is_split_by_phase(folder: Path) -> None:
     (file,) = folder.rglob("*.xplane.pb")
     summary = read(file)

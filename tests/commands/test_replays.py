@@ -35,6 +35,7 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_solver_plays_each_level_in_the_fewest_steps(
     solved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

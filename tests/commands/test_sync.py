@@ -138,6 +138,7 @@ def test_a_copy_that_was_cut_off_goes_on(run: Path, gcs: GcsServer) -> None:
     assert gcs.files("runs", "copy/").items() >= FILES.items()
 
 
+@pytest.mark.slow
 def test_a_run_moves_to_a_bucket_and_back(tmp_path: Path, gcs: GcsServer) -> None:
     save_run(tmp_path / "run", 5, 10)
     sync(str(tmp_path / "run"), "gs://runs/mine", tell=quiet)

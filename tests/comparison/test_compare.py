@@ -35,6 +35,7 @@ def result(out: Path, *arguments: object) -> dict[str, Any]:
     return json.loads((out / "compare.json").read_text())
 
 
+@pytest.mark.slow
 def test_numbers(runs: Path, tmp_path: Path) -> None:
     found = result(tmp_path / "out", runs, "--threshold=40")
     slow, fast = found["outcomes"]
@@ -65,6 +66,7 @@ def test_threshold_and_baseline_by_default(runs: Path, tmp_path: Path) -> None:
     assert other["outcomes"][0]["final"]["value"] == 15.0
 
 
+@pytest.mark.slow
 def test_pooled_environments_are_scaled(tmp_path: Path) -> None:
     for rate, last in ((0.1, 50.0), (0.2, 100.0)):
         write_run(tmp_path / f"{rate}" / "cartpole", [0.0, last], rate=rate)
@@ -182,6 +184,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "&lt;img src=x&gt; \\| [bold]/0" in (out / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_last_evaluation_that_is_not_finite_is_named(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +196,7 @@ def test_a_last_evaluation_that_is_not_finite_is_named(
     assert "at step 3,000 is not finite" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_crashed_runs_are_left_out(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     crashed = write_run(runs / "0.1" / "3", [10.0, 20.0, 30.0], 3, rate=0.1, finished=False)
     early = write_run(runs / "0.1" / "4", [10.0], 4, rate=0.1, finished=False)
@@ -218,6 +222,7 @@ def test_crashed_runs_are_left_out(runs: Path, tmp_path: Path, capsys: pytest.Ca
     assert "\nlearning_rate=0.1     4  " in said
 
 
+@pytest.mark.slow
 def test_refuses_what_does_not_compare(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def test_the_bound_counts_from_the_start_of_the_file(tmp_path: Path) -> None:
         data_files.read_bytes(tmp_path / "ten", largest=9, offset=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[" * DEEP, "[" * 500 + "]" * 500, '{"a":' * 101 + "0" + "}" * 101])
 def test_deep_nesting_is_one_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "deep").write_text(text)

@@ -160,6 +160,7 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     assert [row["step"] for row in rows if "eval/return" in row] == [2 * STEPS, 4 * STEPS, 6 * STEPS]
 
 
+@pytest.mark.slow
 def test_evaluation_prints_and_writes(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", "--episodes=5"]) == 0
     output = capfd.readouterr().out
@@ -171,6 +172,7 @@ def test_evaluation_prints_and_writes(run: Run, capfd: pytest.CaptureFixture[str
     assert "95% confidence" in output
 
 
+@pytest.mark.slow
 def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     returns = {row["step"]: row["eval/return"] for row in rows if "eval/return" in row}

@@ -101,6 +101,7 @@ def test_normaliser_is_applied_and_frozen(monkeypatch: pytest.MonkeyPatch) -> No
     assert (result.minimum, result.maximum) == (3 * 8, 3 * 8)
 
 
+@pytest.mark.slow
 def test_greedy_is_deterministic_and_sampling_is_not() -> None:
     greedy = [evaluate("Echo(limit=3)", 16, seed=seed) for seed in (0, 1)]
     assert [(r.mean, r.std) for r in greedy] == [(3, 0), (3, 0)]

@@ -101,6 +101,7 @@ def test_tutorials_show_the_examples(page: str) -> None:
         assert block == (FOLDER / f"{name}.py").read_text(), name
 
 
+@pytest.mark.slow
 def test_reinforce_updates_with_rewards_to_go(example: Any) -> None:
     metrics = first_update("reinforce")
     assert metrics["grad/norm"] > 0

@@ -70,6 +70,7 @@ def test_name_that_no_suite_has_is_answered_with_the_nearest() -> None:
     assert "did you mean CartPole-v1" in str(common_names.not_found("CartPol-v1"))
 
 
+@pytest.mark.slow
 def test_config_takes_the_first_suite_and_says_so() -> None:
     found = run_arguments.parse_training(["jaxrl train", "ppo", "--config.env.name=CartPole-v1"])
     assert found.config.env.name == "gymnax:CartPole-v1"
@@ -87,6 +88,7 @@ def test_name_alone_takes_the_config_that_suits_it() -> None:
     assert "the config is ppo_mujoco" in second
 
 
+@pytest.mark.slow
 def test_names_with_a_suite_stay_and_unknown_ones_are_one_line() -> None:
     assert full_name("env.name", "my_module:Nowhere") == ("my_module:Nowhere", "")
     assert full_name("env.name", "x" * 200_000) == ("x" * 200_000, "")

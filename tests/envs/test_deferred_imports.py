@@ -67,6 +67,7 @@ def test_nobody_else_sees_the_stand_in_even_after_an_error(drawing):
     assert importlib.import_module("heavy_one").LOADED
 
 
+@pytest.mark.slow
 def test_gymnax_comes_without_its_drawing_libraries():
     code = """
 import sys

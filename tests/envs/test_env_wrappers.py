@@ -59,6 +59,7 @@ def test_select_observation_refuses(indices):
         envs.make("gymnax:CartPole-v1", [f"select_observation(indices={indices})"])
 
 
+@pytest.mark.slow
 def test_flatten_observation():
     env = envs.make("gymnax:Breakout-MinAtar", ["flatten_observation"])
     state, obs = env.reset(KEY)

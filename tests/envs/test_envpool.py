@@ -110,6 +110,7 @@ def test_last_observation_of_an_episode_is_the_true_final_one(start):
     assert (short["obs"][6] != long["obs"][6]).any(axis=1).all()
 
 
+@pytest.mark.slow
 def test_a_lost_life_ends_the_learners_episode_and_not_the_game(start):
     # correctness 11. Breakout has five lives; the paddle stands still.
     env = start("envpool:Breakout-v5(episodic_life=True)", num_envs=2)
@@ -256,6 +257,7 @@ def test_procgen_without_qt_says_what_to_install(monkeypatch):
     assert "apt install libqt5gui5" in str(caught.value)
 
 
+@pytest.mark.slow
 @needs_qt
 def test_procgen_levels(start):
     levels = start("envpool:CoinrunEasy-v0(num_levels=1, start_level=3)")

@@ -326,6 +326,7 @@ def collect():
     gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_closing_leaves_nothing(collect):
     def open_files():
         names = set()
@@ -350,6 +351,7 @@ def test_closing_leaves_nothing(collect):
     assert open_files() <= before  # what other tests had left open may be closed by now
 
 
+@pytest.mark.slow
 def test_forgotten_environments_end_with_the_last_reference(collect):
     env = envs.make_host(f"{MODULE}:Count").start(HostOptions(seeds=(1, 2)))
     pids = env.process_ids

@@ -63,6 +63,7 @@ def test_players_look_ahead_in_its_games() -> None:
     assert players.names(game) == ("random", "greedy", "mcts-N")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seat", [0, 1])
 def test_the_seat_of_the_agent_may_be_given(seat: int) -> None:
     """Reward and observation are those of the seat, whichever player has it."""

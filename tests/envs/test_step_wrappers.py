@@ -132,6 +132,7 @@ def test_mask_observation(plain):
     np.testing.assert_array_equal(found.seen[..., 1], plain.seen[..., 1])
 
 
+@pytest.mark.slow
 def test_noisy_observation(plain):
     found = played("noisy_observation(std=0.1)")
     same_ends(found, plain)
@@ -168,6 +169,7 @@ def test_action_repeat():
     assert {1, 2, 3} >= set(steps.ravel().tolist()) >= {1, 3}
 
 
+@pytest.mark.slow
 def test_wrappers_of_noise_draw_their_own(plain):
     one = played("noisy_observation(std=0.5)").seen - plain.seen
     chain = ("noisy_observation(std=0.5)", "flatten_observation", "noisy_observation(std=0.5)")

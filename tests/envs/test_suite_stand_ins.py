@@ -60,6 +60,7 @@ def craftax(monkeypatch):
     monkeypatch.setitem(sys.modules, "craftax.craftax_env", module)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrappers", "actions", "ends", "expected"),
     [

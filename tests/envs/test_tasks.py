@@ -134,6 +134,7 @@ def test_an_episode_keeps_its_task_and_the_next_one_starts_with_another(wrappers
     assert len(np.unique(steps.reward[steps.terminated])) > B
 
 
+@pytest.mark.slow
 def test_first_states_are_the_same_ahead_and_in_rounds():
     plain = play(wrapped(Lengths()))
     same(plain, play(wrapped(Lengths()), ahead=True))
@@ -141,12 +142,14 @@ def test_first_states_are_the_same_ahead_and_in_rounds():
     same(plain, play(wrapped(Lengths(), "optimistic_resets(ratio=3)")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrappers", WRAPPERS)
 def test_the_default_task_gives_the_episodes_of_an_environment_without_tasks(wrappers):
     names = WRAPPERS[wrappers]
     same(play(wrapped(Lengths(), *names), with_tasks=False), play(wrapped(DefaultLengths(), *names), False))
 
 
+@pytest.mark.slow
 def test_another_task_compiles_nothing():
     env = wrapped(Lengths(), "time_limit(steps=3)")
     reset, step = jax.jit(env.reset), jax.jit(env.step)

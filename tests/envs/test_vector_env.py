@@ -60,6 +60,7 @@ def run(env: VectorEnv, key: jax.Array, num_steps: int, num_envs: int) -> Any:
     return obs_BO, timesteps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gymnax:CartPole-v1", "gymnax:CartPole-v1(max_steps_in_episode=9)"])
 def test_against_one_environment_stepped_by_hand(name):
     num_envs, num_steps = 3, 60
@@ -216,6 +217,7 @@ def test_not_staggered_unless_asked():
     assert timesteps.truncated[4].all()
 
 
+@pytest.mark.slow
 def test_action_mask_belongs_to_the_state_after_the_reset():
     batch = VectorEnv(envs.make("jaxrl:ProbeMask(steps=2)"))
     state, _ = batch.reset(keys_at(jax.random.key(0), 0, 16))
@@ -230,6 +232,7 @@ def test_action_mask_belongs_to_the_state_after_the_reset():
     assert VectorEnv(envs.make("jaxrl:ProbeValue")).action_mask(None) is None
 
 
+@pytest.mark.slow
 def test_dict_observations_are_reset_key_by_key():
     obs, timesteps = run(VectorEnv(envs.make("jaxrl:ProbeDict")), jax.random.key(0), 6, 8)
     chex.assert_shape(timesteps.obs["image"], (6, 8, 8, 8, 1))

@@ -29,6 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_each_step_is_what_the_policy_does(run: Path) -> None:
     trained = trained_policy.load(str(run))
     rows, ended = inspection.play(trained, EvaluationTask(CARTPOLE, ()), sample=False, seed=3)
@@ -48,6 +49,7 @@ def test_each_step_is_what_the_policy_does(run: Path) -> None:
     assert shot.over
 
 
+@pytest.mark.slow
 def test_reports_of_a_step_are_those_of_the_environment(tmp_path: Path) -> None:
     save_run(tmp_path / "run", env__name=ROOM, network__core="none")
     rows, _ = inspection.play(trained_policy.load(str(tmp_path / "run")), EvaluationTask(ROOM, ()), True, 5)

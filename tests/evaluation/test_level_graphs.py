@@ -35,6 +35,7 @@ def logits(agent, acting):
     return np.asarray(out.distribution.logits)
 
 
+@pytest.mark.slow
 def test_the_same_levels_have_the_same_agent(policy) -> None:
     config, agent, _ = policy
     assert agent_of(config, agent, agent.spec) is agent

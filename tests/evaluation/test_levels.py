@@ -59,6 +59,7 @@ def test_mazes_with_names_are_stacked():
     assert level_set.with_names(Corridor()) == ((), None)
 
 
+@pytest.mark.slow
 def test_each_level_is_played_in_all_batches(monkeypatch):
     # An odd level succeeds whatever the policy does, an even one never.
     env = Corridor()

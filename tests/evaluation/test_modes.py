@@ -118,6 +118,7 @@ def test_training_stops_once_every_mode_has_reached_the_return() -> None:
     assert steps(**{"stop.return": between, "stop.every_mode": True}) > STEPS
 
 
+@pytest.mark.slow
 def test_a_policy_acts_as_it_was_judged(tmp_path: Path) -> None:
     save_run(tmp_path, env__name="gymnax:CartPole-v1")
     obs = np.zeros((64, 4), np.float32)

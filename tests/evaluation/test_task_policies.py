@@ -56,6 +56,7 @@ def test_the_environment_of_a_task() -> None:
     assert task_environment(POLE, env, ()) == POLE
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_all_tasks_and_of_one(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert evaluate(run, "--episodes=4", "--greedy") == 0, capfd.readouterr().err
     said = capfd.readouterr().out
@@ -99,6 +100,7 @@ def test_a_film_of_one_task(
     assert file.stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_film_shows_the_task_that_is_named() -> None:
     """Whatever the seed: without a name the task of a film is drawn."""
     env = EnvConfig(name=MIXTURE)
@@ -119,6 +121,7 @@ def test_a_run_plays_a_suite_of_its_tasks(tmp_path: Path) -> None:
     assert row["eval/pole/return"] == row["eval/pole/steps"] > 0
 
 
+@pytest.mark.slow
 def test_a_task_that_is_not_there_is_one_line(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert evaluate(run, "--environment=Acrobot-v1") == 2
     assert "another observation_space than `env.name`" in capfd.readouterr().err

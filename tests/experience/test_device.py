@@ -53,6 +53,7 @@ def test_values_and_log_probabilities_equal_a_policy_stepped_by_hand(two_rollout
     assert np.asarray(second.extras["log_prob"]).std() > 0.1
 
 
+@pytest.mark.slow
 def test_stored_carry_is_the_one_before_the_first_step_of_its_chunk(two_rollouts, by_hand):
     # correctness 2: with the carry after that step, the update would show the first observation twice.
     _, _, (_, second), _ = two_rollouts
@@ -184,6 +185,7 @@ def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalize
             assert np.abs(got - np.asarray(other)[row]).max() > 1e-3, name
 
 
+@pytest.mark.slow
 def test_masked_actions_are_never_taken():
     # correctness 16: the mask stored is the one the action was drawn under.
     program = tiny_program(Noise(masked=True), network__core="none")

@@ -95,6 +95,7 @@ def row_of(totals: list[EpisodeTotals], reports: EpisodeReports) -> dict[str, fl
     return reduction.row(interval.metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("count", [on_device, on_host])
 def test_everything_equals_a_loop_over_single_steps(count, skip) -> None:
@@ -174,6 +175,7 @@ class Telling(Noise):
         return state, dataclasses.replace(timestep, info=info, score=2 * timestep.reward)
 
 
+@pytest.mark.slow
 def test_collector_counts_what_the_environments_tell() -> None:
     told_by_rollouts()
 

@@ -38,6 +38,7 @@ def two_rollouts():
     return found
 
 
+@pytest.mark.slow
 def test_an_episode_belongs_to_the_task_that_it_began_with(two_rollouts):
     # correctness 39: the sampler changes its mind between rollouts; episodes in progress stay what they are.
     for _, trajectory, _ in two_rollouts:

@@ -216,6 +216,7 @@ def test_success_is_that_of_the_mode_that_training_judged_by(
     assert of_suite(tmp_path, "test") == (mode, {"all": of_mode, "simple": of_mode})
 
 
+@pytest.mark.slow
 def test_finished_failed_and_waiting_cells_are_reported(tmp_path: Path) -> None:
     """Two seeds of one architecture have finished, one cell fails, and another process trains the last."""
     given = options(architectures=("gcn", "mlp_baseline"), seeds=(0, 1), jobs=2)

@@ -197,6 +197,7 @@ def products(config: Config) -> list[str]:
     return found(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp_baseline", "gat"])
 def test_mixed_precision_computes_networks_in_bfloat16(name: str, tmp_path: Path) -> None:
     """All but the last layers, of policy and value, which stay in float32."""

@@ -35,6 +35,7 @@ def registry(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_model_explains_itself(registry: Path) -> None:
     folder = registry / "walker/production"
     record = json.loads((folder / "model.json").read_text())

@@ -48,6 +48,7 @@ MEMBERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 def test_discrete_actions_have_the_highest_mean_log_probability(tmp_path: Path) -> None:
     save_run(tmp_path / "lstm", **CARTPOLE)
     save_run(tmp_path / "mlp", **CARTPOLE, network__core="none", normalize__observations=True)
@@ -111,6 +112,7 @@ def test_a_policy_twice_is_that_policy(fields: dict[str, Any]) -> None:
         np.testing.assert_allclose(found, action, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMBERS)
 def test_every_format_acts_as_the_members_do_together(name: str, tmp_path: Path) -> None:
     policies = [policy_of(**fields) for fields in MEMBERS[name]]
@@ -169,6 +171,7 @@ def _mask(spec: Any, batch: int, rng: np.random.Generator) -> np.ndarray | None:
     return rng.permuted([allowed] * batch, axis=1)
 
 
+@pytest.mark.slow
 def test_the_command_exports_several_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     runs = [str(tmp_path / "lstm"), str(tmp_path / "mlp")]
     save_run(tmp_path / "lstm", **CARTPOLE)

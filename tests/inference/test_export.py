@@ -149,6 +149,7 @@ def test_every_format_computes_what_the_policy_does(name: str, tmp_path: Path) -
                 carries[kind] = found["carry"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["numpy", "safetensors", "onnx", "stablehlo"])
 def test_command_plays_and_says_so(
     run: Path, kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -183,6 +184,7 @@ def test_description_names_inputs_outputs_and_arrays(tmp_path: Path) -> None:
     assert said == json.loads((tmp_path / "policy.json").read_text())
 
 
+@pytest.mark.slow
 def test_numpy_needs_nothing_of_this_package(run: Path, tmp_path: Path) -> None:
     assert export(run, "numpy", f"--output={tmp_path}", "--steps=10") == 0
     script = (
@@ -200,6 +202,7 @@ def test_numpy_needs_nothing_of_this_package(run: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(json.loads(done.stdout), ours["distribution"]["logits"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_export_that_acts_otherwise_is_noticed(tmp_path: Path) -> None:
     policy = policy_of(**NETWORKS["lstm"])
     function = PolicyFunction.of(policy)
@@ -237,6 +240,7 @@ def test_different_actions_write_nothing(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_link_inside_the_run_is_not_followed(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,6 +283,7 @@ def test_a_missing_package_is_one_line(
     assert "[export]'" in error
 
 
+@pytest.mark.slow
 def test_an_export_acts_as_its_policy_was_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     save_run(run, env__name="gymnax:CartPole-v1")

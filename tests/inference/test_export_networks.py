@@ -74,6 +74,7 @@ def test_own_networks_are_exported_or_refused(tmp_path: Path) -> None:
         exporting.write(policy, function, tmp_path, "onnx")
 
 
+@pytest.mark.slow
 def test_a_network_that_needs_its_batch_size_is_exported_for_one(tmp_path: Path) -> None:
     policy = policy_of(
         env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export_networks:stubborn"

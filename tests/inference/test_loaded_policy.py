@@ -82,6 +82,7 @@ def test_sampled_actions_follow_the_distribution_and_the_seed(run: Path) -> None
     assert np.any(drawn != first.act(obs, sample=True)[0])
 
 
+@pytest.mark.slow
 def test_dicts_may_hold_dicts() -> None:
     name = "jaxrl:Platformer(observation='graph', category='simple')"
     loaded = LoadedPolicy(policy_of(env__name=name, network__core="none"))

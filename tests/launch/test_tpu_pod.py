@@ -222,6 +222,7 @@ def test_a_training_without_trouble(play: Play) -> None:
     assert "a line of the log" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_preempted_slice_is_requested_again(play: Play) -> None:
     # Worker 0 does not answer; the queued resource still says ACTIVE, its node PREEMPTED.
     play.answer(states=["NONE", "ACTIVE", "ACTIVE", "ACTIVE", "NONE", "ACTIVE"], codes=["GONE", "0"])

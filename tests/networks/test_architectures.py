@@ -127,6 +127,7 @@ def test_an_ablation_is_one_field(sees) -> None:
         assert moved == (("state" if key == "player" else key) in sees)
 
 
+@pytest.mark.slow
 def test_sizes_are_the_fields_of_the_configuration() -> None:
     base = shape_of(architecture="gat")[1]
     for changes in ({"graph_width": 32}, {"graph_layers": 1}, {"state_sizes": (16,)}, {"fusion_size": 32}):
@@ -177,6 +178,7 @@ def test_spaces_of_other_graphs_are_equal_and_told_apart() -> None:
     assert not have_equal_graphs(space(0), space(1))
 
 
+@pytest.mark.slow
 def test_the_agents_level_and_node_are_what_counts() -> None:
     network = dataclasses.replace(NETWORK, architecture="vision_free", sees=("graph",), graph_width=8)
     module = build_architecture(network, space())

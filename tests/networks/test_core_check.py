@@ -112,6 +112,7 @@ def test_a_sound_core_passes_as_a_class_and_by_name():
     jaxrl.check_core("tests.networks.test_core_check:Average")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", BROKEN)
 def test_mistakes_are_named(said):
     with pytest.raises(ValueError, match=r"^core ") as caught:

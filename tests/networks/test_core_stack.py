@@ -26,6 +26,7 @@ def problem(stack):
     return params, x, carry, reset
 
 
+@pytest.mark.slow
 def test_layers_are_normalised_and_added():
     stack, one = core(core="mingru", core_layers=3), core(core="mingru")
     params, x, carry, reset = problem(stack)
@@ -42,6 +43,7 @@ def test_layers_are_normalised_and_added():
     np.testing.assert_allclose(y, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_cores_with_residuals_of_their_own_follow_one_another():
     stack, one = core(core="s5", core_layers=2), core(core="s5")
     params, x, carry, reset = problem(stack)

@@ -187,6 +187,7 @@ def test_the_order_of_nodes_and_edges_does_not_matter(name, parameters) -> None:
     np.testing.assert_allclose(after, np.asarray(before)[order], rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_fixed_table_has_the_gradient_of_any_other(parameters) -> None:
     x, kinds, edges = example()
     fixed = table(edges)

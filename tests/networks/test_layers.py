@@ -40,6 +40,7 @@ def test_convolution_is_orthogonal():
     np.testing.assert_allclose(svd(params["kernel"].reshape(-1, 5)), np.sqrt(2), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [

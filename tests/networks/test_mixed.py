@@ -162,6 +162,7 @@ def test_wrappers_see_one_vector() -> None:
     np.testing.assert_array_equal(step.obs[3:-1], [0, 0, 1, 0, 1, 0, 0, 1, 0.5, -0.5])
 
 
+@pytest.mark.slow
 def test_host_space_names_its_parts() -> None:
     space = make_host(ENV).spec.action_space
     assert isinstance(space, Mixed)

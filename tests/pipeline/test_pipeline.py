@@ -17,6 +17,8 @@ import pytest
 from jaxrl.config import versions
 from jaxrl.pipeline import digests
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TINY = """
 name: tiny
@@ -108,7 +110,6 @@ def test_what_is_done_is_not_done_again(folder: Path) -> None:
     assert state(folder) == before
 
 
-@pytest.mark.slow
 def test_an_edit_repeats_its_stage_and_what_depends_on_it(folder: Path) -> None:
     before = state(folder)
     edited = TINY.replace("episodes: 8", "episodes: 6")
@@ -127,7 +128,6 @@ def test_an_edit_repeats_its_stage_and_what_depends_on_it(folder: Path) -> None:
     assert (place(folder) / "earlier/evaluate-1/episodes.json").exists()
 
 
-@pytest.mark.slow
 def test_a_closed_gate_ends_with_3_and_a_failing_stage_names_its_log(folder: Path) -> None:
     edited = TINY.replace("episodes: 8", "episodes: 6")
     closed = pipeline(folder, f"{edited}{DEPLOY}gates: [evaluate.mean >= 1e6]\n")
@@ -171,7 +171,6 @@ def made_by(folder: Path) -> dict[str, str]:
     return {name: str(output.digest()) for name, output in places.items()}
 
 
-@pytest.mark.slow
 def test_killed_at_many_moments_it_ends_with_the_same(tmp_path: Path) -> None:
     """The whole process group is not killed: commands notice that the pipeline has gone, and save."""
     text = TINY + SEARCH + DEPLOY

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
@@ -42,6 +44,7 @@ print("devices", len({next(iter(states[i]["x"].devices())).id for i in range(3)}
 """
 
 
+@pytest.mark.slow
 def test_members_that_wait_change_nothing() -> None:
     env = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", PROGRAM]

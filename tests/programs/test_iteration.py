@@ -60,6 +60,7 @@ def test_the_precision_of_products_is_that_of_the_field(env, core, precision):
         assert set(re.findall(r"\b(?:DEFAULT|HIGH|HIGHEST)\b", line) or ["DEFAULT"]) == expected, line
 
 
+@pytest.mark.slow
 def test_epochs_see_the_observations_that_the_rollout_saw(normalized):
     # correctness 13 and 26: a normaliser updated before the epochs (or in the rollout) changes what the
     # policy said, and the first ratio is not 1.
@@ -144,6 +145,7 @@ def test_updates_leave_environments_and_memory_alone(normalized):
         assert (whole != 0).any()
 
 
+@pytest.mark.slow
 def test_rewards_can_be_clipped_without_scaling():
     program = tiny_program(network__core="none", normalize__clip_rewards=0.5, ppo__gae_lambda=0.0)
     state = start(program)
@@ -154,6 +156,7 @@ def test_rewards_can_be_clipped_without_scaling():
     assert (jnp.abs(trajectory.reward) > 0.5).any()
 
 
+@pytest.mark.slow
 def test_initial_state():
     program = tiny_program(normalize__observations=True)
     state = jax.jit(program.init)(jax.random.key(0))

@@ -105,6 +105,7 @@ def test_every_remedy_is_a_valid_configuration(fields: dict[str, Any], absent: t
 ATARI = "envpool:Pong-v5(stack_num=4, gray_scale=True)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrappers", "each"),
     [

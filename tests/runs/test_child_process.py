@@ -7,6 +7,8 @@ import textwrap
 import time
 from pathlib import Path
 
+import pytest
+
 CHILD = """
     import signal, time
 
@@ -38,6 +40,7 @@ def wait_for(file: Path, text: str) -> str:
     return file.read_text()
 
 
+@pytest.mark.slow
 def test_child_gets_one_signal_when_a_parent_with_threads_is_killed(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(textwrap.dedent(CHILD))
     (tmp_path / "parent.py").write_text(textwrap.dedent(PARENT))

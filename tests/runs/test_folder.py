@@ -153,6 +153,7 @@ with RunFolder(sys.argv[1]).lock():
 """
 
 
+@pytest.mark.slow
 def test_two_trainers_never_share_a_folder(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path))
     with subprocess.Popen(

@@ -71,6 +71,7 @@ def test_importance_is_one_minus_the_variance_within() -> None:
     assert importance(space, made, Objective())["network.hidden_sizes"] == pytest.approx(1 - (10 / 6) / 6)
 
 
+@pytest.mark.slow
 def test_report_shows_trials_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")

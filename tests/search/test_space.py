@@ -212,6 +212,7 @@ def test_random_points_depend_on_seed_and_number_alone() -> None:
     assert {p["ppo.num_minibatches"] for p in points if p} == {1, 2, 4, 8}, "32 environments"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -183,6 +183,7 @@ def test_folder_keeps_to_one_search(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_winner_is_verified_with_fresh_seeds(tmp_path: Path) -> None:
     folder, executor = SearchFolder(str(tmp_path)), InstantExecutor()
     task, trials, _ = searched(folder, executor)

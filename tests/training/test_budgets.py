@@ -174,6 +174,7 @@ def test_schedules_follow_the_seconds_that_are_the_budget() -> None:
     assert float(trainer.state.learner.elapsed) > 0.3
 
 
+@pytest.mark.slow
 def test_the_rate_that_is_set_is_that_of_the_next_update() -> None:
     fields = {"ppo.num_minibatches": 1, "ppo.schedule": "linear", "network.core": "none"}
     config = resolve(tiny_config(6, **{"normalize.observations": False, **fields}), 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
@@ -24,6 +25,7 @@ def checkpoints(folder: Path, **fields: Any) -> tuple[RunCheckpoints, DeviceRunt
     return RunCheckpoints(run, runtime.learning), runtime
 
 
+@pytest.mark.slow
 def test_resume_keeps_own_hyperparameters_and_takes_those_that_the_config_changes(tmp_path: Path) -> None:
     # A member of a population has numbers that no configuration knows: a resume must not reset them. What a
     # user changes on the command line counts all the same.

@@ -39,6 +39,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["policy.npz", "policy.safetensors"])
 def test_a_file_becomes_a_run_that_acts_the_same(
     name: str, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -104,6 +105,7 @@ def test_bad_input(
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.slow
 def test_an_auxiliary_loss_starts_fresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fields = FIELDS | {"ppo__auxiliary_loss": "tests.inference.test_export_networks:NOTHING_TO_ACT_BY"}
     arrays.write(PolicyFunction.of(policy_of(**fields)), tmp_path, "numpy")

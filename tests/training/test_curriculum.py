@@ -48,6 +48,7 @@ def host(state: PyTree) -> list[np.ndarray]:
     return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
 
 
+@pytest.mark.slow
 def test_a_run_resumes_in_every_stage_bit_for_bit(tmp_path: Path) -> None:
     trainer = Trainer(corridor_config(), writer=MultiWriter(()))
 

@@ -112,6 +112,7 @@ def test_tasks_of_rows_against_a_loop() -> None:
             assert again[name][b] == current
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "stage", "message"),
     [

@@ -26,6 +26,7 @@ def several(iterations: int, name: str = f"{MODULE}:Coming", **changes: Any) -> 
     return tiny_config(iterations, name, **{"env__num_envs": 4, "stop__steps": iterations * 32, **changes})
 
 
+@pytest.mark.slow
 def test_rows_without_an_agent_are_not_valid_and_teams_are_counted() -> None:
     """Against what is known of the environment: who is there at which of the five rows of an episode."""
     runtime = runtime_of(several(1))

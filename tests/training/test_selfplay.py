@@ -115,6 +115,7 @@ def test_a_swap_starts_game_and_carries_anew() -> None:
     assert plain.opponents is not None
 
 
+@pytest.mark.slow
 def test_rows_that_wait_are_no_transitions() -> None:
     program = iteration()
     state, trajectory, totals = jax.jit(program.rollout)(first_state(program))
@@ -132,6 +133,7 @@ def test_rows_that_wait_are_no_transitions() -> None:
     assert float(totals.count) == ended == float(np.asarray(state.collector.env_state.results).sum())
 
 
+@pytest.mark.slow
 def test_without_self_play_nothing_is_kept_of_it() -> None:
     plain = iteration(**{"selfplay.enabled": False})
     state = first_state(plain)

@@ -104,6 +104,7 @@ def test_rates_count_the_steps_of_this_process(tmp_path: Path, monkeypatch: pyte
     assert timed == [2 * STEPS]
 
 
+@pytest.mark.slow
 def test_resuming_from_a_run_takes_its_newest(straight: Trainer, tmp_path: Path) -> None:
     branch = trainer(tmp_path, iterations=5, resume_from=str(path_of(straight)))
     branch.start()

@@ -69,6 +69,7 @@ def fitted() -> tuple[Trainer, Recorder]:
     return trainer, recorder
 
 
+@pytest.mark.slow
 def test_own_loop_learns_what_fit_learns(fitted: tuple[Trainer, Recorder]) -> None:
     recorder = Recorder()
     trainer = Trainer(tiny_config(7), writer=MultiWriter([recorder]))

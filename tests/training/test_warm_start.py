@@ -85,6 +85,7 @@ def run(theirs: RolloutState, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs: RolloutState) -> None:
     fresh = state_of(seed=0)
     state, report = warm_start.load(str(run), ("*",), fresh)

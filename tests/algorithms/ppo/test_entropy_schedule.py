@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.metrics.reduction import row
 from tests.algorithms.tiny import assert_close, first_state, iteration_of, loud, tiny_config, with_policy
@@ -22,6 +23,7 @@ ONE_UPDATE = {
 }
 
 
+@pytest.mark.slow
 def test_the_weight_falls_to_nothing() -> None:
     falling = iteration_of(tiny_config("ppo", **ONE_UPDATE, learner__entropy_schedule="linear"))
     iterate, state, weights = jax.jit(falling.iterate), _start(falling), []
@@ -31,6 +33,7 @@ def test_the_weight_falls_to_nothing() -> None:
     np.testing.assert_allclose(weights, 0.5 * (1 - np.arange(10) / 10), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_bonus_has_that_weight() -> None:
     falling = iteration_of(tiny_config("ppo", **ONE_UPDATE, learner__entropy_schedule="linear"))
     iterate, state = jax.jit(falling.iterate), _start(falling)

@@ -68,6 +68,7 @@ def test_the_divergence_is_that_of_the_teacher_along_the_same_episodes(program: 
     np.testing.assert_allclose(*map(jax.tree.leaves, (state.learner.teacher_carry, carry)), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_policy_is_pulled_and_less_so_later(program: Any) -> None:
     iteration, iterate, _ = program
     own, other = (first_state(iteration, seed) for seed in (0, 1))
@@ -145,7 +146,7 @@ def test_make_train_reads_no_teacher() -> None:
 @pytest.mark.slow
 def test_a_mixture_stays_where_its_teacher_is() -> None:
     """PPO on a mixture of Gaussians: ratio 1 and no divergence from itself at first, both later."""
-    env = "tests.algorithms.environments:Chance(continuous=True)"
+    env = "tests.algorithms.environments:Chance(actions='continuous')"
     network = {"network__head": "gaussian_mixture", "network__mixture_components": 3}
     iteration = iteration_of(tiny_config("ppo", **TAUGHT, **network, env__name=env))
     iterate = jax.jit(iteration.iterate)

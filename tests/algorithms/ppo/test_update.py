@@ -158,6 +158,7 @@ def test_rows_that_are_not_valid_reach_nothing():
     assert everything.learner.policy.obs_stats.count == 50 + T * B
 
 
+@pytest.mark.slow
 def test_losses_are_means_over_the_valid_steps(rolled):
     # correctness 12 and 10: divided by the number of valid steps, not by the size of the minibatch.
     program, state, trajectory, totals = rolled
@@ -283,6 +284,7 @@ def test_value_clipping_is_what_the_config_asks_for(rolled):
     assert float(losses.value_loss(value, jnp.float32(target)).mean()) < expected.mean()
 
 
+@pytest.mark.slow
 def test_totals_are_reported_as_they_are(updated, rolled):
     totals = rolled[3]
     assert isinstance(totals, EpisodeTotals)

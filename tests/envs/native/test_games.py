@@ -30,6 +30,7 @@ def best(moves: tuple[int, ...]) -> list[int]:
     return np.flatnonzero(game.best_moves(after(game, moves))).tolist()
 
 
+@pytest.mark.slow
 def test_tic_tac_toe_is_its_rules() -> None:
     """Random games against a board in Python, from both seats."""
     game, rng = TicTacToe(), np.random.default_rng(0)
@@ -98,6 +99,7 @@ def test_scripted_players_play_as_well_as_they_say() -> None:
     assert chosen == {2}
 
 
+@pytest.mark.slow
 def test_seats_are_drawn_evenly_or_given() -> None:
     env = envs.make("jaxrl:TicTacToe")
     seats = jax.vmap(lambda key: env.reset(key)[0].seat)(jax.random.split(KEY, 400))

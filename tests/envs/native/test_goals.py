@@ -88,6 +88,7 @@ def test_other_wrappers_leave_goals() -> None:
     assert wrapped.spec.goals == NearGoals()
 
 
+@pytest.mark.slow
 def test_bit_flip_in_batches() -> None:
     assert conformance.check("jaxrl:BitFlip(bits=3)", length=24)["truncated"].any()
 

@@ -145,6 +145,7 @@ def test_a_task_whose_goal_lies_on_its_agent_is_a_random_level(env):
     np.testing.assert_array_equal(one.walls, drawn.walls)
 
 
+@pytest.mark.slow
 def test_mazes_with_names_can_be_solved_and_played(env):
     assert len(LAYOUTS) == 8
     for name, task in env.named_tasks.items():
@@ -154,6 +155,7 @@ def test_mazes_with_names_can_be_solved_and_played(env):
         assert (int(state.goal_y) * 13 + int(state.goal_x)) == int(parse(LAYOUTS[name])["goal"])
 
 
+@pytest.mark.slow
 def test_conforms_and_renders(env):
     conformance.check(f"{NAME}(max_steps=30)", 90)
     picture = env.render(env.reset(jax.random.key(0), env.named_tasks["spiral"])[0])

@@ -300,6 +300,7 @@ def test_bad_arguments(arguments, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_room_with_a_number_is_always_the_same():
     env = envs.make(NAME)
     task = env.draw_task(jax.random.key(3))

@@ -239,6 +239,7 @@ def test_every_shipped_level_is_solved_in_the_environment(part):
         assert not np.asarray(info["mine_contacts"])[: one.optimal_steps, i].any()
 
 
+@pytest.mark.slow
 def test_shipped_levels_are_as_written():
     counts = dataset.verify_dataset(level_files.SHIPPED)
     assert set(counts) == {f"{part}/{category}" for part in level_files.PARTS for category in CATEGORIES}
@@ -251,6 +252,7 @@ def test_generation_is_from_the_seed():
     assert solve(first) == first.solution
 
 
+@pytest.mark.slow
 def test_a_category_is_chosen():
     env = envs.make(f"{NAME}(levels='test', category='mine_heavy')")
     assert {one.category for one in env.levels} == {"mine_heavy"}

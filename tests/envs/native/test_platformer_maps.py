@@ -8,11 +8,13 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl import envs
 from tests.envs.native.test_platformer import NAME, folder_of, level
 
 
+@pytest.mark.slow
 def test_the_way_is_shorter_towards_the_switch_and_then_the_exit(tmp_path):
     # Two storeys: the exit is right above the start, and the way to it leads around the right end.
     rows = ("##########", "#E.......#", "#######..#", "#........#", "#S..K....#", "##########")

@@ -73,6 +73,7 @@ def test_moves_that_end_a_game_are_visited_as_by_ucb1(simulations: int) -> None:
     assert found[2] == 0
 
 
+@pytest.mark.slow
 def test_each_seat_looks_for_its_own_best() -> None:
     """The best moves of the probe are 1 for both seats (`ProbeGame`), and its third is not allowed."""
     game = ProbeGame()
@@ -83,6 +84,7 @@ def test_each_seat_looks_for_its_own_best() -> None:
         assert found[1] > found[0], moves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("moves", "expected"),
     [((0, 3, 1, 4), 2), ((0, 4, 1), 2), ((0, 4, 8, 1, 2), 7)],
@@ -121,6 +123,7 @@ def test_one_simulation_is_a_random_move() -> None:
     assert (counts[[1, 2, 3, 5, 6, 7, 8]] > 60).all()  # 100 each, four standard deviations
 
 
+@pytest.mark.slow
 def test_an_environment_has_it_as_its_opponent() -> None:
     env = envs.make("jaxrl:TicTacToe(opponent='mcts-60', seat=1)")
     assert env.spec.name == "jaxrl:TicTacToe(opponent='mcts-60', seat=1)"

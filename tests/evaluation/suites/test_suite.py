@@ -47,6 +47,7 @@ def evaluate(run: Path, file: Path, *arguments: str) -> int:
     return main(["jaxrl evaluate", f"--workdir={run}", f"--suite={file}", "--trust", *arguments])
 
 
+@pytest.mark.slow
 def test_numbers_of_levels_categories_and_all(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,6 +89,7 @@ def test_numbers_of_levels_categories_and_all(
     assert "sampled" in said
 
 
+@pytest.mark.slow
 def test_each_level_plays_episodes_of_its_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run, cartpole = tmp_path / "run", "gymnax:CartPole-v1"
     save_run(run, env__name=cartpole, **SMALL)

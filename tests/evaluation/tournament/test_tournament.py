@@ -42,6 +42,7 @@ def policy() -> Trained:
     return Trained("policy", GAME, agent, acting, samples=True)
 
 
+@pytest.mark.slow
 def test_a_policy_against_itself_is_even(policy: Trained) -> None:
     """Over both seats it scores what it loses: 0.5, within three standard deviations."""
     first, second = play_both(policy, policy, seed=0, games=2000)
@@ -54,6 +55,7 @@ def test_a_policy_against_itself_is_even(policy: Trained) -> None:
     assert abs(other.mean() - 0.5) < 3 * 0.5 / math.sqrt(2000)
 
 
+@pytest.mark.slow
 def test_games_are_a_plain_loop(policy: Trained) -> None:
     """The best moves of a policy with memory against itself, one call at a time, with carries of each."""
     greedy = Trained("greedy", GAME, policy.agent, policy.acting, samples=False)
@@ -159,6 +161,7 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capfd: Any) -
     assert message in error[0]
 
 
+@pytest.mark.slow
 def test_the_command_plays_scripted_players(capfd: Any) -> None:
     arguments = ["random", "minimax", "--game=jaxrl:TicTacToe", "--games=20"]
     assert command.main(["jaxrl tournament", *arguments]) == 0

@@ -52,6 +52,7 @@ def loop_over_one(key: Any, actions_TA: np.ndarray) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_a_plain_loop() -> None:
     env = AgentRows(ProbeAgents())
     keys_B = jax.random.split(jax.random.key(3), 2 * AGENTS)
@@ -119,6 +120,7 @@ def test_rows_without_an_agent_count_for_nothing(algorithm: str) -> None:
     np.testing.assert_allclose(jax.tree.leaves(stats.mean)[0], seen.mean(axis=0), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_episodes_are_the_team_s() -> None:
     """Return, length and reports of a rollout against sums over its rows."""
     program = iteration(**{"env.stagger": False})

@@ -162,6 +162,7 @@ def test_rows_have_the_state_of_their_environment() -> None:
     assert ended == 16
 
 
+@pytest.mark.slow
 def test_a_loaded_policy_acts_on_what_the_agent_sees_itself(tmp_path: Path) -> None:
     save_run(
         tmp_path, env__name="jaxrl:ProbeAgents", network__central_value=True, normalize__observations=True

@@ -167,6 +167,7 @@ def drawn(task: dict[str, Any], env: str) -> dict[str, set[float]]:
     return {name: {float(value) for value in np.asarray(x)} for name, x in tasks.items()}
 
 
+@pytest.mark.slow
 def test_difficulty_of_a_room() -> None:
     assert drawn({"difficulty": 0.5}, "jaxrl:Navigation(obstacles=6,sensor_noise=0.5)") == {
         "obstacles": {3.0},

@@ -79,6 +79,7 @@ def test_what_the_environment_reports_of_each_step_is_kept() -> None:
     assert {key: x.tolist() for key, x in episode.infos.items()} == {"goal": [0, 0, 0, 0, 1]}
 
 
+@pytest.mark.slow
 def test_random_actions_are_allowed_ones() -> None:
     name = "tests.algorithms.environments:Chance(masked=True)"
     found = recorded(name, RandomPlayer(registry.spec_of(name)), 40)

@@ -214,6 +214,7 @@ def test_first_episodes_of_staggered_environments_are_not_reported(device):
     assert sum(found) == sum(x.count for x in everything[2]) - B
 
 
+@pytest.mark.slow
 def test_policy_sees_normalised_observations(device):
     # correctness 26: the final observation of a truncation too.
     program, state, _, recorded = device
@@ -296,6 +297,7 @@ class Images(Playback):
 SPACE = envs.base.Dict((("image", Box.of(0, 255, (4, 5, 2), np.uint8)), ("vector", Box.of(-9, 9, (3,)))))
 
 
+@pytest.mark.slow
 def test_images_stay_bytes_and_are_decoded_on_the_device(device):
     env = Images(device[3])
     agent, params = agent_for(env.spec, core="none")

@@ -64,6 +64,7 @@ def test_every_environment_plays_its_quota(recorded, num_groups, lives):
         assert factory.last.closed
 
 
+@pytest.mark.slow
 def test_greedy_and_sampled_actions(recorded):
     agent, state = agent_of(SPEC)
     sent = []
@@ -103,6 +104,7 @@ def test_environments_are_closed_after_a_failure(recorded):
     assert factory.last.closed
 
 
+@pytest.mark.slow
 def test_evaluating_cartpole():
     factory = envs.make_host("envpool:CartPole-v1")
     agent, state = agent_of(factory.spec)

@@ -108,6 +108,7 @@ def test_the_same_with_and_without_overlap(device):
                 assert_same(got, plain.collect(None, state.learner.policy, keys_of(i))[1])
 
 
+@pytest.mark.slow
 def test_number_that_is_not_finite_is_named():
     # Pendulum takes actions without a look at them: a policy of NaN breaks it at its first step.
     factory = envs.make_host("envpool:Pendulum-v1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.config import default_config, resolve
 from jaxrl.envs import registry
@@ -43,6 +44,7 @@ def refreshed(made, devices, state):
     return jax.tree.map(lambda x: x[0], found)
 
 
+@pytest.mark.slow
 def test_levels_that_are_solved_sometimes_are_kept():
     made = sampler()
     state = jax.jit(made.init)(jax.random.key(0))

@@ -171,6 +171,7 @@ def shares(found: Any) -> list[float]:
     return (np.bincount(found["kind"], minlength=3) / len(found["kind"])).tolist()
 
 
+@pytest.mark.slow
 def test_replays_have_their_share_and_levels_their_chances():
     made = sampler()
     found = choices(made, filled_state(made, 10))

@@ -151,6 +151,7 @@ class Uneven(Game):
         return state >= 6, jnp.zeros((), bool)
 
 
+@pytest.mark.slow
 def test_opponents_move_until_it_is_the_learners_turn() -> None:
     agent, now, snapshots = players()
     program = iteration()
@@ -166,6 +167,7 @@ def test_opponents_move_until_it_is_the_learners_turn() -> None:
     np.testing.assert_array_equal(state.game, np.where(first, 3, 1))
 
 
+@pytest.mark.slow
 def test_random_moves_rise_from_environment_to_environment() -> None:
     """In the games where the policy plays itself; snapshots in the pool play as they are."""
     agent, now, snapshots = players()

@@ -104,6 +104,7 @@ def test_a_beaten_snapshot_makes_another_one_due(results: tuple[float, ...], is_
         assert after.swapped.tolist()[0]
 
 
+@pytest.mark.slow
 def test_without_games_against_the_pool_there_is_no_rating() -> None:
     """Not a number that looks like one."""
     state, policy = first()
@@ -147,6 +148,7 @@ def test_a_full_pool_drops_one(drop: str, left: list[int]) -> None:
         )
 
 
+@pytest.mark.slow
 def test_hard_opponents_are_drawn_more_often() -> None:
     state = dataclasses.replace(filled(1), record=jnp.array([[6.0, 2.0, 0.0], [0.0, 0.0, 8.0], [0.0] * 3]))
     # Two drawn games more: scores 8/10 and 1/10.

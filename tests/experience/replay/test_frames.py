@@ -60,6 +60,7 @@ def filled(plan: ReplayPlan, found: list[Trajectory]) -> Ring:
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("priorities", [SINGLE.priorities, None])
 @pytest.mark.parametrize("added", [1, 3, 4, 8])
 def test_single_rows_are_seen_as_they_were(added: int, priorities: Any) -> None:
@@ -82,6 +83,7 @@ def test_single_rows_are_seen_as_they_were(added: int, priorities: Any) -> None:
     assert seen == set(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("added", [3, 4, 9])
 def test_sequences_are_seen_as_they_were(added: int) -> None:
     found, interval = rollouts(added), test_sequence_replay.INTERVAL
@@ -157,6 +159,7 @@ def test_the_wrapper_on_the_device() -> None:
     np.testing.assert_array_equal(restacked(stacks, np.stack(begins), 4), stacks[3:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lives", [True, False])
 def test_atari_of_envpool(lives: bool) -> None:
     # A life that is lost ends an episode, and the stack of the next goes on.
@@ -194,6 +197,7 @@ def test_wrappers_that_end_a_stack(wrappers: tuple[str, ...], count: int) -> Non
     assert envs.make("gymnax:CartPole-v1", wrappers).spec.stacked_frames == count
 
 
+@pytest.mark.slow
 def test_a_stack_that_is_declared_is_looked_at() -> None:
     check_behaviour("mine", envs.make("gymnax:CartPole-v1", ["frame_stack(frames=2)"]))
     env: Any = envs.make("gymnax:CartPole-v1")

@@ -263,6 +263,7 @@ def test_buffer_of_ones_own_beside_a_loop(strategy: str) -> None:
     assert some
 
 
+@pytest.mark.slow
 def test_first_age_beside_a_loop() -> None:
     random = np.random.default_rng(0)
     for size in (1, 2, 7, 16):

@@ -76,6 +76,7 @@ def test_errors_that_are_not_finite_are_one_outside_of_a_compiled_program() -> N
     np.testing.assert_allclose(state.buffer.tree.leaf[0, :4], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_states_can_be_donated() -> None:
     buffer = HindsightReplayBuffer(4)
     state = jax.jit(buffer.add, donate_argnums=0)(buffer.init(step_like()), steps(np.arange(3), [2]))

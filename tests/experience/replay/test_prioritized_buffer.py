@@ -38,6 +38,7 @@ class LoopBuffer:
         return raw / raw.max()
 
 
+@pytest.mark.slow
 def test_buffer_beside_a_loop() -> None:
     buffer, loop = PrioritizedReplayBuffer(8, beta_frames=10), LoopBuffer(8)
     state = buffer.init(jnp.int32(0))
@@ -59,6 +60,7 @@ def test_buffer_beside_a_loop() -> None:
         assert int(state.count) == len(loop.items)
 
 
+@pytest.mark.slow
 def test_buffer_that_holds_less_than_a_batch() -> None:
     buffer = PrioritizedReplayBuffer(4)
 
@@ -165,6 +167,7 @@ def test_errors_that_are_not_finite_do_not_enter_in_a_compiled_program() -> None
     np.testing.assert_allclose(found, [1.0, (3 + 1e-5) ** 0.6, 1.0, 1.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_draws_follow_the_errors_that_were_told() -> None:
     # Pairs, so that also the second of a batch is in proportion to what is left.
     buffer, count = PrioritizedReplayBuffer(6, alpha=0.5), 20_000
@@ -191,6 +194,7 @@ def test_draws_follow_the_errors_that_were_told() -> None:
     assert statistic < degrees + 4 * (2 * degrees) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [3, 200])
 def test_large_batches_hold_no_item_twice(batch_size: int) -> None:
     # 200 of 210: so many that draws are repeated, are sorted, and at last race.
@@ -231,6 +235,7 @@ def test_a_donated_state_is_not_copied(method: str) -> None:
     assert found.temp_size_in_bytes < CAPACITY
 
 
+@pytest.mark.slow
 def test_states_can_be_donated() -> None:
     buffer = PrioritizedReplayBuffer(4)
     state = jax.jit(buffer.add, donate_argnums=0)(buffer.init(np.zeros(2)), np.ones((3, 2), np.float32))
@@ -247,6 +252,7 @@ def played(buffer: PrioritizedReplayBuffer, first: Any, key: Any) -> Any:
     return drawn, state
 
 
+@pytest.mark.slow
 def test_states_under_vmap_are_each_like_one() -> None:
     buffer, keys = PrioritizedReplayBuffer(50), jax.random.split(jax.random.key(0), 3)
     first = jnp.arange(3) * 100

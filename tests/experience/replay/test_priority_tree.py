@@ -146,6 +146,7 @@ def test_two_devices_draw_what_one_draws() -> None:
         assert found.all()
 
 
+@pytest.mark.slow
 def test_a_draw_computes_nothing_as_large_as_the_leaves() -> None:
     # Nor does the race, which has blocks of them.
     (tree, places), groups = many_leaves(4, 60_000), Groups(total=4, here=4, first=0, each=2)

@@ -96,6 +96,7 @@ def drawable(rows: dict[str, np.ndarray]) -> dict[int, tuple[list[float], int, b
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plan", "added"), [*itertools.product([PLAN, UNIFORM], [1, 3, 4, 8]), (RACE, 8)])
 def test_every_transition_is_one_of_a_loop(plan: ReplayPlan, added: int) -> None:
     found = rollouts(added)
@@ -142,6 +143,7 @@ def test_empty_memory_draws_nothing() -> None:
         assert np.isfinite(drawn.weight).all()
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt_before_there_is_enough() -> None:
     memory = Replay(dataclasses.replace(PLAN, learning_starts=2 * LENGTH))
     found = rollouts(2)
@@ -198,6 +200,7 @@ def flat(state: Ring) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(state.rows["action"]).ravel(), np.asarray(state.tree.leaf[:, : state.size]).T.ravel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [PLAN, UNIFORM])
 def test_devices_draw_the_rows_that_one_draws(plan: ReplayPlan) -> None:
     found, half = rollouts(2), ENVS // 2
@@ -230,6 +233,7 @@ def test_devices_draw_the_rows_that_one_draws(plan: ReplayPlan) -> None:
     assert (len(np.unique(one.weight)) > 4) == (plan.priorities is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [PLAN, UNIFORM])
 def test_states_can_be_donated(plan: ReplayPlan) -> None:
     memory, (latest,) = Replay(plan), rollouts(1)

@@ -70,6 +70,7 @@ def steps_of(rows: dict[str, np.ndarray], t: int, b: int) -> tuple[list[float], 
     return rewards, False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [PLAN, UNIFORM])
 @pytest.mark.parametrize("added", [2, 3, 4, 9])
 def test_every_sequence_is_one_of_a_loop(plan: ReplayPlan, added: int) -> None:
@@ -103,6 +104,7 @@ def leaf_of(state: Ring) -> np.ndarray:
     return np.asarray(state.tree.leaf)[:, : PLAN.rows // INTERVAL]
 
 
+@pytest.mark.slow
 def test_errors_are_priorities_of_sequences() -> None:
     found = rollouts(4)
     memory, _, draw = compiled(PLAN)

@@ -219,6 +219,7 @@ def test_new_versions_are_taken_over_without_dropping_a_session(
     assert (model_of("old"), model_of("new")) == ("walker version 1", "walker version 1")
 
 
+@pytest.mark.slow
 def test_sigterm_answers_what_is_in_progress_and_ends_with_0(registry: ModelRegistry) -> None:
     with serving(f"{registry.url}:walker@1", "--port=0", "--runtime=numpy") as server:
         ask(server.port, "/reset", {"session": "a"})

@@ -206,6 +206,7 @@ def test_an_episode_ends_with_the_version_that_it_began_with(model: Path, tmp_pa
         service_of(old).take_over(served(altered(model, tmp_path / "other", **space)))
 
 
+@pytest.mark.slow
 def test_of_too_many_versions_the_oldest_goes(model: Path) -> None:
     policies = [served(model) for _ in range(6)]
 
@@ -284,6 +285,7 @@ def test_a_program_that_calls_code_outside_of_itself_is_refused(tmp_path: Path) 
         runtimes.load("stablehlo", tmp_path, (), ())
 
 
+@pytest.mark.slow
 def test_a_run_is_served_as_its_policy_acts(tmp_path: Path) -> None:
     save_run(tmp_path / "run", env__name="gymnax:CartPole-v1", network__core="none")
     options = ServerOptions(largest_batch=8, sessions=4, token="")

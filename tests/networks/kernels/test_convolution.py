@@ -23,6 +23,7 @@ def value_and_gradients(function, direction, *arguments):
     return y, gradients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("height", "width", "channels", "features", "kernel", "stride", "padding"),
     [
@@ -77,6 +78,7 @@ def test_pooling_equals_that_of_xla_also_among_equals(height, width, window, str
     np.testing.assert_allclose(gradients[0], expected_gradients[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_max_pool_by_hand():
     x = jnp.arange(12.0).reshape(1, 1, 3, 4, 1)
     pooled = convolution.max_pool(x, window=3, stride=2)

@@ -89,6 +89,7 @@ def test_gradients_of_every_form_equal_autodiff_of_a_plain_scan(kind, length):
     assert all(float(jnp.abs(x).max()) > 0.1 for x in jax.tree.leaves(expected[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_of_a_finished_episode_leaks(form):
     # correctness 5: neither numbers, nor NaN and infinity, which a product with zero would let pass; nor

@@ -105,6 +105,7 @@ def test_bfloat16_rounds_where_the_scan_does(platform: str) -> None:
     assert float(jnp.abs(got[0][0] - exact[0][0]).max()) > 1e-4
 
 
+@pytest.mark.slow
 @on_each_platform
 def test_a_diverged_episode_does_not_reach_the_next(platform: str) -> None:
     # correctness 5: 0 * NaN is NaN, so that carries are selected and not multiplied.
@@ -209,6 +210,7 @@ def test_the_platforms_that_have_one() -> None:
     assert (largest_size("float32", "gpu"), largest_size("float32")) == (256, 640)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fault(8, jnp.bfloat16) is None  # the scan on both sides: there is no kernel for a CPU
     with interpret("gpu"):

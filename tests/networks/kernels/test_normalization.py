@@ -37,6 +37,7 @@ def test_constant_rows_have_finite_gradients():
     assert np.isfinite(gradient).all()
 
 
+@pytest.mark.slow
 def test_members_of_a_population_have_their_own_gradients():
     keys = jax.random.split(jax.random.key(1), 2)
     x, scale = jax.random.normal(keys[0], (3, 8, 4)), jax.random.normal(keys[1], (3, 4))

@@ -141,6 +141,7 @@ def test_a_tracker_that_hangs_holds_up_neither_training_nor_its_end(
     service.gate.set()
 
 
+@pytest.mark.slow
 def test_one_that_never_opens_is_not_waited_for_long(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -42,6 +42,7 @@ def test_whole_state_round_trips_bitwise(checkpointer: Checkpointer, tmp_path: P
     assert restored_meta == meta
 
 
+@pytest.mark.slow
 def test_donating_the_state_right_after_save_does_not_reach_the_checkpoint(
     checkpointer: Checkpointer,
 ) -> None:
@@ -254,6 +255,7 @@ def test_restores_onto_another_number_of_devices(tmp_path: Path) -> None:
     assert digests[0].keys() == {"x/", "keys/:threefry2x32"}
 
 
+@pytest.mark.slow
 def test_importing_the_module_does_not_import_orbax() -> None:
     # The command line answers bad input and --help before anything slow is loaded.
     slow = {"orbax.checkpoint", "tensorstore"}

@@ -41,6 +41,7 @@ def url(
     return "gs://models/all"
 
 
+@pytest.mark.slow
 def test_versions_count_up_and_stages_move(url: str, tmp_path: Path) -> None:
     registry = ModelRegistry(url, writable=True)
     assert registry.names() == []
@@ -59,6 +60,7 @@ def test_versions_count_up_and_stages_move(url: str, tmp_path: Path) -> None:
         assert (folder / "arrays_0.bin").read_bytes() == b"content 1" * 1000
 
 
+@pytest.mark.slow
 def test_rollback_goes_back_step_by_step(url: str, tmp_path: Path) -> None:
     registry = ModelRegistry(url, writable=True)
     for i in (1, 2, 3):

@@ -137,6 +137,7 @@ def test_checkpoints_in_a_bucket(gcs: GcsServer, caplog: pytest.LogCaptureFixtur
     assert checkpoints.intact_steps() == (5, 10, 15)
 
 
+@pytest.mark.slow
 def test_only_the_last_and_the_best_are_kept(gcs: GcsServer) -> None:
     checkpoints = Checkpointer(f"{RUN}/checkpoints", keep=1)
     for step, score in ((5, 1.0), (10, 3.0), (15, 2.0), (20, None)):
@@ -146,6 +147,7 @@ def test_only_the_last_and_the_best_are_kept(gcs: GcsServer) -> None:
     assert {name.split("/")[2] for name in gcs.files("runs")} == {"10", "20", ".started"}
 
 
+@pytest.mark.slow
 def test_what_a_kill_left_is_no_checkpoint(gcs: GcsServer) -> None:
     save_run(epath.Path(RUN), 5, 10)
     del gcs.buckets["runs"]["mine/checkpoints/10/commit_success.txt"]

@@ -1,0 +1,155 @@
+"""Differences between what agents say when they act and what learning computes of the same steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm
+from jaxrl.algorithms.minibatches import Minibatches
+from jaxrl.algorithms.replay import SequenceBatch, Transitions
+from jaxrl.config import Config
+from jaxrl.envs.base import Discrete
+from jaxrl.experience import memory as memories
+from jaxrl.experience.replay import draws
+from jaxrl.programs.iteration import Iteration
+from jaxrl.types import Acting, Array, PyTree, Trajectory
+from tests.algorithms.tiny import CHUNK, ENVS, iteration_of, loud
+
+# correctness 33: of ratios, in float32. Values may differ by a few roundings more: no ratio is made of them.
+# So may the outputs of a parallel scan or of attention, which add in another order than steps do, those of
+# fast weights, which are divided by their size, and actions of several numbers, whose logarithms add up.
+TOLERANCE, LOOSER = 3e-7, 1e-6
+PARALLEL = ("mingru", "lru", "s5", "gated_delta", "gtrxl")
+ROLLOUTS = 3
+
+
+def differences(algorithm: Any, acting: Acting, trajectories: list[Trajectory]) -> dict[str, float]:
+    """By name of an extra, its largest difference between acting and learning, over all rollouts."""
+    learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(algorithm.config))
+    learner = dataclasses.replace(learner, policy=dataclasses.replace(acting, exploration=None))
+    of = _of_minibatches if isinstance(algorithm, MinibatchAlgorithm) else _of_draws
+    of = _of_replay if algorithm.name == "uniform_dqn" else of
+    found = [jax.jit(of, static_argnums=0)(algorithm, learner, t) for t in trajectories]
+    return {name: max(float(each[name]) for each in found) for name in found[0]}
+
+
+def _of_minibatches(algorithm: Any, learner: Any, trajectory: Trajectory) -> dict[str, Array]:
+    """Through the engine, with a learning rate of 0: every minibatch of the last epoch is a first one."""
+    prepared = algorithm.prepare(learner, trajectory)
+    rate = jnp.zeros_like(learner.hyperparams.learning_rate)
+    frozen = dataclasses.replace(
+        prepared.learner, hyperparams=dataclasses.replace(learner.hyperparams, learning_rate=rate)
+    )
+
+    def loss(params: PyTree, batch: Any, key: Array) -> tuple[Array, dict[str, Array], PyTree]:
+        acting = dataclasses.replace(learner.policy, params=params)
+        out = algorithm.agent.apply(acting, batch.obs, batch.carry, batch.reset, batch.action_mask)
+        said = _said(out, batch.action)
+        total = sum(batch.total(x) for x in said.values())
+        return (
+            total,
+            {"loss/none": total},
+            {name: _distance(name, x, batch.rows[name]) for name, x in said.items()},
+        )
+
+    engine = Minibatches(algorithm.config, algorithm.agent, algorithm.axis, loss)
+    rows = engine(frozen, prepared.batch, jax.random.key(1)).per_row
+    assert rows.keys() == trajectory.extras.keys()
+    valid = jnp.ones(trajectory.reward.shape, bool) if trajectory.valid is None else trajectory.valid
+    return {name: jnp.where(valid, x, 0.0).max() for name, x in rows.items()}
+
+
+def _of_replay(algorithm: Any, learner: Any, trajectory: Trajectory) -> dict[str, Array]:
+    """Of sequences that a memory gives back."""
+    memory = algorithm.memory
+    state = memory.init(jax.eval_shape(lambda: trajectory))
+    sample = memory.draw(memory.add(state, trajectory), trajectory, jax.random.key(1))
+    rows = sample.rows
+    acting = learner.policy
+    out = algorithm.agent.apply(acting, rows["obs"], sample.carry, rows["reset"], rows["action_mask"])
+    # The final observations of episodes too: their values are bootstrapped from.
+    return {name: _distance(name, x, rows["extras"][name]).max() for name, x in _said(out, None).items()}
+
+
+def _of_draws(algorithm: Any, learner: Any, trajectory: Trajectory) -> dict[str, Array]:
+    """Of the steps that a replay memory draws: single ones, or those of sequences after a stored carry."""
+    agent, memory, key = algorithm.agent, memories.build(algorithm.memory), jax.random.key(1)
+    state = memory.add(memory.init(jax.eval_shape(lambda: trajectory)), trajectory)
+    drawn = memory.draw(state, trajectory, key)
+    if isinstance(drawn, Transitions):
+        steps = (drawn.obs, drawn.action, drawn.action_mask, drawn.usable)
+        obs, action, mask, usable = jax.tree.map(lambda x: x[None], steps)
+        env, at = drawn.env, drawn.row[None]
+        carry, reset = agent.initial_carry(len(env)), jnp.zeros_like(usable)
+        learnt = slice(None)
+    else:
+        obs, carry, reset, mask, usable = (
+            getattr(drawn, name) for name in ("obs", "carry", "reset", "action_mask", "usable")
+        )
+        plan = memory.plan if isinstance(drawn, SequenceBatch) else memory.plan.draws
+        if isinstance(drawn, SequenceBatch):
+            env, item, action = drawn.env, drawn.row, drawn.action
+        else:
+            env, item, _ = draws.draw(plan, memory._places(state), None, key)
+            action = drawn.label
+        first, length = plan.sequences.burn_in, plan.sequences.length
+        at = item[None] * plan.sequences.interval + first + jnp.arange(length)[:, None]
+        learnt = slice(first, first + length)
+    out = agent.apply(learner.policy, agent.normalize(learner.policy, obs), carry, reset, mask)
+    out = jax.tree.map(lambda x: x[learnt], dataclasses.replace(out, carry=None))
+    return {
+        name: jnp.where(usable, _distance(name, x, trajectory.extras[name][at, env]), 0.0).max()
+        for name, x in _said(out, action).items()
+        if name in trajectory.extras
+    }
+
+
+def _said(out: Any, action: Array | None) -> dict[str, Array]:
+    if hasattr(out, "distribution"):
+        found = {"log_prob": out.distribution.log_prob(action)}
+        return found if out.value is None else {**found, "value": out.value}
+    return {"value": out.value}
+
+
+def _distance(name: str, x: Array, said: Array) -> Array:
+    """|ratio - 1| of probabilities, else the difference relative to the larger of 1 and the value."""
+    if name == "log_prob":
+        return jnp.abs(jnp.expm1(x - said))
+    return jnp.abs(x - said) / jnp.maximum(jnp.abs(said), 1.0)
+
+
+def on_device(config: Config) -> tuple[Any, Acting, list[Trajectory]]:
+    """(the algorithm, what acted, what it collected on the device)."""
+    iteration: Iteration = iteration_of(config)
+    algorithm = iteration.learning.algorithm
+
+    @jax.jit
+    def collect(state: Any, key: Array) -> tuple[Any, Trajectory]:
+        return iteration.collector.collect(state, acting, jax.random.split(key, ENVS))[:2]
+
+    learner = jax.jit(algorithm.init)(jax.random.key(0), algorithm.hyperparameters(config))
+    acting = algorithm.acting(learner)
+    acting = dataclasses.replace(acting, params=loud(acting.params))
+    state, found = jax.jit(iteration.collector.init)(jax.random.split(jax.random.key(1), ENVS)), []
+    for i in range(ROLLOUTS):
+        state, trajectory = collect(state, jax.random.key(2 + i))
+        found.append(trajectory)
+    return algorithm, acting, found
+
+
+def require_same(algorithm: Any, acting: Acting, trajectories: list[Trajectory]) -> None:
+    # Ends of episodes inside sequences, and values that differ: otherwise nothing would be seen.
+    resets = np.concatenate([t.reset for t in trajectories])
+    assert resets.reshape(-1, CHUNK, ENVS)[:, 1:].any()
+    for name, x in trajectories[-1].extras.items():
+        assert np.asarray(x).std() > 0.01, name
+    found = differences(algorithm, acting, trajectories)
+    config, space = algorithm.config, algorithm.agent.spec.action_space
+    exact = config.network.core not in PARALLEL and isinstance(space, Discrete)
+    within = {name: TOLERANCE if exact and name == "log_prob" else LOOSER for name in found}
+    assert all(x <= within[name] for name, x in found.items()), found
