@@ -7,8 +7,8 @@ of one are stepped at once, with eight updates after each step of them.
 Command:  jaxrl train sac_mujoco
 Others:   --env=envpool:Hopper-v4, envpool:Walker2d-v4, gymnasium:HalfCheetah-v5 (needs gymnasium[mujoco])
 Hardware: 2 CPU cores
-Minutes:  not measured
-Expected: not measured
+Minutes:  38 on one core
+Expected: greedy return 8,034 (1 seed)
 """
 
 from ml_collections import ConfigDict
