@@ -1,7 +1,7 @@
 """Three agents share one policy: independent PPO on MPE's simple_spread, with JaxMARL's hyperparameters.
 
 Command:  jaxrl train ippo_spread
-Others:   --env="jaxmarl:HeuristicEnemySMAX(scenario='3m')", --env=jaxmarl:overcooked,
+Others:   --env="jaxmarl:HeuristicEnemySMAX(scenario='3m')",
           --env=pettingzoo:simple_spread_v3 (docs/many_agents.md)
 Needs:    pip install "jaxrl-recurrent[jaxmarl]"
 Hardware: 2 CPU cores

@@ -144,6 +144,11 @@ KNOWN = (
     _one("envpool:Pong-v5", "ppo_atari", "-4 after 1.5 M steps (1 seed)"),
     _one("envpool:CoinrunEasy-v0", "ppo_coinrun", "7.2 after 0.6 M steps (1 seed)"),
     _one("jaxmarl:MPE_simple_spread_v3", "ippo_spread", "-56 after 2.0 M steps (3 seeds)"),
+    _one(
+        "jaxmarl:overcooked",
+        "ippo_overcooked",
+        "457 after 5.0 M steps, sampled actions, in the cramped room with shaped_reward=1.0 (1 seed)",
+    ),
     _one("jaxrl:Maze", "ppo_maze", "89% successes, sampled actions (1 seed)"),
     _one("jaxrl:Navigation", "ppo_navigation", "95 to 96% successes (3 seeds)"),
     _one("jaxrl:Platformer", "ppo_platformer", "91% successes (1 seed)"),

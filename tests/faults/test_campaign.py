@@ -37,11 +37,11 @@ REPORT = os.environ.get("JAXRL_FAULTS_REPORT")
 KILLS_OF_ONE_RUN = 8
 ITERATIONS = 120
 LONGER = f"--config.stop.steps={ITERATIONS * STEPS}"
-# Without DAgger, which needs the run of a teacher, and a config that needs a package which tests do without.
+# Without DAgger, which needs the run of a teacher, and configs that need a package which tests do without.
 CONFIGS = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "configs").glob("*.py")
-    if path.stem not in ("dagger", "ippo_spread")
+    if path.stem not in ("dagger", "ippo_overcooked", "ippo_spread")
 )
 
 pytestmark = pytest.mark.faults
