@@ -6,6 +6,7 @@ output [B, H] and the carry after the step.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,33 +14,25 @@ import numpy as np
 
 Array = Any
 Weights = Callable[[str], Array]
+Carry = dict[str, Array]
+# Of a core in policy.json: its type, the name of its weights and its sizes.
+Description = dict[str, Any]
 
 # Of the norms of gated_delta.
 EPSILON = np.float32(1e-2)
-# Cores whose function takes their sizes too.
-SIZED = ("gated_delta", "gtrxl")
 
 
-def carry_shapes(core: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays of a core's carry, without the batch."""
-    kind = core["type"]
-    size = core.get("size", 0)
-    if kind == "gtrxl":
-        return {"memory": (core["memory_length"], size), "valid": (core["memory_length"],)}
-    if kind == "gated_delta":
-        return {"state": (core["heads"], size // core["heads"], size // core["heads"])}
-    return {name: (core.get("state_size", size),) for name in _STATES[kind]}
+@dataclasses.dataclass(frozen=True)
+class NumpyCore:
+    """A type of core.
 
+    Attributes:
+      step: the function of its weights by name, input, carry and description.
+      carry: the shapes of the arrays of its carry, without the batch, from its description.
+    """
 
-# Arrays of the carries of cores that hold numbers by unit.
-_STATES = {
-    "lstm": ("c", "h"),
-    "gru": ("h",),
-    "mingru": ("h",),
-    "lru": ("imaginary", "real"),
-    "s5": ("imaginary", "real"),
-    "none": (),
-}
+    step: Callable[[Weights, Array, Carry, Description], tuple[Array, Carry]]
+    carry: Callable[[Description], dict[str, tuple[int, ...]]]
 
 
 def gelu(x: Array) -> Array:
@@ -54,7 +47,7 @@ def sigmoid(x: Array) -> Array:
     return np.float32(0.5) * np.tanh(np.float32(0.5) * x) + np.float32(0.5)
 
 
-def _lstm(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+def _lstm(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     gates = x @ weights("input") + weights("bias") + carry["h"] @ weights("recurrent")
     i, f, g, o = np.split(gates, 4, axis=-1)
     c = sigmoid(f) * carry["c"] + sigmoid(i) * np.tanh(g)
@@ -62,7 +55,7 @@ def _lstm(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, d
     return h, {"c": c, "h": h}
 
 
-def _gru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+def _gru(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     xr, xz, xn = np.split(x @ weights("input") + weights("bias"), 3, axis=-1)
     hr, hz, hn = np.split(carry["h"] @ weights("recurrent"), 3, axis=-1)
     r = sigmoid(xr + hr)
@@ -71,14 +64,14 @@ def _gru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, di
     return h, {"h": h}
 
 
-def _mingru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+def _mingru(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     z, n = np.split(x @ weights("input") + weights("bias"), 2, axis=-1)
     z = sigmoid(z)
     h = (1 - z) * carry["h"] + z * n
     return h, {"h": h}
 
 
-def _lru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+def _lru(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     nu, theta, gamma = np.exp(weights("eigenvalues"))
     modulus = np.exp(-nu)
     before = carry["real"] + 1j * carry["imaginary"]
@@ -89,7 +82,7 @@ def _lru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, di
     return state @ weights("output") + x @ weights("skip") + weights("bias"), after
 
 
-def _s5(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+def _s5(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     a, held = zero_order_hold(weights("spectrum"))
     u = _normalised(weights, "norm", x)
     real, imaginary = np.split(u @ weights("input"), 2, axis=-1)
@@ -108,9 +101,7 @@ def zero_order_hold(spectrum: Array) -> tuple[Array, Array]:
     return np.exp(product).astype(np.complex64), (np.expm1(product) / eigenvalue).astype(np.complex64)
 
 
-def _gated_delta(
-    weights: Weights, x: Array, carry: dict[str, Array], core: dict[str, Any]
-) -> tuple[Array, dict[str, Array]]:
+def _gated_delta(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     u = _normalised(weights, "norm", x)
     heads = core["heads"]
     *parts, gate = np.split(u @ weights("input"), 4, axis=-1)
@@ -128,9 +119,7 @@ def _gated_delta(
     return x + y @ weights("output"), {"state": state}
 
 
-def _gtrxl(
-    weights: Weights, x: Array, carry: dict[str, Array], core: dict[str, Any]
-) -> tuple[Array, dict[str, Array]]:
+def _gtrxl(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     normed = _normalised(weights, "attention_norm", x)
     window = np.concatenate([carry["memory"], normed[:, None]], axis=1)
     valid = np.concatenate([carry["valid"], np.ones_like(carry["valid"][:, :1])], axis=1)
@@ -180,13 +169,28 @@ def silu(x: Array) -> Array:
     return x * sigmoid(x)
 
 
-CORES: dict[str, Callable[..., tuple[Array, dict[str, Array]]]] = {
-    "lstm": _lstm,
-    "gru": _gru,
-    "mingru": _mingru,
-    "lru": _lru,
-    "s5": _s5,
-    "gated_delta": _gated_delta,
-    "gtrxl": _gtrxl,
-    "none": lambda weights, x, carry: (x, {}),
+def _units(*names: str) -> Callable[[Description], dict[str, tuple[int, ...]]]:
+    """The shapes of a carry with a number for each unit in each of these arrays."""
+    return lambda core: dict.fromkeys(names, (core.get("state_size") or core["size"],))
+
+
+def _matrices(core: Description) -> dict[str, tuple[int, ...]]:
+    width = core["size"] // core["heads"]
+    return {"state": (core["heads"], width, width)}
+
+
+def _window(core: Description) -> dict[str, tuple[int, ...]]:
+    return {"memory": (core["memory_length"], core["size"]), "valid": (core["memory_length"],)}
+
+
+# By their types in policy.json.
+CORES = {
+    "lstm": NumpyCore(_lstm, _units("c", "h")),
+    "gru": NumpyCore(_gru, _units("h")),
+    "mingru": NumpyCore(_mingru, _units("h")),
+    "lru": NumpyCore(_lru, _units("imaginary", "real")),
+    "s5": NumpyCore(_s5, _units("imaginary", "real")),
+    "gated_delta": NumpyCore(_gated_delta, _matrices),
+    "gtrxl": NumpyCore(_gtrxl, _window),
+    "none": NumpyCore(lambda weights, x, carry, core: (x, {}), lambda core: {}),
 }

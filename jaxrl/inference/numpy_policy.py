@@ -120,9 +120,8 @@ class NumpyPolicy:
     def _initial(self, core: dict[str, Any], batch: int) -> dict[str, Any]:
         if core["type"] == "stack":
             return {f"layer_{i}": self._initial(layer, batch) for i, layer in enumerate(core["layers"])}
-        return {
-            name: np.zeros((batch, *shape), np.float32) for name, shape in _cores.carry_shapes(core).items()
-        }
+        shapes = _cores.CORES[core["type"]].carry(core)
+        return {name: np.zeros((batch, *shape), np.float32) for name, shape in shapes.items()}
 
     def _remember(
         self, core: dict[str, Any], x: Array, carry: dict[str, Any], reset: Array
@@ -136,10 +135,7 @@ class NumpyPolicy:
         weights = lambda name: self.array(f"{core['weights']}.{name}")  # noqa: E731
         if f"params.{core.get('weights')}.embedding" in self._arrays:
             x = x @ weights("embedding") + weights("embedding_bias")
-        function = _cores.CORES[core["type"]]
-        y, after = (
-            function(weights, x, carry, core) if core["type"] in _cores.SIZED else function(weights, x, carry)
-        )
+        y, after = _cores.CORES[core["type"]].step(weights, x, carry, core)
         return (self.run([{"op": core["activation"]}], y) if "activation" in core else y), after
 
     def _remember_layers(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.inference.numpy_cores import carry_shapes
+from jaxrl.inference import numpy_cores
 from jaxrl.inference.onnx_cores import CORES
 from jaxrl.inference.onnx_layers import HEADS, OPERATIONS
 
@@ -136,7 +136,7 @@ class Graph:
     def _keep(self, core: dict[str, Any], place: str) -> dict[str, str]:
         """The carry of a core, zeros where an episode begins."""
         kept = {}
-        for name, shape in carry_shapes(core).items():
+        for name, shape in numpy_cores.CORES[core["type"]].carry(core).items():
             reset = self.op("Unsqueeze", "reset", self.constant(range(1, len(shape) + 1), np.int64))
             kept[name] = self.op("Where", reset, self.constant(0), f"carry.{place}.{name}")
         return kept
