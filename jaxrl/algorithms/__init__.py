@@ -7,7 +7,7 @@ from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
-from jaxrl.algorithms.options import OF_ACTOR_CRITICS, OF_MINIBATCHES
+from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.q_values import QAgent
 from jaxrl.algorithms.registry import build, build_agent, hyperparameters
 

@@ -50,7 +50,7 @@ class Algorithm(abc.ABC):
       config_section: the class of that section.
       state_type: the class of its learner state, whose fields say how they lie on devices.
       highlights: (metric, label) of what is worth a place on the display of a run.
-      offers: the options of every configuration that it honours, of `jaxrl.algorithms.options`; a
+      offers: the options of every configuration that it honours, of `jaxrl.algorithms.offered_options`; a
         configuration with another one is refused.
       signals: the names of numbers of each step, such as its advantage, that it offers to task samplers.
       memory: what lies between collecting and learning: the name of one of `jaxrl.experience.memory`, or one

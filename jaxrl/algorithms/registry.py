@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.options import require_offered
+from jaxrl.algorithms.offered_options import require_offered
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.algorithm import UnreadSection
 from jaxrl.config.algorithms import section_of

@@ -82,13 +82,13 @@ def _job(argv: Sequence[str]) -> int:
     comparison = compared(Options(**chosen), values["force"])
     _show(comparison)
     if picture:
-        from jaxrl.comparison import report
+        from jaxrl.comparison import comparison_report
 
-        command_line.say(f"written to {report.write_curves(comparison, picture)}")
+        command_line.say(f"written to {comparison_report.write_curves(comparison, picture)}")
     elif output:
-        from jaxrl.comparison import report
+        from jaxrl.comparison import comparison_report
 
-        files = report.write(comparison, output)
+        files = comparison_report.write(comparison, output)
         command_line.say(f"written to {files[0]}, beside it report.md, report.pdf and compare.json")
     return 0
 

@@ -18,7 +18,13 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import declarations
-from jaxrl.experiments.options import ExperimentOptions, fields_of, flag, from_mapping, read_options
+from jaxrl.experiments.experiment_options import (
+    ExperimentOptions,
+    fields_of,
+    flag,
+    from_mapping,
+    read_options,
+)
 from jaxrl.runs.signals import Interruption, catch_signals
 
 _DECLARED = {declared.attribute: declared for declared in declarations(ExperimentOptions)}
@@ -117,7 +123,7 @@ def _value_of(name: str, value: Any) -> Any:
 
 def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, command: str) -> int:
     from jaxrl.experiments.experiment import run
-    from jaxrl.experiments.report import sentences, table
+    from jaxrl.experiments.matrix_report import sentences, table
     from jaxrl.reporting.display import table as display
 
     command_line.say(f"experiment in {folder.path}")

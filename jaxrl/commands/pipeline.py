@@ -23,8 +23,8 @@ from jaxrl.runs.signals import Interruption, catch_signals
 
 if TYPE_CHECKING:
     from jaxrl.pipeline.definition import CommandFlags, FieldFlag, PipelineDefinition
+    from jaxrl.pipeline.pipeline_folder import PipelineFolder
     from jaxrl.pipeline.plan import Planner
-    from jaxrl.pipeline.record import PipelineFolder
 
 _DEFAULT = "configs/pipeline_config.yaml"
 ARGUMENTS = (
@@ -61,11 +61,11 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
         named = " and ".join(f"`{name}`" for name in given) or "none"
         raise ConfigError(f"one `FILE` is to be named, such as {_DEFAULT}, not {named}")
 
-    from jaxrl.pipeline import definition, record
+    from jaxrl.pipeline import definition
     from jaxrl.pipeline.plan import Planner, StageSelection
 
     pipeline = definition.read(given[0], command_flags())
-    folder = _folder(values, pipeline, record)
+    folder = _folder(values, pipeline)
     chosen = {name: tuple(filter(None, (values[name] or "").split(","))) for name in ("only", "force")}
     selection = StageSelection(**chosen, first=values["from"], last=values["until"])
     planner = Planner(pipeline, folder, selection)
@@ -76,17 +76,18 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     return _run(pipeline, folder, planner, interruption)
 
 
-def _folder(values: dict[str, Any], pipeline: PipelineDefinition, record: Any) -> PipelineFolder:
+def _folder(values: dict[str, Any], pipeline: PipelineDefinition) -> PipelineFolder:
+    from jaxrl.pipeline import pipeline_folder
+
     for flag in ("output", "workdir"):
         if is_remote(values[flag] or ""):
             raise ConfigError(f"`--{flag}` (={values[flag]!r}) must be a local folder")
     if values["workdir"] and values["new"]:
         raise ConfigError("`--workdir` and `--new` both say a folder: leave one out")
-    newest = None if values["new"] else record.latest(values["output"], pipeline.name)
-    path = values["workdir"] or newest or record.new(values["output"], pipeline.name)
+    newest = None if values["new"] else pipeline_folder.latest(values["output"], pipeline.name)
+    path = values["workdir"] or newest or pipeline_folder.new(values["output"], pipeline.name)
     command_line.require_writable_folder("workdir" if values["workdir"] else "output", path)
-    folder: PipelineFolder = record.PipelineFolder(path.rstrip("/") or path, pipeline.name)
-    return folder
+    return pipeline_folder.PipelineFolder(path.rstrip("/") or path, pipeline.name)
 
 
 def _run(
@@ -115,7 +116,7 @@ def _run(
 
 def _show(planner: Planner, folder: PipelineFolder, output: str, commands: bool) -> None:
     """Prints the stages: what is done, what would be run and why, how long it may take, and its commands."""
-    from jaxrl.pipeline.record import described_time, expected_seconds
+    from jaxrl.pipeline.pipeline_folder import described_time, expected_seconds
 
     command_line.say(f"pipeline {folder.name} in {folder.path}{'' if folder.root.exists() else ' (new)'}")
     reasons = planner.reasons()

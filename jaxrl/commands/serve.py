@@ -87,7 +87,7 @@ def _job(argv: Sequence[str]) -> int:
         raise ConfigError(f"`--runtime` (={values['runtime']!r}) is none{hint}")
 
     from jaxrl.inference.serving import server, targets
-    from jaxrl.inference.serving.options import ServerOptions
+    from jaxrl.inference.serving.server_options import ServerOptions
 
     tpu_slices.hush_libtpu()
     options = ServerOptions(

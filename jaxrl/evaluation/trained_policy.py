@@ -22,7 +22,7 @@ from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.parallel import sharding, tpu_slices
 from jaxrl.runs import members
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
-from jaxrl.runs.checkpoint.record import MODE
+from jaxrl.runs.checkpoint.checkpoint_record import MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.types import Acting
 

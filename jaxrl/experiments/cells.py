@@ -13,7 +13,7 @@ from jaxrl.config import Config, ConfigError, check_config
 from jaxrl.config.files import load_config
 from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.config.listing import config_file
-from jaxrl.experiments.options import WITH_PRETRAIN, ExperimentOptions
+from jaxrl.experiments.experiment_options import WITH_PRETRAIN, ExperimentOptions
 from jaxrl.runs.names import RunNames
 
 

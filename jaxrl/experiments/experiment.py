@@ -13,12 +13,12 @@ from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import write_tensorboard
+from jaxrl.experiments.experiment_options import ExperimentOptions
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.matrix import Matrix, decide
-from jaxrl.experiments.options import ExperimentOptions
+from jaxrl.experiments.matrix_report import missing_page, write_matrix
 from jaxrl.experiments.page import experiment_page
 from jaxrl.experiments.ray_cells import require_ray, run_on_ray
-from jaxrl.experiments.report import missing_page, write_matrix
 from jaxrl.experiments.results import read_results, results_by_group
 from jaxrl.experiments.schedule import run_cells
 from jaxrl.reporting.logs import log_level, log_to

@@ -12,7 +12,7 @@ from jaxrl.experiments import matrix as matrices
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import GroupCurve, curves_by_group
 from jaxrl.experiments.matrix import Matrix
-from jaxrl.experiments.report import TITLE, sentences, shown, table, weights
+from jaxrl.experiments.matrix_report import TITLE, sentences, shown, table, weights
 from jaxrl.experiments.results import Measured, read_results
 from jaxrl.experiments.stages import commands
 from jaxrl.reporting.pages.figures import COLORS, empty_figure, render

@@ -17,8 +17,8 @@ import ray
 from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
 from jaxrl.experiments.cells import ExperimentPlan
+from jaxrl.experiments.experiment_options import from_mapping
 from jaxrl.experiments.folder import ExperimentFolder
-from jaxrl.experiments.options import from_mapping
 from jaxrl.experiments.ray_cells import stop_file
 from jaxrl.experiments.results import read_results
 from jaxrl.experiments.runner import CellRunner

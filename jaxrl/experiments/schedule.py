@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.options import ExperimentOptions
+from jaxrl.experiments.experiment_options import ExperimentOptions
 from jaxrl.experiments.runner import CellRunner
 from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.executor import visible_gpus

@@ -10,7 +10,7 @@ from jaxrl.config import ConfigError, versions
 from jaxrl.config.errors import did_you_mean
 from jaxrl.pipeline import digests, stages
 from jaxrl.pipeline.definition import PipelineDefinition
-from jaxrl.pipeline.record import DONE, PipelineFolder, StageRecord, difference
+from jaxrl.pipeline.pipeline_folder import DONE, PipelineFolder, StageRecord, difference
 from jaxrl.pipeline.stages import PipelineStage
 
 

@@ -12,11 +12,19 @@ from typing import NoReturn
 from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.config.local_files import replace_text
-from jaxrl.pipeline import child, report, results, stages
+from jaxrl.pipeline import child, pipeline_report, results, stages
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.display import PipelineDisplay
+from jaxrl.pipeline.pipeline_folder import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    RUNNING,
+    PipelineFolder,
+    StageRecord,
+    StepRecord,
+)
 from jaxrl.pipeline.plan import Planner
-from jaxrl.pipeline.record import DONE, FAILED, INTERRUPTED, RUNNING, PipelineFolder, StageRecord, StepRecord
 from jaxrl.pipeline.stages import PipelineStage, Step
 from jaxrl.runs.signals import Interruption
 
@@ -145,7 +153,7 @@ class Runner:
     def _report(self) -> None:
         settings = self.pipeline.sections["report"].settings
         done = self.planner.stages["report"].reads
-        report.write(self.pipeline, self.folder, done, settings.pdf)
+        pipeline_report.write(self.pipeline, self.folder, done, settings.pdf)
 
     def _keep_evaluation(self) -> None:
         """Keeps the evaluation beside an exported model, for the gate of the next one."""

@@ -1,7 +1,7 @@
 """Search for values of a configuration's fields: `optimize`, and what it is made of."""
 
 from jaxrl.search.optimization import SearchResult, optimize
-from jaxrl.search.options import SearchOptions
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Dimension, Space
 from jaxrl.search.trials import Objective, StudyTrial
 

@@ -19,9 +19,8 @@ from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
 from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.runs.signals import Interruption
-from jaxrl.search import pbt, probe, ray_search, report
+from jaxrl.search import pbt, probe, ray_search, search_report
 from jaxrl.search.display import SearchDisplay, describe
-from jaxrl.search.options import SearchOptions
 from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
 from jaxrl.search.pareto import ParetoSampler, pareto_front
 from jaxrl.search.population import PopulationExecutor
@@ -29,6 +28,7 @@ from jaxrl.search.ray_plan import RayPlan
 from jaxrl.search.runner import Task, TrialRunner
 from jaxrl.search.samplers import GridSampler, RandomSampler, Sampler
 from jaxrl.search.search_folder import SearchFolder, study_name
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 from jaxrl.search.study import LocalStudy, Study
 from jaxrl.search.trials import FAILED, Objective, StudyTrial, TrialRecords
@@ -137,7 +137,7 @@ def _search(
     with _display(title, total, jobs, task.objective) as display, interruption.defer():
         # Trials take hours: who wants the report installs what it needs before them.
         try:
-            report.require_packages()
+            search_report.require_packages()
         except ConfigError as error:
             display.message(f"there will be no report: {error}")
         if options.method == "ray":
@@ -223,7 +223,7 @@ def _conclude(
 def _report_line(result: SearchResult, task: Task, folder: SearchFolder) -> str:
     """The line with the path of the report, or with the reason why there is none."""
     try:
-        return f"report: {report.write(result.trials, result.candidates, task, folder)}"
+        return f"report: {search_report.write(result.trials, result.candidates, task, folder)}"
     except ConfigError as error:
         return f"no report: {error}"
 

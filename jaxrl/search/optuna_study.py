@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
-from jaxrl.search.options import SearchOptions
 from jaxrl.search.samplers import Check, draw, generator
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Dimension, Space
 from jaxrl.search.study import Study
 from jaxrl.search.trials import DONE, FAILED, PRUNED, RUNNING, StudyTrial, TrialRecords

@@ -14,9 +14,9 @@ from jaxrl.config import check_config, to_json
 from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import replace_text
-from jaxrl.search.options import SearchOptions
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space, as_choice
 
 PLAN, NUMBER, VALUES = "plan", "number", "values"  # keys of the configuration that Ray gives a trial

@@ -12,9 +12,9 @@ from jaxrl.config import ConfigError, installation
 from jaxrl.runs import ray_cluster
 from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay
-from jaxrl.search.options import SearchOptions
 from jaxrl.search.ray_plan import RayPlan
 from jaxrl.search.runner import unknown_metric
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.trials import TrialRecords
 
 _POLL_SECONDS = 0.2

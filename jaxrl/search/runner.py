@@ -13,8 +13,8 @@ from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.runs.executor import Ending, Executor, PlannedRun, ran_out_of_disk
 from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay
-from jaxrl.search.options import SearchOptions
 from jaxrl.search.search_folder import SearchFolder
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 from jaxrl.search.study import Study
 from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial, TrialCurve

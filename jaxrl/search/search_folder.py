@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from jaxrl.config import Config, ConfigError, to_json
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import is_remote, replace_text
-from jaxrl.search.options import SearchOptions
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 
 

@@ -21,7 +21,7 @@ from jaxrl.runs.checkpoint import (
     SaveError,
     checkpoint_files,
 )
-from jaxrl.runs.checkpoint.record import MODE
+from jaxrl.runs.checkpoint.checkpoint_record import MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.elapsed import with_elapsed
 from jaxrl.training.progress import Progress

@@ -12,14 +12,14 @@ from jaxrl.evaluation.modes import RecentReturns
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.reduction import Interval
-from jaxrl.runs.checkpoint import record
+from jaxrl.runs.checkpoint import checkpoint_record
 
 _MODE = "mode"  # of an evaluation; those from before there were several lack it
 
 
 def _is_evaluation(x: Any) -> bool:
     names = {field.name for field in dataclasses.fields(Result)} - {_MODE}
-    if x is None or not record.is_object(x):
+    if x is None or not checkpoint_record.is_object(x):
         return x is None
     numbers = {name: value for name, value in x.items() if name != _MODE}
     is_known = x.get(_MODE, GREEDY) in (GREEDY, SAMPLED)
@@ -27,7 +27,7 @@ def _is_evaluation(x: Any) -> bool:
 
 
 def _are_recent(x: Any) -> bool:
-    return record.is_object(x) and all(
+    return checkpoint_record.is_object(x) and all(
         mode in (GREEDY, SAMPLED) and isinstance(values, list) and values and all(map(_is_real, values))
         for mode, values in x.items()
     )
@@ -35,25 +35,25 @@ def _are_recent(x: Any) -> bool:
 
 def _is_real(x: Any) -> bool:
     """A number; a diverged policy may have a return of NaN."""
-    return isinstance(x, float) or record.is_number(x)
+    return isinstance(x, float) or checkpoint_record.is_number(x)
 
 
 _RULES: Mapping[str, Callable[[Any], bool]] = {
-    "config": record.is_object,
-    "iteration": record.is_count,
-    "seconds": lambda x: record.is_number(x) and x >= 0,
+    "config": checkpoint_record.is_object,
+    "iteration": checkpoint_record.is_count,
+    "seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
     "evaluation": _is_evaluation,
-    "evaluated_at": lambda x: x == -1 or record.is_count(x),
+    "evaluated_at": lambda x: x == -1 or checkpoint_record.is_count(x),
     "recent_returns": _are_recent,
     "owes_evaluation": lambda x: isinstance(x, bool),
-    "trained_seconds": lambda x: record.is_number(x) and x >= 0,
-    "best_return": lambda x: x is None or record.is_number(x),
-    "best_at": lambda x: x == -1 or record.is_count(x),
-    "stage": record.is_count,
-    "stage_iteration": record.is_count,
-    "stage_seconds": lambda x: record.is_number(x) and x >= 0,
-    "metadata": record.is_object,
-    "interval": lambda x: record.is_object(x) and all(map(_is_real, x.values())),
+    "trained_seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
+    "best_return": lambda x: x is None or checkpoint_record.is_number(x),
+    "best_at": lambda x: x == -1 or checkpoint_record.is_count(x),
+    "stage": checkpoint_record.is_count,
+    "stage_iteration": checkpoint_record.is_count,
+    "stage_seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
+    "metadata": checkpoint_record.is_object,
+    "interval": lambda x: checkpoint_record.is_object(x) and all(map(_is_real, x.values())),
 }
 # What checkpoints lack that were written before it was stored.
 _DEFAULTS: Mapping[str, Any] = {
@@ -160,7 +160,7 @@ class Progress:
     @staticmethod
     def check(data: Mapping[str, Any]) -> None:
         """Raises ValueError, naming the field, unless `data` is a configuration and what `to_json` gave."""
-        record.require({**_DEFAULTS, **data}, _RULES)
+        checkpoint_record.require({**_DEFAULTS, **data}, _RULES)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], empty: Interval) -> Progress:

@@ -14,7 +14,7 @@ from etils import epath
 
 from jaxrl.config import ConfigError
 from jaxrl.runs.checkpoint import checkpoint_folder, state_arrays
-from jaxrl.runs.checkpoint.record import Record
+from jaxrl.runs.checkpoint.checkpoint_record import Record
 from jaxrl.training.sources import find_checkpoint
 from jaxrl.types import Acting, LearnerState, PyTree, Transferable, marks
 

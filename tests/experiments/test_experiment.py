@@ -19,8 +19,8 @@ from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import GroupCurve
 from jaxrl.experiments.estimate import estimate
 from jaxrl.experiments.experiment import run
+from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping, read_options
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
-from jaxrl.experiments.options import ExperimentOptions, from_mapping, read_options
 from jaxrl.experiments.results import Measured, of_suite, write_results
 from jaxrl.experiments.schedule import jobs_of
 from jaxrl.runs.executor import PlannedRun, take_lock

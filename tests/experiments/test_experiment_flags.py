@@ -22,7 +22,7 @@ from jaxrl.diagnostics import architectures
 from jaxrl.diagnostics.architectures import TrainingCost
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.experiments.cells import ExperimentPlan
-from jaxrl.experiments.options import ExperimentOptions
+from jaxrl.experiments.experiment_options import ExperimentOptions
 from jaxrl.runs import child_process
 from tests.experiments.test_experiment import REQUIRED as FIELDS
 from tests.experiments.test_experiment import options

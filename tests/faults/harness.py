@@ -19,7 +19,7 @@ import pytest
 from etils import epath
 
 from jaxrl.runs.checkpoint import checkpoint_folder
-from jaxrl.runs.checkpoint.record import Record
+from jaxrl.runs.checkpoint.checkpoint_record import Record
 
 ROOT = Path(__file__).parents[2]
 CONFIG = "tests/faults/tiny.py"

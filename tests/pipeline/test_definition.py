@@ -10,8 +10,8 @@ from jaxrl.commands import run
 from jaxrl.commands.pipeline import command_flags
 from jaxrl.config.files import load_config, pipeline_file, pipeline_names
 from jaxrl.pipeline import definition
+from jaxrl.pipeline.pipeline_folder import StageRecord, difference
 from jaxrl.pipeline.plan import StageSelection
-from jaxrl.pipeline.record import StageRecord, difference
 from jaxrl.pipeline.settings import STAGES
 from jaxrl.pipeline.stages import StagePlaces, build
 

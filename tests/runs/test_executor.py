@@ -14,7 +14,7 @@ from jaxrl.config.files import load_config
 from jaxrl.runs import child_ending, child_process, executor
 from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
-from jaxrl.search.options import SearchOptions
+from jaxrl.search.search_options import SearchOptions
 
 _DEAF = "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 _DEAF += "pathlib.Path(sys.argv[2].partition('=')[2] + '.ready').touch(); time.sleep(float(sys.argv[3]))"

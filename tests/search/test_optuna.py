@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError
-from jaxrl.search.options import SearchOptions
 from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 from jaxrl.search.trials import DONE, FAILED, PRUNED, StudyTrial, TrialRecords
 

@@ -17,10 +17,10 @@ import pytest
 from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
 from jaxrl.search import optimize
-from jaxrl.search.options import SearchOptions
 from jaxrl.search.ray_plan import RayPlan, values_in
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 from jaxrl.search.trials import DONE, FAILED, StudyTrial, TrialRecords
 

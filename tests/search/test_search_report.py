@@ -13,11 +13,11 @@ from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
 from jaxrl.runs.names import RunNames
 from jaxrl.runs.signals import Interruption
-from jaxrl.search import SearchOptions, optimization, report
+from jaxrl.search import SearchOptions, optimization, search_report
 from jaxrl.search.importance import importance
-from jaxrl.search.report import write
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
+from jaxrl.search.search_report import write
 from jaxrl.search.space import Space
 from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
 from jaxrl.search.winner import Verified
@@ -116,7 +116,7 @@ def test_a_search_says_before_its_trials_that_there_will_be_no_report(
     def no_trials(*_: object) -> None:
         raise Stop
 
-    monkeypatch.setattr(report, "require_packages", missing)
+    monkeypatch.setattr(search_report, "require_packages", missing)
     monkeypatch.setattr(optimization, "_executor", no_trials)
     monkeypatch.setattr(optimization.probe, "require_trainable", lambda *_: RunNames((), (), ()))
     config = load_config("ppo_mlp")

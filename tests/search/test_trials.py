@@ -18,10 +18,10 @@ from jaxrl.runs.child_ending import reason
 from jaxrl.runs.executor import Ending, Executor, PlannedRun
 from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay, describe
-from jaxrl.search.options import SearchOptions
 from jaxrl.search.runner import Task, TrialRunner
 from jaxrl.search.samplers import RandomSampler
 from jaxrl.search.search_folder import SearchFolder
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 from jaxrl.search.study import LocalStudy
 from jaxrl.search.trials import DONE, FAILED, RUNNING, Objective, StudyTrial, TrialRecords

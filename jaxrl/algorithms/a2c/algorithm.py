@@ -14,7 +14,7 @@ from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
 from jaxrl.algorithms.moments import global_moments, standardize
-from jaxrl.algorithms.options import OF_ACTOR_CRITICS, OF_MINIBATCHES
+from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.config import A2CConfig, Config
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean

@@ -32,7 +32,7 @@ from jaxrl.algorithms.demonstrations import (
 )
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatches import Epochs, Minibatches, MinibatchState
-from jaxrl.algorithms.options import OF_ACTOR_CRITICS
+from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.parameters import layer_norms, require_frozen
 from jaxrl.algorithms.reports import Reports
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError

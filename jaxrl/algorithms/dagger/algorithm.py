@@ -22,8 +22,8 @@ from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, Guide
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
 from jaxrl.algorithms.exploration import exploration_progress
 from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.optimizer import optimizer
-from jaxrl.algorithms.options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm

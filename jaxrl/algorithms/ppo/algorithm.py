@@ -18,7 +18,7 @@ from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
 from jaxrl.algorithms.moments import global_moments, standardize
-from jaxrl.algorithms.options import OF_ACTOR_CRITICS, OF_MINIBATCHES
+from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.ppo import losses
 from jaxrl.algorithms.ppo import teacher as teaching
 from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams

@@ -15,7 +15,7 @@ from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.exploration import exploration_progress
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
-from jaxrl.algorithms.options import OF_MINIBATCHES
+from jaxrl.algorithms.offered_options import OF_MINIBATCHES
 from jaxrl.algorithms.q_values import QAgent, value_of
 from jaxrl.config import Config, PQNConfig
 from jaxrl.envs.base import EnvSpec

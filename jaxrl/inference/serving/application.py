@@ -16,8 +16,9 @@ from urllib.parse import parse_qs
 from jaxrl.config.text import one_line
 from jaxrl.inference.serving import api_page, messages, openapi
 from jaxrl.inference.serving.arrays_of_spaces import nested
-from jaxrl.inference.serving.options import LOOPBACK, Refusal, ServerOptions
+from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.server_metrics import ServerMetrics
+from jaxrl.inference.serving.server_options import LOOPBACK, ServerOptions
 from jaxrl.inference.serving.service import PolicyService
 
 Scope = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.inference.serving.options import Refusal
+from jaxrl.inference.serving.refusal import Refusal
 
 _KINDS = ("box", "discrete", "multi_discrete")
 _LARGEST = 2**23  # elements of an observation

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.config.data_files import parse_json
 from jaxrl.config.text import one_line
-from jaxrl.inference.serving.options import Refusal
+from jaxrl.inference.serving.refusal import Refusal
 
 JSON = "application/json"
 NPY = "application/x-npy"

@@ -7,8 +7,8 @@ from typing import Any
 
 from jaxrl.config.version import __version__
 from jaxrl.inference.serving import space_schema
-from jaxrl.inference.serving.options import ServerOptions
 from jaxrl.inference.serving.served_policy import ServedPolicy
+from jaxrl.inference.serving.server_options import ServerOptions
 
 
 def describe(policy: ServedPolicy, options: ServerOptions, largest_body: int) -> dict[str, Any]:

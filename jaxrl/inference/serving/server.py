@@ -16,8 +16,9 @@ from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.inference.serving import connections
 from jaxrl.inference.serving.application import ServingApplication
-from jaxrl.inference.serving.options import TOKEN_VARIABLE, Refusal, ServerOptions
+from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.served_policy import ServedPolicy
+from jaxrl.inference.serving.server_options import TOKEN_VARIABLE, ServerOptions
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.inference.serving.targets import RegistryTarget
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from jaxrl.inference.serving.batching import Batcher
-from jaxrl.inference.serving.options import Refusal, ServerOptions
+from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.runtimes import Named
 from jaxrl.inference.serving.served_policy import ServedPolicy
+from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.inference.serving.sessions import ServingSession, Sessions, unknown_session
 
 _ACT = {"session", "obs", "reset", "action_mask"}

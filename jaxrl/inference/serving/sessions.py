@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from jaxrl.inference.serving.options import Refusal
+from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.served_policy import ServedPolicy
 
 _ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")

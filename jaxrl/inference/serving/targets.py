@@ -12,8 +12,8 @@ from pathlib import Path
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.inference.serving import served_policy
-from jaxrl.inference.serving.options import ServerOptions
 from jaxrl.inference.serving.served_policy import ServedPolicy
+from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.runs import storage
 from jaxrl.runs.registry import DEFAULT, LATEST, STAGES, ModelRegistry
 

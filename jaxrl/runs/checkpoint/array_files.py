@@ -18,8 +18,8 @@ from etils import epath
 from jaxrl.config import text
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint.checkpoint_files import length, size
+from jaxrl.runs.checkpoint.checkpoint_record import ImplausibleSize
 from jaxrl.runs.checkpoint.plain_path import plain_path
-from jaxrl.runs.checkpoint.record import ImplausibleSize
 
 # Bytes that the files may take beyond the arrays, for indices and descriptions.
 _ROOM = 1 << 26

@@ -25,10 +25,9 @@ from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_bytes
 from jaxrl.config.local_files import replace_text
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import array_files, integrity, state_arrays
-from jaxrl.runs.checkpoint import record as checkpoint_record
+from jaxrl.runs.checkpoint import array_files, checkpoint_record, integrity, state_arrays
 from jaxrl.runs.checkpoint.checkpoint_files import COMMITTED, DELETED, is_step, length, plain_files
-from jaxrl.runs.checkpoint.record import ImplausibleSize, Record
+from jaxrl.runs.checkpoint.checkpoint_record import ImplausibleSize, Record
 
 STATE, META = "state", "meta"  # items of a checkpoint
 _META_FILE = f"{META}/metadata"  # what Orbax calls the file of a JSON item

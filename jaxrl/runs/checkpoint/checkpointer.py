@@ -17,12 +17,11 @@ import numpy as np
 from etils import epath
 
 from jaxrl.parallel import process_group, sharding
-from jaxrl.runs.checkpoint import checkpoint_folder, restoration, state_arrays
-from jaxrl.runs.checkpoint import record as checkpoint_record
+from jaxrl.runs.checkpoint import checkpoint_folder, checkpoint_record, restoration, state_arrays
 from jaxrl.runs.checkpoint.background_save import BackgroundSave, SaveError
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.checkpoint_record import Record
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
-from jaxrl.runs.checkpoint.record import Record
 from jaxrl.runs.checkpoint.upkeep import FolderUpkeep
 
 __all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]

@@ -19,7 +19,7 @@ from jaxrl.parallel import process_group
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder, memory_files
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, one_line
-from jaxrl.runs.checkpoint.record import Record
+from jaxrl.runs.checkpoint.checkpoint_record import Record
 
 FOLDER = "memory"
 

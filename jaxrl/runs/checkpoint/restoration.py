@@ -11,8 +11,8 @@ from etils import epath
 
 from jaxrl.runs.checkpoint import checkpoint_folder, state_arrays
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError
+from jaxrl.runs.checkpoint.checkpoint_record import Record
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
-from jaxrl.runs.checkpoint.record import Record
 from jaxrl.runs.checkpoint.state_arrays import MEMORY
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from etils import epath
 from jaxrl.config import ConfigError
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.checkpoint_record import Record
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
-from jaxrl.runs.checkpoint.record import Record
 
 CHECKPOINT = "checkpoint"
 SET_ASIDE = "set aside"

@@ -16,8 +16,9 @@ import pytest
 import jaxrl
 from jaxrl.config import ConfigError
 from jaxrl.inference.serving import application, runtimes, served_policy, targets
-from jaxrl.inference.serving.options import Refusal, ServerOptions
+from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.served_policy import ServedPolicy
+from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.inference.serving.sessions import Sessions
 from tests.inference.runs import save_run

@@ -12,7 +12,7 @@ import pytest
 from jaxrl.inference.loaded_policy import LoadedPolicy
 from jaxrl.inference.serving import messages
 from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
-from jaxrl.inference.serving.options import Refusal
+from jaxrl.inference.serving.refusal import Refusal
 from tests.inference.runs import observations as drawn
 from tests.inference.runs import policy_of
 from tests.inference.serving.models import write_model

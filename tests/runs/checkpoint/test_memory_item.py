@@ -255,14 +255,14 @@ def test_a_failed_write_is_a_failed_save(folder: Path, monkeypatch: pytest.Monke
 
 
 def test_a_record_that_leads_elsewhere_is_refused() -> None:
-    from jaxrl.runs.checkpoint import integrity, record
+    from jaxrl.runs.checkpoint import checkpoint_record, integrity
 
     shard = {"file": "0-0", "start": [0], "shape": [2], "digest": "00"}
     described = {"dtype": "uint8", "shape": [2], "shards": [shard]}
-    good = record.Record(
+    good = checkpoint_record.Record(
         5, None, {}, {"w": {"dtype": "uint8", "shape": [2], "digest": "00"}}, {"x": described}
     )
-    assert record.parse(json.dumps(record.seal_again(good))) == good
+    assert checkpoint_record.parse(json.dumps(checkpoint_record.seal_again(good))) == good
     wrong: Sequence[dict[str, Any]] = (
         {"file": "../0-0"},
         {"file": "0-0\n"},
@@ -276,11 +276,11 @@ def test_a_record_that_leads_elsewhere_is_refused() -> None:
         content = dataclasses.asdict(good)
         content["memory"] = {"x": described | {"shards": [shard | change]}}
         with pytest.raises(ValueError, match="the array x: "):
-            record.parse(json.dumps(integrity.seal(content)))
+            checkpoint_record.parse(json.dumps(integrity.seal(content)))
     for nothing in (None, {}, [], 5):
         content = dataclasses.asdict(good) | {"memory": nothing}
         with pytest.raises(ValueError, match="`memory`"):
-            record.parse(json.dumps(integrity.seal(content)))
+            checkpoint_record.parse(json.dumps(integrity.seal(content)))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from jaxrl.config.local_files import replacing
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.pipeline import results
 from jaxrl.pipeline.definition import PipelineDefinition
-from jaxrl.pipeline.record import PipelineFolder
+from jaxrl.pipeline.pipeline_folder import PipelineFolder
 from jaxrl.pipeline.stages import StagePlaces
 from jaxrl.reporting.pages.machine import machine_rows
 from jaxrl.reporting.pages.page import Section, Table, html_page

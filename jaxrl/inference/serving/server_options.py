@@ -1,4 +1,4 @@
-"""The options of a server: how it behaves, and what it refuses."""
+"""The options of a server."""
 
 from __future__ import annotations
 
@@ -41,11 +41,3 @@ class ServerOptions:
     def is_local(self) -> bool:
         """True if only this machine can reach the server."""
         return self.host in LOOPBACK
-
-
-class Refusal(Exception):
-    """A request that is not answered as asked: an HTTP status and one line."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status

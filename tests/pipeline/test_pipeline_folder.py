@@ -10,7 +10,14 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.pipeline.digests import FILE, PRESENT, RESULT, TREE, StageOutput
-from jaxrl.pipeline.record import DONE, PipelineFolder, StageRecord, StepRecord, expected_seconds, latest
+from jaxrl.pipeline.pipeline_folder import (
+    DONE,
+    PipelineFolder,
+    StageRecord,
+    StepRecord,
+    expected_seconds,
+    latest,
+)
 
 
 def folder_of(path: Path) -> PipelineFolder:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl import algorithms
-from jaxrl.algorithms.options import OPTIONS
+from jaxrl.algorithms.offered_options import OPTIONS
 from jaxrl.algorithms.registry import algorithm_class
 from jaxrl.config import ConfigError
 from jaxrl.envs import registry
