@@ -67,6 +67,10 @@ TRUST = Argument(
     "for runs of your own or of people you trust",
     bool,
 )
+# Those that decide something else say so: `replace(SEED, help=...)`.
+SEED = Argument("--seed=K", "decides the episodes (default: {default})", int, 0, low=0, high=2**32 - 1)
+JSON = Argument("--json", "one JSON object instead of a table", bool)
+MINARI = Argument("--minari", "also write DIR/data, a Minari data set (extra minari)", bool)
 DEBUG = Argument("--debug", "full tracebacks instead of one line for bad input", bool)
 
 

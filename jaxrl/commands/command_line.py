@@ -30,7 +30,6 @@ _UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)  # of files: whatever asks f
 LONGEST = 86_400.0  # seconds
 LARGEST_BATCH = 2**20
 MOST_EPISODES = 2**24
-LARGEST_SEED = 2**32 - 1
 
 
 def exit_code(job: Callable[[], int], debug: bool) -> int:

@@ -17,6 +17,7 @@ from jaxrl.commands.arguments import (
     CHECKPOINT,
     DEBUG,
     RUN,
+    SEED,
     TRUST,
     WORKDIR,
     Argument,
@@ -55,14 +56,7 @@ ARGUMENTS = (
         low=0,
         high=command_line.MOST_EPISODES,
     ),
-    Argument(
-        "--seed=K",
-        "decides the episodes (default: {default})",
-        int,
-        0,
-        low=0,
-        high=command_line.LARGEST_SEED,
-    ),
+    SEED,
     Argument(
         "--mlflow=URI",
         "register it with MLflow too, http(s)://HOST or sqlite:///FILE; stages become aliases",

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, JSON, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.diagnostics import machine_health
@@ -20,7 +20,7 @@ from jaxrl.diagnostics import machine_health
 ARGUMENTS = (
     Argument("--workdir=DIR", "where runs will go, for the room on its disk (default: here)", str, "."),
     Argument("--bucket=gs://BUCKET", "also writes, reads and deletes an object there", str),
-    Argument("--json", "one JSON object instead of a table", bool),
+    JSON,
     DEBUG,
 )
 

@@ -10,6 +10,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line, suite_table
@@ -17,6 +18,7 @@ from jaxrl.commands.arguments import (
     CHECKPOINT,
     DEBUG,
     RUN,
+    SEED,
     TRUST,
     WORKDIR,
     Argument,
@@ -55,7 +57,7 @@ ARGUMENTS = (
         "one that was better in the evaluations during training)",
         bool,
     ),
-    Argument("--seed=K", "decides the episodes (default: 0)", int, low=0, high=command_line.LARGEST_SEED),
+    replace(SEED, help="decides the episodes (default: 0)", default=None),
     Argument(
         "--environment=E",
         "play another one, such as levels that training never shows, or one of the run's tasks (default: the "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, TRUST, Argument, help_text, parse
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
@@ -23,11 +23,7 @@ ARGUMENTS = (
     ENV,
     CONFIG_FIELD,
     Argument("--workdir=DIR", "instead of CONFIG: the policy of a run", str),
-    Argument(
-        "--trust",
-        "import the modules that this run's configuration names (module:Class): they can run any code",
-        bool,
-    ),
+    TRUST,
     Argument("--all", "every encoder and architecture that takes the observations, times every core", bool),
     Argument("--batch=1,8,64,512", "batch sizes", str, "1,8,64,512"),
     Argument(

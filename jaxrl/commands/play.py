@@ -18,11 +18,12 @@ import functools
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, SEED, TRUST, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
@@ -43,11 +44,9 @@ ARGUMENTS = (
         "random",
     ),
     Argument("--seat=N", "of GAME: 0 begins (default), 1 does not", int, 0, low=0, high=1),
-    Argument(
-        "--seed=K", "of GAME: decides the opponent's moves", int, 0, low=0, high=command_line.LARGEST_SEED
-    ),
+    replace(SEED, help="of GAME: decides the opponent's moves"),
     Argument("--best-moves", "of GAME: a run takes the most likely move instead of drawing one", bool),
-    Argument("--trust", "import the modules that the run's configuration names (module:Class)", bool),
+    TRUST,
     Argument(
         "--levels=DIR",
         "whose levels: train (default), test, or a folder that jaxrl prepare-data has written, such as "

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jaxrl.commands import command_line, record
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, MINARI, SEED, TRUST, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
@@ -55,10 +56,10 @@ ARGUMENTS = (
     record.PLAYER,
     Argument("--replays=DIR", "replays to simulate, or one file of them", str, ""),
     Argument("--successful", "leave out replays that end without success", bool),
-    Argument("--minari", "also write DIR/data, a Minari data set (extra minari)", bool),
+    MINARI,
     _LEVELS,
-    Argument("--seed=K", "of what is made (default: {default})", int, 0, low=0, high=_LARGEST_SEED),
-    Argument("--trust", "import the modules that the run's configuration names", bool),
+    replace(SEED, help="of what is made (default: {default})", high=_LARGEST_SEED),
+    TRUST,
     DEBUG,
 )
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, JSON, Argument, help_text, parse
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 ARGUMENTS = (
     Argument("DIR", "a run's folder or a trace in it; of several traces the newest"),
     Argument("--top=N", "how many operations to list (default: {default})", int, 15, low=1, high=10_000),
-    Argument("--json", "one JSON object instead of tables", bool),
+    replace(JSON, help="one JSON object instead of tables"),
     DEBUG,
 )
 

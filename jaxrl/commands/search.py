@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, SEED, Argument, help_text, parse
 from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
 from jaxrl.config import ConfigError, words
 from jaxrl.config.algorithms import algorithm_of
@@ -99,11 +100,10 @@ ARGUMENTS = (
         low=0,
         high=_MOST,
     ),
-    Argument(
-        "--seed=K",
-        "decides the points that are tried (default: 0); what trials train with is --config.seed",
-        int,
-        low=0,
+    replace(
+        SEED,
+        help="decides the points that are tried (default: 0); what trials train with is --config.seed",
+        default=None,
         high=_MOST,
     ),
     Argument("--env=SUITE:NAME", "the environment; as for jaxrl train"),

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import CHECKPOINT, DEBUG, TRUST, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.parallel import tpu_slices
@@ -61,12 +62,8 @@ ARGUMENTS = (
         low=0.05,
         high=command_line.LONGEST,
     ),
-    Argument("--checkpoint=S", "of a run: latest (default), best, or a step", str, "latest"),
-    Argument(
-        "--trust",
-        "of a run: import the modules that its configuration names (module:Class): they can run any code",
-        bool,
-    ),
+    replace(CHECKPOINT, help="of a run: latest (default), best, or a step"),
+    TRUST,
     DEBUG,
 )
 

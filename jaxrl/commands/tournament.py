@@ -10,9 +10,10 @@ game is solved, and baseline where Pgx has published a policy of it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import CHECKPOINT, DEBUG, SEED, TRUST, Argument, help_text, parse
 from jaxrl.config import ConfigError
 
 _MOST_GAMES = 1_000_000
@@ -26,11 +27,9 @@ ARGUMENTS = (
         low=2,
         high=_MOST_GAMES,
     ),
-    Argument(
-        "--seed=K", "decides the games (default: {default})", int, 0, low=0, high=command_line.LARGEST_SEED
-    ),
+    replace(SEED, help="decides the games (default: {default})"),
     Argument("--best-moves", "policies take the most likely move instead of drawing one", bool),
-    Argument("--checkpoint=S", "of runs: latest (default), best, or a step", str, "latest"),
+    replace(CHECKPOINT, help="of runs: latest (default), best, or a step"),
     Argument("--game=E", "the game, where no run says it, such as jaxrl:TicTacToe", str, ""),
     Argument("--openskill", "rate by OpenSkill too; needs the `openskill` extra", bool),
     Argument(
@@ -38,7 +37,7 @@ ARGUMENTS = (
         "where tournament.html, tournament.json and tournament.png go (default: nowhere)",
         str,
     ),
-    Argument("--trust", "import the modules that the runs' configurations name (module:Class)", bool),
+    TRUST,
     DEBUG,
 )
 

@@ -14,7 +14,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
+from jaxrl.commands.arguments import (
+    DEBUG,
+    JSON,
+    RUN,
+    WORKDIR,
+    Argument,
+    help_text,
+    parse,
+    run_folder,
+)
 from jaxrl.config.fields import LARGEST_COUNT
 from jaxrl.runs import storage
 
@@ -33,7 +42,7 @@ ARGUMENTS = (
         low=0,
         high=LARGEST_COUNT,
     ),
-    Argument("--json", "one JSON object instead of a table", bool),
+    JSON,
     DEBUG,
 )
 
