@@ -1,4 +1,4 @@
-"""Several environments for one policy: padded to the same spaces, each telling which of them it is."""
+"""Several environments for one policy: padded to the same spaces, each with its number."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class Algorithm(abc.ABC):
         """A fresh state with the policy of `teacher`. May be overridden."""
         raise NotImplementedError(f"{self.name} has no teacher")
 
-    def scheduled(self, learner: LearnerState) -> dict[str, float]:
+    def scheduled_values(self, learner: LearnerState) -> dict[str, float]:
         """The values that follow the planned length of the run, as they are at the next update, by name."""
         exploration = self.exploration(learner)
         return {} if exploration is None else {"exploration": float(exploration)}

@@ -170,7 +170,7 @@ class MinibatchAlgorithm(Algorithm):
         with tracing.phase("advantage"):
             prepared = self.prepare(learner, trajectory)
         with tracing.phase("update"):
-            epochs = self._update(prepared, self._seen_by(learner, trajectory), key)
+            epochs = self._update(prepared, self._rollout_policy(learner, trajectory), key)
             keeps = self.keeps_statistics(before)
             learner = self._with_observations(epochs.learner, trajectory, keeps)
         metrics: Metrics = self._averages(epochs.reports) | prepared.metrics
@@ -244,10 +244,10 @@ class MinibatchAlgorithm(Algorithm):
     def batch(self, learner: Any, trajectory: Trajectory, rows: Mapping[str, Array]) -> Batch:
         """The trajectory with float32[T, B] arrays of the algorithm's own, as the network saw it."""
         # The statistics that the rollout saw hold through all epochs; only then do they learn.
-        seen = self.agent.normalize(self._seen_by(learner, trajectory), trajectory.obs)
+        seen = self.agent.normalize(self._rollout_policy(learner, trajectory), trajectory.obs)
         return Batch.of(trajectory, seen, rows)
 
-    def scheduled(self, learner: Any) -> dict[str, float]:
+    def scheduled_values(self, learner: Any) -> dict[str, float]:
         section: Any = self.config.learner
         rate = optimizer.learning_rate(
             learner.hyperparams.learning_rate,
@@ -257,7 +257,7 @@ class MinibatchAlgorithm(Algorithm):
             section.warmup_updates,
             learner.elapsed,
         )
-        return {"learning rate": float(rate), **super().scheduled(learner)}
+        return {"learning rate": float(rate), **super().scheduled_values(learner)}
 
     @property
     def _of_updates(self) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ class MinibatchAlgorithm(Algorithm):
             watch=watch,
         )
 
-    def _seen_by(self, learner: Any, trajectory: Trajectory) -> Acting:
+    def _rollout_policy(self, learner: Any, trajectory: Trajectory) -> Acting:
         """The parameters with the statistics that normalised the trajectory's observations."""
         policy: Acting = learner.policy
         if trajectory.behaviour is None:

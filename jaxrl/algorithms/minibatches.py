@@ -172,7 +172,7 @@ class _Run:
         loss_key = jax.random.fold_in(key, _LOSS_KEY)
 
         def minibatch(loop: UpdateLoop, taken: Sequences) -> tuple[UpdateLoop, Any]:
-            loop, reports, per_row = run._unless_stopped(loop, taken, loss_key)
+            loop, reports, per_row = run._skip_after_stop(loop, taken, loss_key)
             packs = engine.axis.pays_for_launches
             return loop, (PackedReports.of(reports) if packs else reports, per_row)
 
@@ -203,7 +203,7 @@ class _Run:
         carry = jax.lax.cond(number > 0, fresh, lambda: self.batch.carry)
         return dataclasses.replace(self, batch=dataclasses.replace(self.batch, carry=carry))
 
-    def _unless_stopped(
+    def _skip_after_stop(
         self, loop: UpdateLoop, taken: Sequences, key: Array
     ) -> tuple[UpdateLoop, Reports, PyTree]:
         """Spends nothing on minibatches after a stop; `stopped` is equal on all devices."""

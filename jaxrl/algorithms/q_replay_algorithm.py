@@ -18,7 +18,7 @@ from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.ladder import LadderQAgent, ladder
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
-from jaxrl.algorithms.q_targets import moved
+from jaxrl.algorithms.q_targets import polyak_update
 from jaxrl.algorithms.q_values import QAgent
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.config import Config, ConfigError, DQNConfig
@@ -149,8 +149,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
         epsilon: Array = h.exploration_start + progress * (h.exploration_end - h.exploration_start)
         return epsilon
 
-    def scheduled(self, learner: LearnerState) -> dict[str, float]:
-        return {} if self.section.exploration == "ladder" else super().scheduled(learner)
+    def scheduled_values(self, learner: LearnerState) -> dict[str, float]:
+        return {} if self.section.exploration == "ladder" else super().scheduled_values(learner)
 
     def learn(self, learner: QState, experience: Any, key: Array) -> Learned:
         with tracing.phase("update"):
@@ -192,7 +192,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
             policy=dataclasses.replace(learner.policy, params=params),
             updates=updates,
             opt_state=opt_state,
-            target=jax.tree.map(lambda x, y: moved(x, y, rate), learner.target, params),
+            target=jax.tree.map(lambda x, y: polyak_update(x, y, rate), learner.target, params),
         )
 
     def _mean_epsilon(self, learner: QState) -> Array:

@@ -31,6 +31,6 @@ def n_step_target(total: Array, discount: Array, terminated: Array, value: Array
     return total + jnp.where(terminated, 0.0, discount * value)
 
 
-def moved(target: Array, params: Array, rate: Array) -> Array:
+def polyak_update(target: Array, params: Array, rate: Array) -> Array:
     """The target network's parameters after a move to the network's; exactly these at rate 1."""
     return rate * params + (1.0 - rate) * target

@@ -49,7 +49,7 @@ def suitable_networks(network: NetworkConfig, spec: EnvSpec) -> Iterator[Network
 
 def seen_parts(network: NetworkConfig) -> tuple[str, ...]:
     """The parts of an observation that an architecture sees; () of a user's own."""
-    return networks.resolved(network).sees
+    return networks.resolve_architecture(network).sees
 
 
 def _takes(network: NetworkConfig, space: Space) -> bool:

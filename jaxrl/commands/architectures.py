@@ -54,7 +54,7 @@ def _job(argv: Sequence[str]) -> int:
     tpu_slices.hush_libtpu()
     config = resolve(arguments.config, 1)
     use_compilation_cache()
-    _, others = architectures.fitting(config)
+    _, others = architectures.suitable_configs(config)
     tell = lambda name: print(f"measuring {name} ...", file=sys.stderr, flush=True)  # noqa: E731
     found = list(architectures.measure(config, values["seconds"], tell))
     arguments.announce()

@@ -74,7 +74,7 @@ MINARI = Argument("--minari", "also write DIR/data, a Minari data set (extra min
 DEBUG = Argument("--debug", "full tracebacks instead of one line for bad input", bool)
 
 
-def asked_sample(values: Mapping[str, Any]) -> bool | None:
+def sample_choice(values: Mapping[str, Any]) -> bool | None:
     """True with --sample, False with --greedy, None with neither.
 
     Raises:

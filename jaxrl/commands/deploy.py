@@ -100,7 +100,7 @@ def _job(argv: Sequence[str]) -> int:
     made = deploy(DeploymentOrder(run=workdir, name=name, gates=gates, **chosen), registry)
     _show(name, made)
     if uri := values["mlflow"]:
-        with registry.fetched(name, made.number) as folder:
+        with registry.fetch(name, made.number) as folder:
             version = mlflow_registry.MlflowVersion(
                 name=name,
                 folder=folder,

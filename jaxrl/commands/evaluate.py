@@ -22,10 +22,10 @@ from jaxrl.commands.arguments import (
     TRUST,
     WORKDIR,
     Argument,
-    asked_sample,
     help_text,
     parse,
     run_folder,
+    sample_choice,
 )
 from jaxrl.config import ConfigError, task_environment, versions
 from jaxrl.config.common_names import full_name
@@ -132,7 +132,7 @@ def _job(argv: Sequence[str]) -> int:
     cpu_devices.offer_cpu_devices(cpu_devices.available_cores())
     if values["video"]:
         _check_video(values["video"], bool(values["suite"]))
-    sample = asked_sample(values)
+    sample = sample_choice(values)
     if values["suite"]:
         return _suite(workdir, values, sample)
     defaults = {"episodes": 100, "seed": 0, "environment": ""}

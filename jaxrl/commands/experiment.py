@@ -81,7 +81,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     if resumed:
         if left or given.keys() - {"trace_level"}:
             raise ConfigError("`--resume-from` goes on with the options of then: leave the others out")
-        folder, stored = ExperimentFolder.stored(resumed)
+        folder, stored = ExperimentFolder.open(resumed)
         options = from_mapping({**stored, **given}, resumed)
     else:
         options = from_mapping({**(read_options(left[0]) if left else {}), **given}, "jaxrl experiment")

@@ -21,10 +21,10 @@ from jaxrl.commands.arguments import (
     TRUST,
     WORKDIR,
     Argument,
-    asked_sample,
     help_text,
     parse,
     run_folder,
+    sample_choice,
 )
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
@@ -86,7 +86,7 @@ def _job(argv: Sequence[str]) -> int:
         return _ensemble(values, left)
     workdir = run_folder(values["workdir"], left)
     _require_format(kind)
-    sample = asked_sample(values)
+    sample = sample_choice(values)
     if sample and kind != "stablehlo":
         raise ConfigError(
             f"`--sample` needs --format=stablehlo: draw from the distribution that {kind} returns"
@@ -95,7 +95,7 @@ def _job(argv: Sequence[str]) -> int:
 
     from jaxrl.inference.export import export
 
-    result = export(workdir, kind, output, sample=sample, **_chosen(values))
+    result = export(workdir, kind, output, sample=sample, **_export_settings(values))
     if sample is None and result.mode != result.actions:
         command_line.say(
             f"note        evaluations during training were better {result.mode}: draw from the distribution "
@@ -108,7 +108,7 @@ def _ensemble(values: dict[str, Any], runs: Sequence[str]) -> int:
     """Exports several runs as one; returns the exit code."""
     kind = values["format"]
     _require_format(kind)
-    if asked_sample(values):
+    if sample_choice(values):
         raise ConfigError("`--sample`: several policies together take the best action by their mean")
     if not values["output"]:
         raise ConfigError("`--output` is missing: name the folder for the export of several runs")
@@ -116,7 +116,7 @@ def _ensemble(values: dict[str, Any], runs: Sequence[str]) -> int:
 
     from jaxrl.inference.ensemble_export import export_ensemble
 
-    return _report(export_ensemble(runs, kind, output, **_chosen(values)), kind, output)
+    return _report(export_ensemble(runs, kind, output, **_export_settings(values)), kind, output)
 
 
 def _output(values: dict[str, Any], default: str) -> str:
@@ -136,7 +136,7 @@ def _require_format(kind: str) -> None:
         raise ConfigError(f"`--format` (={kind!r}) must be one of {', '.join(FORMATS)}")
 
 
-def _chosen(values: dict[str, Any]) -> dict[str, Any]:
+def _export_settings(values: dict[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in ("checkpoint", "batch", "steps", "trust")}
 
 

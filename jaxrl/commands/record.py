@@ -25,10 +25,10 @@ from jaxrl.commands.arguments import (
     TRUST,
     WORKDIR,
     Argument,
-    asked_sample,
     help_text,
     parse,
     run_folder,
+    sample_choice,
 )
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
@@ -73,7 +73,7 @@ def _job(argv: Sequence[str]) -> int:
     if not values["output"]:
         raise ConfigError("`--output` is missing: name a new folder")
     asked = {name: values[name] for name in ("output", "seed", "checkpoint", "minari", "trust")}
-    asked |= {"episodes": values["episodes"] or DEFAULT_EPISODES, "sample": asked_sample(values)}
+    asked |= {"episodes": values["episodes"] or DEFAULT_EPISODES, "sample": sample_choice(values)}
     return write_recording(workdir=workdir, **asked)
 
 

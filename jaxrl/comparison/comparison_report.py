@@ -46,7 +46,7 @@ def write(comparison: Comparison, folder: str) -> list[str]:
             "compare.json": (json.dumps(dataclasses.asdict(comparison), indent=2) + "\n").encode(),
         }
     except ModuleNotFoundError as error:
-        raise ConfigError(_missing(error)) from error
+        raise ConfigError(_missing_package(error)) from error
     files |= {f"{section.name}.png": section.png for section in sections if section.png}
     place = epath.Path(folder)
     try:
@@ -63,7 +63,7 @@ def write_curves(comparison: Comparison, file: str) -> str:
     try:
         picture = render(figures.curves(_printable(comparison)), "png")
     except ModuleNotFoundError as error:
-        raise ConfigError(_missing(error)) from error
+        raise ConfigError(_missing_package(error)) from error
     try:
         epath.Path(file).write_bytes(picture)
     except OSError as error:
@@ -71,7 +71,7 @@ def write_curves(comparison: Comparison, file: str) -> str:
     return file
 
 
-def _missing(error: ModuleNotFoundError) -> str:
+def _missing_package(error: ModuleNotFoundError) -> str:
     return f"reports need the `compare` extra: {installation.command('compare')} ({error})"
 
 

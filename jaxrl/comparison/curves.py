@@ -52,7 +52,7 @@ def span_of(curves: Mapping[str, Points], runs: Iterable[Run], environment: str)
     return span([x for run in runs if environment_of(run) == environment for x in curves[run.path][1]])
 
 
-def scaled(curve: Points, scale: tuple[float, float]) -> Points:
+def scale_curve(curve: Points, scale: tuple[float, float]) -> Points:
     """The curve with the ends of a scale at 0 and 1."""
     low, high = scale
     return curve[0], (curve[1] - low) / (high - low)

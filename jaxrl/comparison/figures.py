@@ -25,7 +25,7 @@ def curves(comparison: Comparison) -> Figure:
         _draw_threshold(ax, comparison.threshold)
     ax.set_xlabel("environment steps")
     ax.set_ylabel(_label(comparison, comparison.drawn))
-    ax.xaxis.set_major_formatter(_engineering())
+    ax.xaxis.set_major_formatter(_engineering_formatter())
     _legend(ax, comparison)
     return figure
 
@@ -93,7 +93,7 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def _engineering() -> Any:
+def _engineering_formatter() -> Any:
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(sep="")

@@ -18,7 +18,7 @@ from jaxrl.comparison.curves import (
     drawn_metric,
     first_reach,
     mean_curve,
-    scaled,
+    scale_curve,
     span,
     span_of,
     with_interval,
@@ -158,7 +158,7 @@ def compare(
     drawn = options.metric if pooled else drawn_metric(runs, options.metric)
     scales = {e: span_of(curves, runs, e) for e in environments} if pooled else {}
     if pooled:
-        curves = {run.path: scaled(curves[run.path], scales[environment_of(run)]) for run in runs}
+        curves = {run.path: scale_curve(curves[run.path], scales[environment_of(run)]) for run in runs}
     shown = curves if drawn == options.metric else {run.path: curve_of(run, drawn) for run in runs}
     scored = [_Scored.of(variant, curves, shown, environments) for variant in variants]
     threshold = _threshold(scored, options)

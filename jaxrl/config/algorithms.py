@@ -19,7 +19,7 @@ from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.built_in import BUILT_IN, DEFAULT
 from jaxrl.config.configuration import Config
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import declarations, describe, shown
+from jaxrl.config.fields import declarations, describe, shorten
 from jaxrl.envs import entry_points, modules
 
 ENTRY_POINTS = "jaxrl.algorithms"
@@ -48,7 +48,7 @@ def algorithm_of(config: Mapping[str, Any]) -> str:
     """The name of the algorithm of a configuration, whose fields may be unchecked."""
     found = config.get("algorithm", DEFAULT)
     if not isinstance(found, str):
-        raise ConfigError(f"`algorithm` (={shown(found)}) must be a string")
+        raise ConfigError(f"`algorithm` (={shorten(found)}) must be a string")
     return found
 
 
@@ -105,7 +105,7 @@ def _read(given: str, found: Any) -> AlgorithmSection:
             "jaxrl.config.AlgorithmConfig"
         )
     if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise ConfigError(f"{given}: its `name` (={shown(name)}) must be a lower-case identifier")
+        raise ConfigError(f"{given}: its `name` (={shorten(name)}) must be a lower-case identifier")
     # A variant of a built-in algorithm may share its section, or add fields to it.
     if name in _taken_names() and not (name in BUILT_IN and issubclass(kind, BUILT_IN[name])):
         raise ConfigError(f"{given}: its `name` (={name!r}) is taken: choose another name for its section")

@@ -181,21 +181,21 @@ def check(name: str, value: Any, kind: Any, *rules: Rule) -> Any:
     """
     converted = _convert(value, kind)
     if converted is _WRONG:
-        raise ConfigError(f"`{name}` (={shown(value)}) must be {describe(kind)}")
+        raise ConfigError(f"`{name}` (={shorten(value)}) must be {describe(kind)}")
     if isinstance(converted, float) and converted and not _FLOAT32[0] <= abs(converted) <= _FLOAT32[1]:
         low, high = (f"{x:.0e}" for x in _FLOAT32)
         raise ConfigError(
-            f"`{name}` (={shown(value)}) must be 0 or between {low} and {high}, as float32 holds"
+            f"`{name}` (={shorten(value)}) must be 0 or between {low} and {high}, as float32 holds"
         )
     if isinstance(converted, int) and abs(converted) > LARGEST_COUNT:
-        raise ConfigError(f"`{name}` (={shown(value)}) must be at most {LARGEST_COUNT} in magnitude")
+        raise ConfigError(f"`{name}` (={shorten(value)}) must be at most {LARGEST_COUNT} in magnitude")
     for rule in rules:
         if converted is not None and not rule.holds(converted):
-            raise ConfigError(f"`{name}` (={shown(value)}) must {rule.text}")
+            raise ConfigError(f"`{name}` (={shorten(value)}) must {rule.text}")
     return converted
 
 
-def shown(value: Any) -> str:
+def shorten(value: Any) -> str:
     """The value for an error, cut off where it is very long."""
     try:
         text = repr(value)

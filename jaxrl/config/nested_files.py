@@ -12,7 +12,7 @@ from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.data_files import read_json, read_yaml
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import shown
+from jaxrl.config.fields import shorten
 from jaxrl.config.overrides import override
 from jaxrl.config.own_environment import move
 
@@ -52,7 +52,7 @@ def _build(
 ) -> ConfigDict:
     base = data.get("base")
     if base is not None and not isinstance(base, str):
-        raise ConfigError(f"`base` (={shown(base)}) must be the name of a shipped config")
+        raise ConfigError(f"`base` (={shorten(base)}) must be the name of a shipped config")
     said, unknown = other_layouts.translate({key: value for key, value in data.items() if key != "base"})
     if unknown:
         note(f"without a counterpart here, and left out: {', '.join(unknown)}")

@@ -9,7 +9,7 @@ from jaxrl.config import words
 from jaxrl.config.built_in import BUILT_IN, DEFAULT
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import shown
+from jaxrl.config.fields import shorten
 
 # Each section of theirs, with those of ours in which a key of the same name is looked for.
 _SECTIONS = {
@@ -82,7 +82,7 @@ def translate(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
     for section in _SECTIONS:
         values = data.get(section)
         if values is not None and not isinstance(values, Mapping):
-            raise ConfigError(f"`{section}` (={shown(values)}) must hold keys and their values")
+            raise ConfigError(f"`{section}` (={shorten(values)}) must hold keys and their values")
         writers = []
         for key, value in (values or {}).items():
             name = f"{section}.{key}"
@@ -104,7 +104,7 @@ def translate(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _fields_of(section: str, key: str, value: Any) -> list[str]:
     """Our fields for a key of theirs; none if it has no counterpart."""
-    word = words.normalized(key)
+    word = words.normalize_word(key)
     if isinstance(value, Mapping):
         return []
     if section == "model" and word in ("hidden-size", "hidden-dim") and isinstance(value, int):
@@ -122,7 +122,7 @@ def _fields_of(section: str, key: str, value: Any) -> list[str]:
     alike = (
         [known]
         if known
-        else [n for n in declared if words.normalized(n) == word and not n.startswith(others)]
+        else [n for n in declared if words.normalize_word(n) == word and not n.startswith(others)]
     )
     return [alike[0].replace("ppo.", "learner.", 1)] if len(alike) == 1 else []
 
@@ -136,5 +136,5 @@ def _value(field: str, value: Any) -> Any:
 
 def _writer(key: Any) -> str:
     """The writer that `wandb: true`, `use_wandb: true` or `log_to_wandb: true` asks for; "" if it is none."""
-    word = words.normalized(str(key)).removeprefix("use-")
+    word = words.normalize_word(str(key)).removeprefix("use-")
     return word if word in _WRITERS else ""

@@ -9,7 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config.declarations import declared_fields
-from jaxrl.config.fields import shown
+from jaxrl.config.fields import shorten
 from jaxrl.config.overrides import assign
 
 _OF_LEVELS = ("stop.return", "stop.every_mode", "evaluate.unseen", "evaluate.suite")
@@ -79,7 +79,7 @@ def _value(config: ConfigDict, name: str) -> Any:
 
 
 def _list_values(config: ConfigDict, names: Collection[str]) -> str:
-    return ", ".join(f"{name}={shown(_value(config, name))}" for name in names)
+    return ", ".join(f"{name}={shorten(_value(config, name))}" for name in names)
 
 
 def _task(environment: str) -> str:

@@ -231,7 +231,7 @@ def _with_stages(config: Config) -> Config:
     config = _with_training_stages(config)
     name = stages.environment_for(config.curriculum, config.env.name)
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, name=name))
-    curriculum = stages.resolved(config.curriculum, config.env.name, config.steps_per_iteration)
+    curriculum = stages.resolve_stages(config.curriculum, config.env.name, config.steps_per_iteration)
     config = dataclasses.replace(config, curriculum=curriculum)
     if config.curriculum.is_used and not config.collects:
         raise ConfigError(

@@ -11,7 +11,7 @@ from jaxrl.config.arguments import name_alone
 from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
 from jaxrl.config.data_files import parse_json, read_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, shown
+from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, shorten
 from jaxrl.config.files import curriculum_file, curriculum_names
 
 _LARGEST_WINDOW = 100_000
@@ -90,7 +90,7 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
     Raises:
       ConfigError: there is no such file, or something in it is wrong; the message names stage and field.
     """
-    given = f"`{field}` (={shown(name)})"
+    given = f"`{field}` (={shorten(name)})"
     data = _content(name, given)
     try:
         common = {key: value for key, value in data.items() if key not in ("stages", _ENVIRONMENT)}
@@ -114,8 +114,8 @@ def environment_for(curriculum: CurriculumConfig, environment: str) -> str:
     """
     if not curriculum.file:
         return environment
-    name = _shipped_for(environment) if curriculum.file == _AUTO else curriculum.file
-    needed = _content(name, f"`curriculum.file` (={shown(name)})").get(_ENVIRONMENT, "")
+    name = _shipped_stages(environment) if curriculum.file == _AUTO else curriculum.file
+    needed = _content(name, f"`curriculum.file` (={shorten(name)})").get(_ENVIRONMENT, "")
     return needed if needed and name_alone(_ENVIRONMENT, needed) == environment else environment
 
 
@@ -132,7 +132,7 @@ def _content(name: str, given: str) -> Mapping[str, Any]:
         raise ConfigError(f"{given} must hold `stages`, a list of them")
     environment = data.get(_ENVIRONMENT, "")
     if not isinstance(environment, str):
-        raise ConfigError(f"{given}: `{_ENVIRONMENT}` (={shown(environment)}) must be a name")
+        raise ConfigError(f"{given}: `{_ENVIRONMENT}` (={shorten(environment)}) must be a name")
     return data
 
 
@@ -156,7 +156,9 @@ def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stag
         raise ConfigError(f"`{field}`: {error}") from error
 
 
-def resolved(curriculum: CurriculumConfig, environment: str, steps_per_iteration: int) -> CurriculumConfig:
+def resolve_stages(
+    curriculum: CurriculumConfig, environment: str, steps_per_iteration: int
+) -> CurriculumConfig:
     """The section with the stages alone, in place of a file's name or a list of difficulties.
 
     Args:
@@ -174,12 +176,12 @@ def resolved(curriculum: CurriculumConfig, environment: str, steps_per_iteration
     if len(given) > 1 and given != ["stages", "name"]:
         first, other = given[:2]
         raise ConfigError(
-            f"`curriculum.{first}` (={shown(sources[first])}) must be empty where `curriculum.{other}` is "
+            f"`curriculum.{first}` (={shorten(sources[first])}) must be empty where `curriculum.{other}` is "
             "given"
         )
     stages = curriculum.stages
     if curriculum.file:
-        stages = read_file(_shipped_for(environment) if curriculum.file == _AUTO else curriculum.file)
+        stages = read_file(_shipped_stages(environment) if curriculum.file == _AUTO else curriculum.file)
     if curriculum.difficulties:
         stages = _plain_list(curriculum, steps_per_iteration)
     stages = stages[: curriculum.num_stages or None]
@@ -201,7 +203,7 @@ def resolved(curriculum: CurriculumConfig, environment: str, steps_per_iteration
     )
 
 
-def _shipped_for(environment: str) -> str:
+def _shipped_stages(environment: str) -> str:
     """The name of the shipped stages of an environment."""
     name = environment.partition("(")[0].rpartition(":")[2].lower()
     if name not in curriculum_names():
@@ -254,10 +256,10 @@ def _stage(given: Mapping[Any, Any], i: int) -> Stage:
     where = _label(i)
     task = given.get("task", {})
     if not isinstance(task, Mapping):
-        raise ConfigError(f"{where}`task` (={shown(task)}) must hold fields of the environment's tasks")
+        raise ConfigError(f"{where}`task` (={shorten(task)}) must hold fields of the environment's tasks")
     weights = given.get("weights", {})
     if not isinstance(weights, Mapping):
-        raise ConfigError(f"{where}`weights` (={shown(weights)}) must hold numbers by name of a task")
+        raise ConfigError(f"{where}`weights` (={shorten(weights)}) must hold numbers by name of a task")
     rest = {key: value for key, value in given.items() if key not in ("task", "weights")}
     fields = {"name": f"stage {i + 1}"} | _check_fields(rest, where, _FIELDS.keys())
     fields["returns"] = fields.pop("return", None)
@@ -288,10 +290,10 @@ def _task_value(label: str, given: Any) -> TaskValue:
         low, high = (check("x", x, float) for x in given)
     except ValueError as error:  # also of a list of another length
         raise ConfigError(
-            f"{label} (={shown(given)}) must be a number, a range [low, high] or names"
+            f"{label} (={shorten(given)}) must be a number, a range [low, high] or names"
         ) from error
     if low > high:
-        raise ConfigError(f"{label} (={shown(given)}) must be a range whose low end comes first")
+        raise ConfigError(f"{label} (={shorten(given)}) must be a range whose low end comes first")
     return low, high
 
 
@@ -315,7 +317,7 @@ def _check_fields(given: Mapping[Any, Any], where: str, known: Any) -> dict[str,
 
 def _mapping(given: Any, i: int) -> Mapping[Any, Any]:
     if not isinstance(given, Mapping):
-        raise ConfigError(f"stage {i + 1} (={shown(given)}) must hold fields, such as `task` and `success`")
+        raise ConfigError(f"stage {i + 1} (={shorten(given)}) must hold fields, such as `task` and `success`")
     return given
 
 

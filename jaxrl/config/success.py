@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import shown
+from jaxrl.config.fields import shorten
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
@@ -48,10 +48,10 @@ class Success:
         bare = found is not None and found["sign"] is None
         if found is None or (bare and not found["key"]):
             form = "a comparison such as `return >= 195`, `length <= 50` or `info.KEY > 0`, or `info.KEY`"
-            raise ConfigError(f"`{where}` (={shown(text)}) must be {form}")
+            raise ConfigError(f"`{where}` (={shorten(text)}) must be {form}")
         try:
             bound = 0.0 if bare else float(found["bound"])
         except ValueError as error:
-            raise ConfigError(f"`{where}` (={shown(text)}) must compare with a number") from error
+            raise ConfigError(f"`{where}` (={shorten(text)}) must compare with a number") from error
         compare = operator.gt if bare else _COMPARISONS[found["sign"]]
         return cls(text.strip(), found["key"] or found[1], bool(found["key"]), compare, bound)

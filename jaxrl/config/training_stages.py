@@ -12,7 +12,7 @@ from jaxrl.config.configuration import Config
 from jaxrl.config.data_files import parse_json, read_yaml
 from jaxrl.config.declarations import declared_fields, flatten
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import LARGEST_COUNT, Field, Rule, above, at_least, at_most, check, shown
+from jaxrl.config.fields import LARGEST_COUNT, Field, Rule, above, at_least, at_most, check, shorten
 from jaxrl.config.overrides import read_value
 
 MOST_TRAINING_STAGES = 1_000
@@ -114,7 +114,7 @@ def in_stage(i: int, error: object) -> ConfigError:
 
 
 def _from_file(path: str) -> list[Mapping[str, Any]]:
-    given = f"`stages` (={shown(path)})"
+    given = f"`stages` (={shorten(path)})"
     try:
         data = read_yaml(path)
     except OSError as error:
@@ -134,12 +134,12 @@ def _fields(text: str, i: int) -> Mapping[str, Any]:
         try:
             found: Mapping[str, Any] = parse_json(text)
         except ValueError as error:
-            raise in_stage(i, f"(={shown(text)}) must be JSON: {error}") from error
+            raise in_stage(i, f"(={shorten(text)}) must be JSON: {error}") from error
         return found
     pairs = [word.partition("=") for word in text.split()]
     if not pairs or not all(sign for _, sign, _ in pairs):
         raise in_stage(
-            i, f"(={shown(text)}) must be fields, such as 'iterations=1000 learning_rate=1e-3', or JSON"
+            i, f"(={shorten(text)}) must be fields, such as 'iterations=1000 learning_rate=1e-3', or JSON"
         )
     return {name: value for name, _, value in pairs}
 
@@ -183,9 +183,9 @@ def _fresh(given: Any, i: int) -> tuple[str, ...]:
     """The patterns of parameters that stage `i` draws anew."""
     patterns = (given,) if isinstance(given, str) else given
     if not isinstance(patterns, list | tuple) or not all(isinstance(x, str) and x for x in patterns):
-        raise ConfigError(f"`{_FRESH}` (={shown(given)}) must be patterns of names of parameters")
+        raise ConfigError(f"`{_FRESH}` (={shorten(given)}) must be patterns of names of parameters")
     if patterns and i == 0:
-        raise ConfigError(f"`{_FRESH}` (={shown(given)}) is for later stages: in the first all are new")
+        raise ConfigError(f"`{_FRESH}` (={shorten(given)}) is for later stages: in the first all are new")
     return tuple(patterns)
 
 

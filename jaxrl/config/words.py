@@ -136,20 +136,20 @@ _METRICS = {
 }
 
 
-def normalized(word: str) -> str:
+def normalize_word(word: str) -> str:
     """`total-timesteps` of `train.total_timesteps` or `TOTAL_TIMESTEPS`."""
     return word.rpartition(".")[2].rpartition("/")[2].replace("_", "-").lower()
 
 
 def field_of(word: str) -> str:
     """The field that takes the value of another trainer's word as it is; "" if there is none."""
-    key = normalized(word)
+    key = normalize_word(word)
     return "" if key in _NOTES else _FIELDS.get(key, "")
 
 
 def field_hint(word: str) -> str:
     """Ends an error about a field that does not exist; "" if the word is not known."""
-    key = normalized(word)
+    key = normalize_word(word)
     return f"; here it is `{_FIELDS[key]}`{_NOTES.get(key, '')}" if key in _FIELDS else ""
 
 
@@ -161,11 +161,11 @@ def flag_hint(word: str, fields: Iterable[str] = (), flags: Mapping[str, str] | 
       fields: the names of all fields; the last part of one is a known word too.
       flags: the flags of fields that have one, by field.
     """
-    key = normalized(word)
+    key = normalize_word(word)
     if key in _FLAGS:
         answer = _FLAGS[key]
         return f"; here it is {answer}" if answer.startswith("`") else f"; {answer}"
-    own = [field for field in fields if normalized(field) == key]
+    own = [field for field in fields if normalize_word(field) == key]
     # A word with a note means something else elsewhere, whatever fields of that name there are.
     field = own[0] if own and key not in _NOTES else _FIELDS.get(key, "")
     if not field:
@@ -175,5 +175,5 @@ def flag_hint(word: str, fields: Iterable[str] = (), flags: Mapping[str, str] | 
 
 def metric_hint(word: str) -> str:
     """Ends an error about a metric that does not exist; "" if the word is not known."""
-    key = normalized(word)
+    key = normalize_word(word)
     return f"; here it is `{_METRICS[key]}`" if key in _METRICS else ""

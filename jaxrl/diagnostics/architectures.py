@@ -46,7 +46,7 @@ class ArchitectureFigures:
     steps_per_second: float | None
 
 
-def fitting(config: Config) -> tuple[list[Config], dict[str, str]]:
+def suitable_configs(config: Config) -> tuple[list[Config], dict[str, str]]:
     """(the configuration with each architecture that its observations suit, why the others do not)."""
     found, others = suitable_networks.suitable_architectures(config.network, spec_of(config))
     return [dataclasses.replace(config, network=network) for network in found], others
@@ -65,7 +65,7 @@ def measure(config: Config, seconds: float, say: Callable[[str], object]) -> Ite
       seconds: of training each, after compilation; 0: none.
       say: is told which one is measured.
     """
-    for each in fitting(config)[0]:
+    for each in suitable_configs(config)[0]:
         say(each.network.architecture)
         yield figures(each, seconds)
 

@@ -340,8 +340,8 @@ def _start_advice(errors: str) -> str:
 def _error_line(errors: str) -> str:
     """The line of the error."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    telling = [line for line in lines if "Unknown flag" in line or "Error" in line]
-    return (telling or lines or ["without a word"])[-1][:300]
+    named = [line for line in lines if "Unknown flag" in line or "Error" in line]
+    return (named or lines or ["without a word"])[-1][:300]
 
 
 def _plugins() -> tuple[str, ...]:

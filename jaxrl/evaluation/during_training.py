@@ -159,7 +159,7 @@ class Evaluators:
         of_suite = self._suite.play(state, self.modes) if self._suite else {}
         results = {mode: Result.of(played["eval/"][mode], mode) for mode in self.modes}
         means = {mode: result.mean for mode, result in results.items()}
-        decides = modes.deciding(modes.add(recent, means))
+        decides = modes.deciding_mode(modes.add(recent, means))
         row: dict[str, float] = {}
         found: dict[str, Any] = {}
         for mode in self.modes:

@@ -34,7 +34,7 @@ def add(recent: RecentReturns, means: Mapping[str, float]) -> dict[str, tuple[fl
     return {mode: (*recent.get(mode, ()), mean)[-LAST_EVALUATIONS:] for mode, mean in means.items()}
 
 
-def deciding(recent: RecentReturns) -> str:
+def deciding_mode(recent: RecentReturns) -> str:
     """The mode with the higher mean return over the last evaluations; of equal ones the first.
 
     A return that is not finite never decides against one that is.

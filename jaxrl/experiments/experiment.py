@@ -26,7 +26,7 @@ from jaxrl.runs.commits import commits
 from jaxrl.runs.signals import Interruption
 
 _log = logging.getLogger(__name__)
-_telling = threading.Lock()  # cells side by side tell each a line of their own
+_line_lock = threading.Lock()  # cells run side by side, each with lines of its own
 
 
 def run(
@@ -143,6 +143,6 @@ def _write_aggregates(cells: Sequence[ExperimentCell]) -> None:
 
 
 def _tell(say: Callable[[str], object], line: str) -> None:
-    with _telling:
+    with _line_lock:
         say(line)
         _log.info("%s", line)

@@ -39,7 +39,7 @@ class ExperimentFolder:
         return cls(Path(output).expanduser().absolute() / f"{name}_{stamp}")
 
     @classmethod
-    def stored(cls, given: str) -> tuple[ExperimentFolder, dict[str, Any]]:
+    def open(cls, given: str) -> tuple[ExperimentFolder, dict[str, Any]]:
         """An experiment that has begun, and its options.
 
         Raises:

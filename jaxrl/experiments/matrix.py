@@ -34,7 +34,7 @@ class MatrixRow:
 
     name: str
     values: Mapping[str, float]
-    scaled: Mapping[str, float]
+    scale_values: Mapping[str, float]
     score: float
 
 
@@ -103,7 +103,7 @@ def moved_weights(weights: Weights, column: str, change: float) -> dict[str, flo
     }
 
 
-def scaled(values: Sequence[float], more_is_better: bool) -> list[float]:
+def scale_values(values: Sequence[float], more_is_better: bool) -> list[float]:
     """Values from 0 (the worst) to 1 (the best); infinite ones are as the worst, equal ones all 1."""
     finite = [x for x in values if math.isfinite(x)]
     if not finite:
@@ -124,7 +124,8 @@ def _mean(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _rows(means: Mapping[str, Mapping[str, float]], weights: Weights) -> list[MatrixRow]:
     names = list(means)
     columns = {
-        column: scaled([means[name][column] for name in names], more) for column, (_, more) in COLUMNS.items()
+        column: scale_values([means[name][column] for name in names], more)
+        for column, (_, more) in COLUMNS.items()
     }
     rows = []
     for i, name in enumerate(names):

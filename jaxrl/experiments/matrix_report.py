@@ -49,7 +49,7 @@ def table(matrix: Matrix) -> tuple[list[str], list[list[str]]]:
     headings = ["architecture", "score", *(heading for heading, _ in COLUMNS.values())]
     rows = []
     for row in matrix.rows:
-        cells = [shown(column, row.values[column]) for column in COLUMNS]
+        cells = [format_value(column, row.values[column]) for column in COLUMNS]
         rows.append([row.name, f"{row.score:.3f}", *cells])
     if matrix.bootstrap:
         headings.append("first in resamples")
@@ -76,7 +76,7 @@ def sentences(matrix: Matrix) -> list[str]:
     return found
 
 
-def shown(column: str, value: float) -> str:
+def format_value(column: str, value: float) -> str:
     """A value of a column as text."""
     if not math.isfinite(value):
         return "never"

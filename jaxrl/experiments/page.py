@@ -12,7 +12,7 @@ from jaxrl.experiments import matrix as matrices
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import GroupCurve, curves_by_group
 from jaxrl.experiments.matrix import Matrix
-from jaxrl.experiments.matrix_report import TITLE, sentences, shown, table, weights
+from jaxrl.experiments.matrix_report import TITLE, format_value, sentences, table, weights
 from jaxrl.experiments.results import Measured, read_results
 from jaxrl.experiments.stages import commands
 from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
@@ -102,7 +102,9 @@ def _cells(
             continue
         state = f"finished, from scratch: {found.clone}" if found.clone else "finished"
         minutes = "-" if found.seconds is None else f"{found.seconds / 60:.1f}"
-        rows.append([cell.name, state, *(shown(name, found.columns[name]) for name in columns), minutes])
+        rows.append(
+            [cell.name, state, *(format_value(name, found.columns[name]) for name in columns), minutes]
+        )
     return headings, rows
 
 

@@ -60,7 +60,7 @@ def _watch(stop: Path, interruption: Interruption) -> None:
 
 
 def _plan(folder: str) -> ExperimentPlan:
-    place, stored = ExperimentFolder.stored(folder)
+    place, stored = ExperimentFolder.open(folder)
     return ExperimentPlan.of(from_mapping(stored, folder), place.path)
 
 

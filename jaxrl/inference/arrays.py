@@ -17,7 +17,7 @@ from jaxrl.inference import numpy_cores, numpy_ensemble, numpy_policy
 from jaxrl.inference.equivalence import Runner
 
 
-def named(function: ActingFunction) -> dict[str, np.ndarray]:
+def arrays_by_name(function: ActingFunction) -> dict[str, np.ndarray]:
     """The arrays of each policy of a function, by the prefix of the policy and their names in it."""
     return {
         f"{prefix}{name}": x for prefix, part in function.parts.items() for name, x in of_policy(part).items()
@@ -49,7 +49,7 @@ def write(function: ActingFunction, folder: Path, kind: str) -> list[str]:
     Raises:
       ConfigError: the package safetensors is missing.
     """
-    arrays = named(function)
+    arrays = arrays_by_name(function)
     if kind == "numpy":
         file = "policy.npz"
         with open(folder / file, "wb") as stream:
@@ -79,13 +79,13 @@ def read(folder: Path, function: ActingFunction) -> tuple[Runner, str]:
     if all(part.agent.architecture() is not None for part in function.parts.values()):
         return (numpy_ensemble.NumpyEnsemble if function.mean else numpy_policy.NumpyPolicy)(folder), "numpy"
     parts = [
-        _rebuilt(numpy_policy.read_arrays(folder, prefix), part) for prefix, part in function.parts.items()
+        _rebuild(numpy_policy.read_arrays(folder, prefix), part) for prefix, part in function.parts.items()
     ]
     rebuilt = jax.jit(function.with_parts(parts))
     return lambda *arguments: jax.device_get(rebuilt(*arguments)), "jax"
 
 
-def _rebuilt(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyFunction:
+def _rebuild(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyFunction:
     params: dict[str, Any] = {}
     for name, x in arrays.items():
         kind, *path, leaf = name.split(".")

@@ -71,14 +71,16 @@ class EnsembleFunction(ActingFunction):
 
     @property
     def parts(self) -> Mapping[str, PolicyFunction]:
-        return {f"{name}.": member for name, member in self._named.items()}
+        return {f"{name}.": member for name, member in self._functions_by_name.items()}
 
     def with_parts(self, parts: Sequence[PolicyFunction]) -> EnsembleFunction:
         return dataclasses.replace(self, members=tuple(parts))
 
     def __call__(self, obs: Any, carry: Any, reset: jax.Array, *rest: jax.Array) -> dict[str, Any]:
-        found = {name: member(obs, carry[name], reset, *rest) for name, member in self._named.items()}
-        action, distribution = self._chosen(found)
+        found = {
+            name: member(obs, carry[name], reset, *rest) for name, member in self._functions_by_name.items()
+        }
+        action, distribution = self._choose_action(found)
         return {
             "action": action.astype(found[next(iter(found))]["action"].dtype),
             "value": _mean([x["value"] for x in found.values()]),
@@ -88,14 +90,14 @@ class EnsembleFunction(ActingFunction):
 
     def example(self, batch: int) -> tuple[Any, ...]:
         obs, _, reset, *mask = self.members[0].example(batch)
-        carry = {name: member.example(batch)[1] for name, member in self._named.items()}
+        carry = {name: member.example(batch)[1] for name, member in self._functions_by_name.items()}
         return (obs, carry, reset, *mask)
 
     @property
-    def _named(self) -> dict[str, PolicyFunction]:
+    def _functions_by_name(self) -> dict[str, PolicyFunction]:
         return {f"member_{i}": member for i, member in enumerate(self.members)}
 
-    def _chosen(self, found: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
+    def _choose_action(self, found: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
         """(action, distribution)."""
         if self.mean.of == ACTIONS:
             distributions = {name: x["distribution"] for name, x in found.items()}

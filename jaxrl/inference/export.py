@@ -204,7 +204,7 @@ def describe_function(function: ActingFunction, config: Config, kind: str) -> di
         "arguments": ["obs", "carry", "reset", *function.extras],
         "inputs": signature(function.inputs(arguments)),
         "outputs": signature(outputs),
-        "arrays": signature(arrays.named(function), batched=False),
+        "arrays": signature(arrays.arrays_by_name(function), batched=False),
         "versions": versions(),
     }
 

@@ -84,7 +84,7 @@ def _lru(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[A
 
 def _s5(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     a, held = zero_order_hold(weights("spectrum"))
-    u = _normalised(weights, "norm", x)
+    u = _layer_norm(weights, "norm", x)
     real, imaginary = np.split(u @ weights("input"), 2, axis=-1)
     h = a * (carry["real"] + 1j * carry["imaginary"]) + held * (real + 1j * imaginary)
     after = {"real": h.real.astype(np.float32), "imaginary": h.imag.astype(np.float32)}
@@ -102,7 +102,7 @@ def zero_order_hold(spectrum: Array) -> tuple[Array, Array]:
 
 
 def _gated_delta(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
-    u = _normalised(weights, "norm", x)
+    u = _layer_norm(weights, "norm", x)
     heads = core["heads"]
     *parts, gate = np.split(u @ weights("input"), 4, axis=-1)
     query, key, value = (silu(part).reshape(len(x), heads, -1) for part in parts)
@@ -120,7 +120,7 @@ def _gated_delta(weights: Weights, x: Array, carry: Carry, core: Description) ->
 
 
 def _gtrxl(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
-    normed = _normalised(weights, "attention_norm", x)
+    normed = _layer_norm(weights, "attention_norm", x)
     window = np.concatenate([carry["memory"], normed[:, None]], axis=1)
     valid = np.concatenate([carry["valid"], np.ones_like(carry["valid"][:, :1])], axis=1)
     heads = core["heads"]
@@ -138,7 +138,7 @@ def _gtrxl(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple
     y = np.einsum("nhw,nwhk->nhk", shares, split(window @ value)).reshape(len(x), size)
     y = y @ weights("attended_kernel") + weights("attended_bias")
     x = _gate(weights, "attention_gate", x, y)
-    y = _normalised(weights, "dense_norm", x) @ weights("hidden_kernel") + weights("hidden_bias")
+    y = _layer_norm(weights, "dense_norm", x) @ weights("hidden_kernel") + weights("hidden_bias")
     y = np.maximum(y, 0) @ weights("dense_kernel") + weights("dense_bias")
     return _gate(weights, "dense_gate", x, y), {"memory": window[:, 1:], "valid": valid[:, 1:]}
 
@@ -159,7 +159,7 @@ def _gate(weights: Weights, name: str, x: Array, y: Array) -> Array:
     return (1 - z) * x + z * h
 
 
-def _normalised(weights: Weights, name: str, x: Array, epsilon: float = 1e-6) -> Array:
+def _layer_norm(weights: Weights, name: str, x: Array, epsilon: float = 1e-6) -> Array:
     x = x - x.mean(axis=-1, keepdims=True)
     x = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(epsilon))
     return x * weights(f"{name}.scale") + weights(f"{name}.bias")

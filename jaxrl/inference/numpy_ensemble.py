@@ -39,7 +39,7 @@ class NumpyEnsemble:
         self, obs: Any, carry: Any, reset: Array, action_mask: Array | None = None
     ) -> dict[str, Any]:
         found = {name: member(obs, carry[name], reset, action_mask) for name, member in self.members.items()}
-        action, distribution = self._chosen(found)
+        action, distribution = self._choose_action(found)
         return {
             "action": action,
             "value": np.mean([x["value"] for x in found.values()], axis=0),
@@ -47,7 +47,7 @@ class NumpyEnsemble:
             "carry": {name: x["carry"] for name, x in found.items()},
         }
 
-    def _chosen(self, found: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
+    def _choose_action(self, found: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
         """(action, distribution)."""
         mean = self.description["mean"]
         if mean["of"] == "actions":

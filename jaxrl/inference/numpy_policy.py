@@ -210,11 +210,11 @@ _OPERATIONS: dict[str, Operation] = {
 def _categorical(
     policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
 ) -> tuple[Array, Any]:
-    logits = _masked(policy.dense(f"{head['weights']}.logits", x), mask)
+    logits = _mask_scores(policy.dense(f"{head['weights']}.logits", x), mask)
     return _best(logits), {"logits": logits}
 
 
-def _masked(x: Array, mask: Array | None) -> Array:
+def _mask_scores(x: Array, mask: Array | None) -> Array:
     return x if mask is None else np.where(mask, x, MASKED_LOGIT)
 
 
@@ -259,13 +259,13 @@ def _gaussian_mixture(
 
 
 def _q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
-    q = _masked(policy.dense(f"{head['weights']}.q", x), mask)
+    q = _mask_scores(policy.dense(f"{head['weights']}.q", x), mask)
     return _best(q), {"q": q}
 
 
 def _dueling_q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
     value, advantage = (policy.dense(f"{head['weights']}.{part}", x) for part in ("value", "advantage"))
-    q = _masked(value + advantage - advantage.mean(axis=-1, keepdims=True), mask)
+    q = _mask_scores(value + advantage - advantage.mean(axis=-1, keepdims=True), mask)
     return _best(q), {"q": q}
 
 

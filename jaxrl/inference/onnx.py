@@ -43,17 +43,17 @@ def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str
     try:
         import onnx
     except ImportError as error:
-        raise _missing() from error
+        raise _missing_package() from error
     graphs = {prefix: _graph(part) for prefix, part in function.parts.items()}
     inputs = function.inputs(function.example(1))
-    graph = graphs[""] if function.mean is None else onnx_ensemble.joined(graphs, function.mean)
+    graph = graphs[""] if function.mean is None else onnx_ensemble.join_graphs(graphs, function.mean)
     size = batch or "batch"
     model = onnx.helper.make_model(
         onnx.helper.make_graph(
             graph.nodes,
             "policy",
-            [_declared(name, x, size) for name, x in inputs.items()],
-            [_declared(name, x, size) for name, x in outputs(function).items()],
+            [_value_info(name, x, size) for name, x in inputs.items()],
+            [_value_info(name, x, size) for name, x in outputs(function).items()],
             [onnx.numpy_helper.from_array(x, name) for name, x in graph.constants.items()],
         ),
         producer_name="jaxrl",
@@ -89,7 +89,7 @@ def read(folder: Path, function: ActingFunction) -> Runner:
     try:
         import onnxruntime
     except ImportError as error:
-        raise _missing() from error
+        raise _missing_package() from error
     session = onnxruntime.InferenceSession(folder / FILE, providers=["CPUExecutionProvider"])
     names = [x.name for x in session.get_outputs()]
 
@@ -108,12 +108,12 @@ def read(folder: Path, function: ActingFunction) -> Runner:
     return run
 
 
-def _declared(name: str, x: Any, size: int | str) -> Any:
+def _value_info(name: str, x: Any, size: int | str) -> Any:
     import onnx
 
     return onnx.helper.make_tensor_value_info(name, element_type(x.dtype), [size, *x.shape[1:]])
 
 
-def _missing() -> ConfigError:
+def _missing_package() -> ConfigError:
     text = "`--format` (='onnx') needs the packages onnx and onnxruntime"
     return ConfigError(f"{text}: {installation.command('onnx')}")

@@ -36,12 +36,12 @@ def _gru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) 
     hr, hz, hn = graph.several("Split", (recurrent,), 3, axis=1, num_outputs=3)
     r, z = (graph.op("Sigmoid", graph.op("Add", a, b)) for a, b in ((xr, hr), (xz, hz)))
     n = graph.op("Tanh", graph.op("Add", xn, graph.op("Mul", r, hn)))
-    return _mixed(graph, z, before["h"], n, f"{after}.h")
+    return _interpolate(graph, z, before["h"], n, f"{after}.h")
 
 
 def _mingru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
     z, n = graph.several("Split", (_product(graph, core, x),), 2, axis=1, num_outputs=2)
-    return _mixed(graph, graph.op("Sigmoid", z), n, before["h"], f"{after}.h")
+    return _interpolate(graph, graph.op("Sigmoid", z), n, before["h"], f"{after}.h")
 
 
 def _lru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
@@ -66,7 +66,7 @@ def _lru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) 
 
 def _s5(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
     a, held = zero_order_hold(graph.value_of(f"{core['weights']}.spectrum"))
-    u = _normalised(graph, core, "norm", x)
+    u = _layer_norm(graph, core, "norm", x)
     product = graph.op("MatMul", u, _weight(graph, core, "input"))
     driven = graph.several("Split", (product,), 2, axis=1, num_outputs=2)
     inputs = _times(graph, held, (driven[0], driven[1]))
@@ -84,12 +84,12 @@ def _s5(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -
 def _gated_delta(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
     heads = core["heads"]
     size = core["size"]
-    u = _normalised(graph, core, "norm", x)
+    u = _layer_norm(graph, core, "norm", x)
     product = graph.op("MatMul", u, _weight(graph, core, "input"))
     *parts, gate = graph.several("Split", (product,), 4, axis=1, num_outputs=4)
     shape = graph.constant([-1, heads, size // heads], np.int64)
     query, key, value = (graph.op("Reshape", _silu(graph, part), shape) for part in parts)
-    query, key = (_scaled(graph, part, "ReduceSum") for part in (query, key))
+    query, key = (_divide_by_norm(graph, part, "ReduceSum") for part in (query, key))
     rates = graph.op("Gemm", u, _weight(graph, core, "rates"), _weight(graph, core, "bias"))
     decay, strength = graph.several("Split", (rates,), 2, axis=1, num_outputs=2)
     # exp(-softplus(x)) = sigmoid(-x).
@@ -101,7 +101,7 @@ def _gated_delta(graph: Graph, core: Layer, x: str, before: dict[str, str], afte
     error = graph.op("Sub", value, graph.op("Einsum", state, key, equation="nhvk,nhk->nhv"))
     written = graph.op("Einsum", graph.op("Mul", error, strength), key, equation="nhv,nhk->nhvk")
     state = graph.op("Add", state, written, result=f"{after}.state")
-    y = _scaled(graph, graph.op("Einsum", state, query, equation="nhvk,nhk->nhv"), "ReduceMean")
+    y = _divide_by_norm(graph, graph.op("Einsum", state, query, equation="nhvk,nhk->nhv"), "ReduceMean")
     y = graph.op("Reshape", y, graph.constant([-1, size], np.int64))
     y = graph.op("Mul", graph.op("Mul", y, _weight(graph, core, "scale")), _silu(graph, gate))
     return graph.op("Add", x, graph.op("MatMul", y, _weight(graph, core, "output")))
@@ -112,7 +112,7 @@ def _gtrxl(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str
     size = core["size"]
     length = core["memory_length"]
     width = size // heads
-    normed = _normalised(graph, core, "attention_norm", x)
+    normed = _layer_norm(graph, core, "attention_norm", x)
     second = graph.constant([1], np.int64)
     axes = graph.constant([0, 0, heads, width], np.int64)
     window = graph.op("Concat", before["memory"], graph.op("Unsqueeze", normed, second), axis=1)
@@ -145,7 +145,7 @@ def _gtrxl(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str
     y = graph.op("Einsum", shares, values, equation="nhw,nwhk->nhk")
     y = graph.op("Reshape", y, graph.constant([-1, size], np.int64))
     x = _gate(graph, core, "attention_gate", x, _dense(graph, core, "attended", y))
-    y = _dense(graph, core, "hidden", _normalised(graph, core, "dense_norm", x))
+    y = _dense(graph, core, "hidden", _layer_norm(graph, core, "dense_norm", x))
     return _gate(graph, core, "dense_gate", x, _dense(graph, core, "dense", graph.op("Relu", y)))
 
 
@@ -158,7 +158,7 @@ def _gate(graph: Graph, core: Layer, name: str, x: str, y: str) -> str:
     z = graph.op("Sub", graph.op("Add", yz, xz), _weight(graph, core, f"{name}.bias"))
     candidate = graph.op("MatMul", graph.op("Mul", r, x), _weight(graph, core, f"{name}.candidate"))
     h = graph.op("Tanh", graph.op("Add", yh, candidate))
-    return _mixed(graph, graph.op("Sigmoid", z), h, x)
+    return _interpolate(graph, graph.op("Sigmoid", z), h, x)
 
 
 def _weight(graph: Graph, core: Layer, name: str) -> str:
@@ -173,12 +173,12 @@ def _silu(graph: Graph, x: str) -> str:
     return graph.op("Mul", x, graph.op("Sigmoid", x))
 
 
-def _normalised(graph: Graph, core: Layer, name: str, x: str) -> str:
+def _layer_norm(graph: Graph, core: Layer, name: str, x: str) -> str:
     layer = {"op": "layer_norm", "weights": f"{core['weights']}.{name}", "axes": 1, "epsilon": 1e-6}
     return graph.run([layer], x)
 
 
-def _scaled(graph: Graph, x: str, reduction: str) -> str:
+def _divide_by_norm(graph: Graph, x: str, reduction: str) -> str:
     """x divided by the root of the sum or mean of its squares over the last of three dimensions."""
     square = graph.op(reduction, graph.op("Mul", x, x), graph.constant([2], np.int64))
     return graph.op("Div", x, graph.op("Sqrt", graph.op("Add", square, graph.constant(EPSILON))))
@@ -195,7 +195,7 @@ def _times(graph: Graph, a: np.ndarray, x: tuple[str, str]) -> tuple[str, str]:
     )
 
 
-def _mixed(graph: Graph, z: str, x: str, y: str, result: str = "") -> str:
+def _interpolate(graph: Graph, z: str, x: str, y: str, result: str = "") -> str:
     """z x + (1 - z) y."""
     rest = graph.op("Mul", graph.op("Sub", graph.constant(1), z), y)
     return graph.op("Add", graph.op("Mul", z, x), rest, result=result)

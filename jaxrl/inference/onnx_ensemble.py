@@ -17,12 +17,12 @@ _SHARED = ("obs", "reset", "action_mask")
 _OWN = ("carry", "next_carry", "distribution")
 
 
-def joined(members: Mapping[str, Graph], mean: PolicyMean) -> Graph:
+def join_graphs(members: Mapping[str, Graph], mean: PolicyMean) -> Graph:
     """The graph of all members, by the prefixes of their names."""
     graph = Graph({}, 0.0)
     for prefix, member in members.items():
-        _adopt(graph, member, functools.partial(_renamed, prefix=prefix))
-    of_each = lambda name: [_renamed(name, prefix) for prefix in members]  # noqa: E731
+        _adopt(graph, member, functools.partial(_add_prefix, prefix=prefix))
+    of_each = lambda name: [_add_prefix(name, prefix) for prefix in members]  # noqa: E731
     graph.op("Mean", *of_each("value"), result="value")
     if mean.of == ACTIONS:
         graph.op("Mean", *of_each("action"), result="action")
@@ -58,7 +58,7 @@ def _adopt(graph: Graph, member: Graph, renamed: Callable[[str], str]) -> None:
     graph.constants |= {renamed(name): x for name, x in member.constants.items()}
 
 
-def _renamed(name: str, prefix: str) -> str:
+def _add_prefix(name: str, prefix: str) -> str:
     first, _, rest = name.partition(".")
     if not name or first in _SHARED:
         return name

@@ -29,7 +29,7 @@ class Graph:
     """Nodes and constants; a value goes by the name of the node that computes it.
 
     Args:
-      weights: `arrays.named` of the policy.
+      weights: `arrays.arrays_by_name` of the policy.
       clip: bound of normalised observations, 0 for none.
     """
 

@@ -69,7 +69,7 @@ OPERATIONS: dict[str, Callable[[Graph, Layer, str], str]] = {
 }
 
 
-def _masked(graph: Graph, x: str, masked: bool, result: str) -> str:
+def _mask_scores(graph: Graph, x: str, masked: bool, result: str) -> str:
     if not masked:
         return graph.op("Identity", x, result=result)
     return graph.op("Where", "action_mask", x, graph.constant(MASKED_LOGIT), result=result)
@@ -77,7 +77,7 @@ def _masked(graph: Graph, x: str, masked: bool, result: str) -> str:
 
 def _logits(graph: Graph, head: Layer, x: str, masked: bool) -> str:
     logits = graph.dense(f"{head['weights']}.logits", x)
-    return _masked(graph, logits, masked, "distribution.logits")
+    return _mask_scores(graph, logits, masked, "distribution.logits")
 
 
 def _act_discrete(graph: Graph, action: str) -> None:
@@ -98,7 +98,7 @@ def _multi_categorical(graph: Graph, head: Layer, x: str, masked: bool) -> None:
 
 
 def _q(graph: Graph, head: Layer, x: str, masked: bool) -> None:
-    q = _masked(graph, graph.dense(f"{head['weights']}.q", x), masked, "distribution.q")
+    q = _mask_scores(graph, graph.dense(f"{head['weights']}.q", x), masked, "distribution.q")
     _act_discrete(graph, graph.op("ArgMax", q, axis=1, keepdims=0))
 
 
@@ -106,7 +106,7 @@ def _dueling_q(graph: Graph, head: Layer, x: str, masked: bool) -> None:
     value, advantage = (graph.dense(f"{head['weights']}.{part}", x) for part in ("value", "advantage"))
     mean = graph.op("ReduceMean", advantage, graph.constant([1], np.int64))
     q = graph.op("Sub", graph.op("Add", value, advantage), mean)
-    q = _masked(graph, q, masked, "distribution.q")
+    q = _mask_scores(graph, q, masked, "distribution.q")
     _act_discrete(graph, graph.op("ArgMax", q, axis=1, keepdims=0))
 
 

@@ -1,6 +1,6 @@
 """Networks by name. A user's own encoder, core or head is `module:factory`, a core also `module:Class`."""
 
-from jaxrl.networks.architectures import ARCHITECTURES, Architecture, build_architecture, resolved
+from jaxrl.networks.architectures import ARCHITECTURES, Architecture, build_architecture, resolve_architecture
 from jaxrl.networks.central import policy_space
 from jaxrl.networks.core import Core
 from jaxrl.networks.core_check import check_core
@@ -44,5 +44,5 @@ __all__ = [
     "head_name",
     "kernel_fault",
     "policy_space",
-    "resolved",
+    "resolve_architecture",
 ]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError
 from jaxrl.networks.core import Core
 from jaxrl.networks.layers import LayerNorm
-from jaxrl.networks.operations import described
+from jaxrl.networks.operations import description_of
 from jaxrl.types import Array, PyTree
 
 
@@ -70,7 +70,7 @@ class CoreStack(Core):
 
     def describe(self) -> dict[str, Any] | None:
         parts = self.parts()
-        cores = [described(core) for core in parts.cores]
+        cores = [description_of(core) for core in parts.cores]
         if None in cores:
             return None
         norms = [layer for norm in parts.norms for layer in norm.describe()]

@@ -27,7 +27,7 @@ from jaxrl.networks.operations import (
     Residual,
     Vector,
     describe,
-    described,
+    description_of,
     run,
 )
 from jaxrl.networks.registry import Registry
@@ -97,7 +97,7 @@ class DictEncoder(nn.Module):
 
     def describe(self, name: str) -> list[Layer] | None:
         """The descriptions of all encoders; see `ArrayEncoder.describe`."""
-        found = [described(encoder, f"{name}.{key}") for key, encoder in self.encoders]
+        found = [description_of(encoder, f"{name}.{key}") for key, encoder in self.encoders]
         return None if None in found else [layers for parts in found for layers in parts]
 
 

@@ -27,7 +27,7 @@ from jaxrl.networks.encoders import encoder_names
 from jaxrl.networks.graph.encoder import TABLES
 from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.networks.layers import activation
-from jaxrl.networks.operations import Layer, described
+from jaxrl.networks.operations import Layer, description_of
 from jaxrl.types import Array, PyTree
 
 
@@ -248,10 +248,10 @@ class _Trunks(nn.Module):
     def describe(self, trunks: Sequence[str]) -> dict[str, Any] | None:
         parts = self.parts(trunks)
         found: dict[str, Layer] = {
-            name: {"encoders": described(encoder, "obs"), "core": described(core)}
+            name: {"encoders": description_of(encoder, "obs"), "core": description_of(core)}
             for name, (encoder, core) in parts.trunks.items()
         }
-        heads = {name: described(head) for name, head in parts.heads.items()}
+        heads = {name: description_of(head) for name, head in parts.heads.items()}
         missing = None in heads.values() or any(None in trunk.values() for trunk in found.values())
         return None if missing else {"trunks": found, **heads}
 

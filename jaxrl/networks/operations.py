@@ -45,7 +45,7 @@ def describe(operations: Sequence[ArrayOperation]) -> list[Layer]:
     return [layer for operation in operations for layer in operation.describe()]
 
 
-def described(part: Any, *arguments: Any) -> Any:
+def description_of(part: Any, *arguments: Any) -> Any:
     """The description of an encoder, a core or a head; None for one that has none, such as a user's own."""
     return part.describe(*arguments) if hasattr(part, "describe") else None
 

@@ -81,7 +81,7 @@ def find(
         return Processes(watchdog=watchdog or 0)
     given = (coordinator, num_processes, process_id)
     # With everything given there is no need for a launcher.
-    launcher = None if None not in given else launched_by(environ)
+    launcher = None if None not in given else find_launcher(environ)
     if launcher is None and given == (None, None, None):
         return Processes(watchdog=watchdog or 0)
     if launcher == OPEN_MPI and not environ.get(_OPEN_MPI_ADDRESS):
@@ -109,7 +109,7 @@ CLOUD_TPU = "Cloud TPU"
 _OPEN_MPI_ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 
-def launched_by(environ: Mapping[str, str]) -> str | None:
+def find_launcher(environ: Mapping[str, str]) -> str | None:
     """The launcher of several processes, from environment variables alone; waits for nothing."""
     if int(environ.get("SLURM_NTASKS") or 1) > 1 and "SLURM_STEP_NODELIST" in environ:
         return SLURM

@@ -69,7 +69,7 @@ def last_line(file: Path) -> str:
     return text.one_line(next((line for line in reversed(lines) if line.strip()), ""))
 
 
-def written(log: Path) -> list[str]:
+def written_paths(log: Path) -> list[str]:
     """The paths of which the last command says `written to PATH`."""
     lines = log.with_suffix(".part").read_text(errors="replace").splitlines()
     return [line.removeprefix("written to ") for line in lines if line.startswith("written to ")]

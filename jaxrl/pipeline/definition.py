@@ -10,7 +10,7 @@ from typing import Any
 from jaxrl.config import ConfigError, flatten
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import did_you_mean
-from jaxrl.config.fields import shown
+from jaxrl.config.fields import shorten
 from jaxrl.config.files import pipeline_file, pipeline_names
 from jaxrl.pipeline import settings
 from jaxrl.pipeline.gates import StageGate
@@ -121,7 +121,7 @@ def _build(data: Mapping[Any, Any], stem: str, flags: CommandFlags, text: str) -
         if stage in given:
             raise ConfigError(f"`{stage}` and `{STAGES[stage].also}` are the same section: leave one out")
         if value is not None and not isinstance(value, Mapping):
-            raise ConfigError(f"`{key}` (={shown(value)}) must be a section")
+            raise ConfigError(f"`{key}` (={shorten(value)}) must be a section")
         given[stage] = value or {}
     sections = {stage: _section(stage, given.get(stage, {}), flags) for stage in STAGES}
     name = settings.NAME.check(data.get("name", stem))
@@ -145,7 +145,7 @@ def _gates(given: Any, sections: Mapping[str, StageSection]) -> tuple[StageGate,
 
 def _section(stage: str, given: Mapping[Any, Any], flags: CommandFlags) -> StageSection:
     kind = STAGES[stage]
-    own = settings.declared(stage)
+    own = settings.settings_of(stage)
     command = kind.instead if kind.instead and given.get("format") else kind.command
     known = {_spelt(name): name for name in flags.get(command, {})}
     values = {}
@@ -182,15 +182,15 @@ def _scale(name: str, value: Any, scale: float) -> Any:
     if scale == 1:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"`{name}` (={shown(value)}) must be a number")
+        raise ConfigError(f"`{name}` (={shorten(value)}) must be a number")
     return scale * value
 
 
 def _flag(name: str, value: Any, kind: type) -> Any:
     if isinstance(value, Mapping | list | tuple) or value is None:
-        raise ConfigError(f"`{name}` (={shown(value)}) must be one value, as of a flag")
+        raise ConfigError(f"`{name}` (={shorten(value)}) must be one value, as of a flag")
     if kind is bool and not isinstance(value, bool):
-        raise ConfigError(f"`{name}` (={shown(value)}) must be true or false")
+        raise ConfigError(f"`{name}` (={shorten(value)}) must be true or false")
     return value
 
 

@@ -82,7 +82,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def deployed(model: Path) -> dict[str, float] | None:
+def deployed_evaluation(model: Path) -> dict[str, float] | None:
     """The evaluation of the deployed model; None if nothing is deployed.
 
     In a registry that is the version in production, else the latest; an exported model has it beside it.

@@ -127,7 +127,7 @@ class Runner:
     def _keep_result(self, stage: PipelineStage, step: Step, log: Path, record: StageRecord) -> None:
         """Copies what a command says it has written to its place in the folder of the stage."""
         try:
-            shutil.copyfile(child.written(log)[-1], self.folder.stage(stage.name) / step.result)
+            shutil.copyfile(child.written_paths(log)[-1], self.folder.stage(stage.name) / step.result)
         except (IndexError, OSError) as error:
             self._fail(stage, record, f"no result was written ({error})")
 
@@ -166,5 +166,5 @@ class Runner:
         for gate in self.pipeline.gates:
             if gate.stage == stage:
                 found = results.of(stage, self.folder.path)
-                deployed = results.deployed(stages.model_folder(self.pipeline))
+                deployed = results.deployed_evaluation(stages.model_folder(self.pipeline))
                 self.display.message(f"  {gate.check(found, deployed)}")

@@ -112,7 +112,7 @@ STAGES: Mapping[str, StageKind] = {
 NAME = Field("name", "name", str, "", (_NAME,), "the pipeline's name", fixed=False, names_module=False)
 
 
-def declared(stage: str) -> dict[str, Field]:
+def settings_of(stage: str) -> dict[str, Field]:
     """The settings of a stage, by name without the stage's."""
     return {found.attribute: found for found in declarations(STAGES[stage].settings, f"{stage}.")}
 
@@ -126,7 +126,7 @@ def stage_name(section: str) -> str | None:
 
 def build(stage: str, values: Mapping[str, Any]) -> Any:
     """The settings of a stage; raises ConfigError for a value of another type or against a rule."""
-    fields = declared(stage)
+    fields = settings_of(stage)
     checked = {name: fields[name].check(value) for name, value in values.items()}
     found = STAGES[stage].settings(**checked)
     if getattr(found, "name", "") and not _NAME.holds(found.name):
@@ -137,4 +137,4 @@ def build(stage: str, values: Mapping[str, Any]) -> Any:
 def reference() -> Iterator[Field]:
     """All settings, in the order of the stages."""
     for stage in STAGES:
-        yield from declared(stage).values()
+        yield from settings_of(stage).values()

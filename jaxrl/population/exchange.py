@@ -136,7 +136,7 @@ class Exchange:
 
     def _rank(self, candidates: Mapping[int, Candidate], step: int) -> list[int]:
         """The members, the worst first; of equal ones those whose values are newer, then by lot."""
-        since = self._lineage.held_since()
+        since = self._lineage.latest_copy_steps()
         lots = np.random.default_rng([self._seed, step, 1]).permutation(len(self._members))
 
         def place(member: int) -> tuple[float, int, int]:

@@ -78,8 +78,8 @@ class Turns:
         """The results of one member on each device, in the order of the devices."""
         topology = self._placement.topology
         here = [jax.device_put(x, device) for x, device in zip(given, topology.local_devices, strict=True)]
-        results = compiled(*topology.join([_reshaped(_RAISE, x, self._arguments) for x in here]))
-        return [_reshaped(_LOWER, x, self._results) for x in topology.split(results)]
+        results = compiled(*topology.join([_change_leaves(_RAISE, x, self._arguments) for x in here]))
+        return [_change_leaves(_LOWER, x, self._results) for x in topology.split(results)]
 
     def _spare(self, at: int, like: tuple[PyTree, PyTree, Array]) -> tuple[PyTree, PyTree, Array]:
         """Arguments that make no iteration, for a device whose member has nothing to do; copied once."""
@@ -95,7 +95,7 @@ _RAISE = jax.jit(lambda numbers: [x[None] for x in numbers])
 _LOWER = jax.jit(lambda numbers: [x[0] for x in numbers])
 
 
-def _reshaped(change: Callable[[list[Array]], list[Array]], tree: PyTree, like: PyTree) -> PyTree:
+def _change_leaves(change: Callable[[list[Array]], list[Array]], tree: PyTree, like: PyTree) -> PyTree:
     """The tree with `change` for all leaves that are numbers in `like`; the others as they are."""
     leaves, structure = jax.tree.flatten(tree)
     numbers = [i for i, x in enumerate(jax.tree.leaves(like)) if x.ndim == 0]

@@ -112,7 +112,7 @@ def _with_exact_rate(
     """With a peak such that the rate of the next update is the one that the hyperparameters say now."""
     numbers: PyTree = learner.hyperparams
     wanted = float(getattr(numbers, _RATE))
-    rate = algorithm.scheduled(learner).get("learning rate", wanted)
+    rate = algorithm.scheduled_values(learner).get("learning rate", wanted)
     if rate == wanted:
         return learner
     if rate == 0:

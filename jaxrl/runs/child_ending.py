@@ -64,11 +64,11 @@ def reason(code: int, output: Path) -> str:
     if not said:
         # The last line may be of the display, such as what the run was about to do.
         error = next((line.strip() for line in reversed(lines) if _ERROR.match(line.strip())), "")
-        said = f"{_ended_by(code)}{error and f': {error}'}"
+        said = f"{_describe_ending(code)}{error and f': {error}'}"
     return " ".join(said.split())[:_LINE]
 
 
-def _ended_by(code: int) -> str:
+def _describe_ending(code: int) -> str:
     """`killed by SIGSEGV` or `exit code 3`."""
     number = -code if code < 0 else code - 128
     try:

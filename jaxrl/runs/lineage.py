@@ -48,6 +48,6 @@ class Lineage:
             kept = [copy for copy in self.read() if copy["step"] <= step]
             replace_text(self._file, "".join(json.dumps(copy) + "\n" for copy in kept))
 
-    def held_since(self) -> dict[str, int]:
+    def latest_copy_steps(self) -> dict[str, int]:
         """The step of the latest copy that each member took over, by its name."""
         return {copy["member"]: copy["step"] for copy in self.read()}

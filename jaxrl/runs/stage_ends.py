@@ -42,7 +42,7 @@ class StageLines:
         self._stages: list[bytes] = []
         self._last = b""
 
-    def changed(self, line: bytes) -> tuple[bytes, ...]:
+    def changed_lines(self, line: bytes) -> tuple[bytes, ...]:
         """The lines to parse where `line` has other stages than before: the last before it, and itself."""
         if not (stages := _IN_LINE.findall(line)):
             return ()

@@ -54,7 +54,7 @@ def with_last_values(trials: Sequence[StudyTrial], config: ConfigDict, folder: P
         dataclasses.replace(trial, values={**trial.values, **latest.get(str(trial.number), {})})
         for trial in trials
     ]
-    since = lineage.held_since()
+    since = lineage.latest_copy_steps()
     return sorted(found, key=lambda trial: since.get(str(trial.number), 0))
 
 

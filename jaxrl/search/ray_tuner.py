@@ -92,7 +92,7 @@ def _decisions(plan: RayPlan) -> dict[str, Any]:
             "num_samples": len(members),
         }
     left = plan.options.budget - sum(trial.ended for trial in known)
-    scheduler = _halving(plan, known) if plan.options.scheduler == "asha" else FIFOScheduler()
+    scheduler = _halving_scheduler(plan, known) if plan.options.scheduler == "asha" else FIFOScheduler()
     return {"scheduler": scheduler, "search_alg": Proposals(plan), "num_samples": left}
 
 
@@ -104,7 +104,7 @@ def _space(plan: RayPlan) -> dict[str, Any]:
     return {PLAN: str(plan.file), NUMBER: tune.choice(list(range(plan.options.budget))), **ranges}
 
 
-def _halving(plan: RayPlan, known: list[StudyTrial]) -> TrialScheduler:
+def _halving_scheduler(plan: RayPlan, known: list[StudyTrial]) -> TrialScheduler:
     """Asynchronous successive halving that knows the trials of the folder that have ended."""
     steps = plan.task.config.stop.steps
     scheduler = AsyncHyperBandScheduler(

@@ -17,7 +17,7 @@ from jaxrl.config.arguments import name_alone, with_arguments
 from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import did_you_mean
-from jaxrl.config.fields import Field, describe, shown
+from jaxrl.config.fields import Field, describe, shorten
 from jaxrl.config.overrides import assign
 
 _FORMS = ("choice", "int", "uniform", "log")
@@ -228,7 +228,7 @@ def _dimension(name: str, given: Any, declared: Mapping[str, Field]) -> Dimensio
         given = {"choice": given}
     if not isinstance(given, Mapping) or len(set(given) & set(_FORMS)) != 1:
         forms = "{choice: [...]}, [...], {int: [LOW, HIGH]}, {uniform: [LOW, HIGH]}, {log: [LOW, HIGH]}"
-        raise ConfigError(f"{where} (={shown(given)}) must be one of {forms}")
+        raise ConfigError(f"{where} (={shorten(given)}) must be one of {forms}")
     form = next(key for key in given if key in _FORMS)
     for key in given:
         if key not in (form, "points"):
@@ -237,20 +237,20 @@ def _dimension(name: str, given: Any, declared: Mapping[str, Field]) -> Dimensio
             )
     points = given.get("points", _POINTS)
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
-        raise ConfigError(f"{where}: `points` (={shown(points)}) must be an integer of at least 2")
+        raise ConfigError(f"{where}: `points` (={shorten(points)}) must be an integer of at least 2")
     values = given[form]
     if not isinstance(values, (list, tuple)) or not values:
-        raise ConfigError(f"{where}: `{form}` (={shown(values)}) must be a list that is not empty")
+        raise ConfigError(f"{where}: `{form}` (={shorten(values)}) must be a list that is not empty")
     if form == "choice":
         choices = tuple(as_choice(_check_value(name, field, _number(value))) for value in values)
         if len(set(choices)) != len(choices):
-            raise ConfigError(f"{where}: `choice` (={shown(values)}) holds a value twice")
+            raise ConfigError(f"{where}: `choice` (={shorten(values)}) holds a value twice")
         return Dimension(name, form, choices=choices, points=points)
     return _range(name, field, form, [_number(value) for value in values], points)
 
 
 def _range(name: str, field: Field | None, form: str, bounds: list[Any], points: int) -> Dimension:
-    where = f"`{name}` of the space: `{form}` (={shown(bounds)})"
+    where = f"`{name}` of the space: `{form}` (={shorten(bounds)})"
     if len(bounds) != 2 or not all(type(x) in (int, float) and abs(x) < _LARGEST for x in bounds):
         raise ConfigError(f"{where} must be two finite numbers, [LOW, HIGH]")
     kinds = {field.kind, *get_args(field.kind)} if field else {int, float}
@@ -300,7 +300,7 @@ def _check_value(name: str, field: Field | None, value: Any) -> Any:
     if field is None:
         if not _is_literal(value):
             raise ConfigError(
-                f"the space: `{name}` (={shown(value)}) must be text, a number, true, false, none or a list"
+                f"the space: `{name}` (={shorten(value)}) must be text, a number, true, false, none or a list"
             )
         return value
     try:

@@ -243,8 +243,8 @@ class RunCheckpoints:
         if is_same or not int(before.updates):
             return ""
         last = dataclasses.replace(before, updates=before.updates - 1)
-        was = algorithm.with_config(earlier).scheduled(last)
-        now = algorithm.scheduled(after)
+        was = algorithm.with_config(earlier).scheduled_values(last)
+        now = algorithm.scheduled_values(after)
         moved = [
             f"{name} goes on at {text.number(now[name])}, after {text.number(was[name])}"
             for name in now

@@ -12,7 +12,7 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, largest_device_count, resolve
-from jaxrl.evaluation.modes import add, deciding, mode_name
+from jaxrl.evaluation.modes import add, deciding_mode, mode_name
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.parallel.process_group import is_first
@@ -165,7 +165,7 @@ class Trainer:
         played = self._assembly.evaluators.play("eval/", policy, progress.iteration, episodes, modes)
         results = {mode: Result.of(found, mode) for mode, found in played.items()}
         means = {mode: result.mean for mode, result in results.items()}
-        return results[deciding(add(progress.recent_returns, means))]
+        return results[deciding_mode(add(progress.recent_returns, means))]
 
     def set(self, **hyperparameters: float) -> None:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.

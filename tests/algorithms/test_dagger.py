@@ -119,7 +119,7 @@ def test_beta_falls_with_the_updates(program: Any) -> None:
     found = []
     for share in (0, 0.05, 0.1, 1):
         learner = dataclasses.replace(state.learner, updates=jnp.int32(share * planned))
-        found.append(algorithm.scheduled(learner)["beta"])
+        found.append(algorithm.scheduled_values(learner)["beta"])
     np.testing.assert_allclose(found, [1, 0.5, 0, 0], atol=1e-6)
 
 

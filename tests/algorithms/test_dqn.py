@@ -106,7 +106,7 @@ def test_target_network_is_copied_in_its_turn() -> None:
 
 
 def test_polyak_average() -> None:
-    found = q_targets.moved(jnp.float32(1.0), jnp.float32(3.0), jnp.float32(0.25))
+    found = q_targets.polyak_update(jnp.float32(1.0), jnp.float32(3.0), jnp.float32(0.25))
     assert float(found) == 1.5
 
 
@@ -137,7 +137,7 @@ def test_ladder_of_epsilons() -> None:
     noise = jax.vmap(lambda i: own.agent.draw_noise(jax.random.key(0), (20_000,), i))(jnp.arange(ENVS))
     explores = (noise[..., 0] < own.exploration(first(own))).mean(axis=1)
     np.testing.assert_allclose(explores, expected, atol=0.02)
-    assert own.scheduled(first(own)) == {}
+    assert own.scheduled_values(first(own)) == {}
 
 
 @pytest.mark.parametrize(

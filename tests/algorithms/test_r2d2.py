@@ -14,7 +14,7 @@ import pytest
 from jaxrl import algorithms
 from jaxrl.algorithms.q_replay_algorithm import QState
 from jaxrl.algorithms.r2d2.algorithm import R2D2
-from jaxrl.algorithms.r2d2.losses import rescaled, sequence_error, unscaled
+from jaxrl.algorithms.r2d2.losses import inverse_rescale, rescale, sequence_error
 from jaxrl.algorithms.replay import SequenceBatch
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry
@@ -103,9 +103,11 @@ def inverse(y: float) -> float:
 
 def test_rescaling_and_its_inverse() -> None:
     x = np.array([-3e4, -7.0, -1e-4, 0.0, 1e-6, 0.5, 300.0], np.float32)
-    np.testing.assert_allclose(rescaled(jnp.asarray(x)), [h(float(v)) for v in x], rtol=2e-6, atol=1e-9)
+    np.testing.assert_allclose(rescale(jnp.asarray(x)), [h(float(v)) for v in x], rtol=2e-6, atol=1e-9)
     y = np.array([-8.0, -0.3, 0.0, 1e-5, 2.0, 40.0], np.float32)
-    np.testing.assert_allclose(unscaled(jnp.asarray(y)), [inverse(float(v)) for v in y], rtol=2e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        inverse_rescale(jnp.asarray(y)), [inverse(float(v)) for v in y], rtol=2e-6, atol=1e-9
+    )
 
 
 def test_the_error_of_a_sequence_mixes_the_largest_and_the_mean() -> None:

@@ -15,12 +15,12 @@ FLAGS = {argument.name for command in COMMANDS for argument in getattr(module_of
 @pytest.mark.parametrize("word", words._FIELDS)
 def test_fields_exist(word: str) -> None:
     assert words._FIELDS[word] in declared_fields()
-    assert word == words.normalized(word)
+    assert word == words.normalize_word(word)
 
 
 @pytest.mark.parametrize("word", words._FLAGS)
 def test_flags_exist(word: str) -> None:
-    assert word == words.normalized(word)
+    assert word == words.normalize_word(word)
     for flag in re.findall(r"--([\w.-]+)", words._FLAGS[word]):
         name = flag.removeprefix("config.")
         assert name in FLAGS if name == flag else name in declared_fields(), flag

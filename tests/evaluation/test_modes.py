@@ -37,12 +37,12 @@ def test_the_higher_mean_over_three_evaluations_decides() -> None:
     decided = []
     for greedy, sampled in ((1.0, 1.0), (0.0, 5.0), (7.0, 0.0), (0.0, 5.0), (0.0, 0.0), (0.0, 0.0)):
         recent = modes.add(recent, {"greedy": greedy, "sampled": sampled})
-        decided.append(modes.deciding(recent))
+        decided.append(modes.deciding_mode(recent))
     # Means: (1, 1), (1/2, 3), (8/3, 2), (7/3, 10/3), (7/3, 5/3), (0, 5/3).
     assert decided == ["greedy", "sampled", "greedy", "sampled", "greedy", "sampled"]
     assert recent == {"greedy": (0.0, 0.0, 0.0), "sampled": (5.0, 0.0, 0.0)}
-    assert modes.deciding({"sampled": (2.0,), "greedy": (2.0,)}) == "sampled"  # the first of equals
-    assert modes.deciding({"greedy": (math.nan,), "sampled": (-9.0,)}) == "sampled"
+    assert modes.deciding_mode({"sampled": (2.0,), "greedy": (2.0,)}) == "sampled"  # the first of equals
+    assert modes.deciding_mode({"greedy": (math.nan,), "sampled": (-9.0,)}) == "sampled"
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_policy_that_draws_nothing_plays_greedily_alone() -> None:
 
 def progress_after(greedy: float, sampled: float) -> Progress:
     recent = modes.add({}, {"greedy": greedy, "sampled": sampled})
-    mode = modes.deciding(recent)
+    mode = modes.deciding_mode(recent)
     mean = recent[mode][-1]
     result = Result(1, mean, 0.0, mean, mean, mean, mean, 1.0, 0.0, 0, mode)
     return Progress(Interval.empty({}), evaluation=result, recent_returns=recent)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jaxrl.experiments.matrix import COLUMNS, decide, moved_weights, scaled
+from jaxrl.experiments.matrix import COLUMNS, decide, moved_weights, scale_values
 
 WEIGHTS = {"success": 0.40, "steps": 0.20, "gap": 0.15, "latency": 0.15, "parameters": 0.10}
 
@@ -16,12 +16,12 @@ def seed(success: float, steps: float, gap: float, latency: float, parameters: f
 
 
 def test_columns_are_scaled_from_the_worst_to_the_best() -> None:
-    assert scaled([0.2, 0.8, 0.5], True) == pytest.approx([0, 1, 0.5])
-    assert scaled([0.2, 0.8, 0.5], False) == pytest.approx([1, 0, 0.5])
-    assert scaled([3.0, 3.0], True) == [1.0, 1.0]
-    assert scaled([100.0, math.inf, 300.0], False) == [1.0, 0.0, 0.0]
-    assert scaled([100.0, math.inf], False) == [1.0, 0.0]
-    assert scaled([math.inf, math.inf], False) == [1.0, 1.0]
+    assert scale_values([0.2, 0.8, 0.5], True) == pytest.approx([0, 1, 0.5])
+    assert scale_values([0.2, 0.8, 0.5], False) == pytest.approx([1, 0, 0.5])
+    assert scale_values([3.0, 3.0], True) == [1.0, 1.0]
+    assert scale_values([100.0, math.inf, 300.0], False) == [1.0, 0.0, 0.0]
+    assert scale_values([100.0, math.inf], False) == [1.0, 0.0]
+    assert scale_values([math.inf, math.inf], False) == [1.0, 1.0]
 
 
 def test_scores_by_hand() -> None:

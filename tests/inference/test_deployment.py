@@ -75,12 +75,12 @@ def test_a_closed_gate_deploys_nothing(run: Path, registry: Path, capfd: pytest.
 def test_a_form_that_acts_differently_deploys_nothing(
     run: Path, registry: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = arrays.named
+    named = arrays.arrays_by_name
 
     def wrong(function: object) -> dict[str, np.ndarray]:
         return {k: -x if k.startswith("params.head") else x for k, x in named(function).items()}  # type: ignore[arg-type]
 
-    monkeypatch.setattr(arrays, "named", wrong)
+    monkeypatch.setattr(arrays, "arrays_by_name", wrong)
     assert deploy(["jaxrl deploy", str(run), f"--to={registry}", "--episodes=0"]) == 1
     assert "form does not act as the run" in capfd.readouterr().err
     assert [p.name for p in (registry / "walker/versions").iterdir()] == ["1"]

@@ -227,14 +227,14 @@ def test_an_export_that_acts_otherwise_is_noticed(tmp_path: Path) -> None:
 def test_different_actions_write_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    written = arrays.named
+    written = arrays.arrays_by_name
 
     def reversed_logits(function: PolicyFunction) -> dict[str, np.ndarray]:
         found = written(function)
         name = "params.head.logits.kernel"
         return found | {name: np.ascontiguousarray(found[name][:, ::-1])}
 
-    monkeypatch.setattr(arrays, "named", reversed_logits)
+    monkeypatch.setattr(arrays, "arrays_by_name", reversed_logits)
     assert export(run, "numpy", f"--output={tmp_path}/new", "--steps=20") == 1
     assert "does not act as the trained policy; nothing was written" in capfd.readouterr().err
     assert not (tmp_path / "new").exists()

@@ -15,7 +15,14 @@ from jaxrl import networks
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec
 from jaxrl.envs.graphs import GraphSpace, LevelGraphs, have_equal_graphs
-from jaxrl.networks import ARCHITECTURES, Architecture, HeadOnTrunk, ValueHead, build_architecture, resolved
+from jaxrl.networks import (
+    ARCHITECTURES,
+    Architecture,
+    HeadOnTrunk,
+    ValueHead,
+    build_architecture,
+    resolve_architecture,
+)
 from tests.compiled_programs import tiny_config
 
 NETWORK = dataclasses.replace(tiny_config().network, activation="relu", core="none")
@@ -133,7 +140,9 @@ def test_sizes_are_the_fields_of_the_configuration() -> None:
     for changes in ({"graph_width": 32}, {"graph_layers": 1}, {"state_sizes": (16,)}, {"fusion_size": 32}):
         assert shape_of(architecture="gat", **changes)[1] < base
     network = dataclasses.replace(NETWORK, architecture="gat", graph_heads=2, fusion="gated")
-    assert resolved(network) == dataclasses.replace(ARCHITECTURES["gat"], graph_heads=2, fusion="gated")
+    assert resolve_architecture(network) == dataclasses.replace(
+        ARCHITECTURES["gat"], graph_heads=2, fusion="gated"
+    )
     with_channels = shape_of(architecture="full_hgt", local_channels=(4,), global_channels=(4,))[1]
     assert with_channels != shape_of(architecture="full_hgt")[1]
 

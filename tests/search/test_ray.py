@@ -134,7 +134,7 @@ def test_halving_knows_the_trials_of_the_folder(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     from ray.tune.schedulers import TrialScheduler
 
-    from jaxrl.search.ray_tuner import _Ended, _halving
+    from jaxrl.search.ray_tuner import _Ended, _halving_scheduler
 
     known = [StudyTrial(number, {}, DONE, float(number)) for number in range(9)]
     for trial in known:
@@ -142,7 +142,7 @@ def test_halving_knows_the_trials_of_the_folder(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         rows = ({"step": step, "eval/return": trial.score} for step in range(50, STEPS, 50))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    scheduler, new = _halving(plan(tmp_path), known), _Ended("new")
+    scheduler, new = _halving_scheduler(plan(tmp_path), known), _Ended("new")
     scheduler.on_trial_add(None, new)
     assert scheduler.on_trial_result(None, new, {"step": 49, "score": -1.0}) == TrialScheduler.CONTINUE
     assert scheduler.on_trial_result(None, new, {"step": 50, "score": 8.5}) == TrialScheduler.CONTINUE

@@ -185,7 +185,7 @@ class BehaviorCloning(Algorithm):
         batch = self._batch(learner, experience.training)
         return self._engine(learner, watch=True)(learner, batch, key).reports
 
-    def scheduled(self, learner: Any) -> dict[str, float]:
+    def scheduled_values(self, learner: Any) -> dict[str, float]:
         section = self._section
         rate = optimizer.learning_rate(
             learner.hyperparams.learning_rate,

@@ -154,7 +154,7 @@ class DAgger(ReplayAlgorithm):
         progress = exploration_progress(learner, h.beta_fraction, self.config.total_updates)
         return Guidance(beta=h.beta * (1.0 - progress), teacher=learner.teacher)
 
-    def scheduled(self, learner: LearnerState) -> dict[str, float]:
+    def scheduled_values(self, learner: LearnerState) -> dict[str, float]:
         assert isinstance(learner, DAggerState)
         return {"beta": float(self.exploration(learner).beta)}
 

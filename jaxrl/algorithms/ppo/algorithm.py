@@ -22,7 +22,7 @@ from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.ppo import losses
 from jaxrl.algorithms.ppo import teacher as teaching
 from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
-from jaxrl.algorithms.ppo.proximal import decoupled
+from jaxrl.algorithms.ppo.proximal import proximal_batch
 from jaxrl.algorithms.ppo.teacher import PPOState
 from jaxrl.config import Config, PPOConfig
 from jaxrl.envs.base import EnvSpec
@@ -107,7 +107,7 @@ class PPO(MinibatchAlgorithm):
         rows = {**trajectory.extras, "advantage": advantage_TB, "target": target_TB}
         batch = self.batch(learner, trajectory, rows)
         if trajectory.behaviour is not None:
-            batch = decoupled(self.config, self.agent, self.axis, learner.policy, batch)
+            batch = proximal_batch(self.config, self.agent, self.axis, learner.policy, batch)
         if learner.teacher is not None:
             learner, taught = teaching.consult(self.agent, learner, trajectory)
             batch = dataclasses.replace(batch, rows=batch.rows | {_TEACHER: taught})

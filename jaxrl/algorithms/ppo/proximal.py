@@ -16,7 +16,7 @@ from jaxrl.config import Config
 from jaxrl.types import Acting, Array, Axis
 
 
-def decoupled(config: Config, agent: ActorCritic, axis: Axis, proximal: Acting, batch: Batch) -> Batch:
+def proximal_batch(config: Config, agent: ActorCritic, axis: Axis, proximal: Acting, batch: Batch) -> Batch:
     """The batch for an update that starts from `proximal`, if an older policy collected it.
 
     The decoupled objective of Hilton et al. 2021, "Batch size-invariance for policy optimization":

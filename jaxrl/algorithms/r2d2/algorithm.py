@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxrl.algorithms import q_targets
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
 from jaxrl.algorithms.q_values import QAgent, value_of
-from jaxrl.algorithms.r2d2.losses import rescaled, sequence_error, unscaled
+from jaxrl.algorithms.r2d2.losses import inverse_rescale, rescale, sequence_error
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, n_step_return
 from jaxrl.config import Config, ConfigError, R2D2Config
 from jaxrl.envs.base import EnvSpec
@@ -107,7 +107,7 @@ class R2D2(QReplayAlgorithm):
         )
         if not self.r2d2.value_rescaling:
             return q_targets.n_step_target(total, discount, batch.terminated, after)
-        return rescaled(q_targets.n_step_target(total, discount, batch.terminated, unscaled(after)))
+        return rescale(q_targets.n_step_target(total, discount, batch.terminated, inverse_rescale(after)))
 
     def _q(self, learner: QState, params: PyTree, batch: SequenceBatch) -> Array:
         """float32[L + K, N, A] after the burn-in, which no gradient enters."""

@@ -9,14 +9,14 @@ from jaxrl.types import Array
 _EPSILON = 1e-3
 
 
-def rescaled(x: Array) -> Array:
+def rescale(x: Array) -> Array:
     """float32[...], h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, eps = 1e-3 (Pohlen et al. 2018)."""
     y = jnp.abs(x)
     # sqrt(y + 1) - 1, without the difference, which would be rounded to nothing for small rewards.
     return jnp.sign(x) * y / (jnp.sqrt(y + 1.0) + 1.0) + _EPSILON * x
 
 
-def unscaled(x: Array) -> Array:
+def inverse_rescale(x: Array) -> Array:
     """float32[...], the inverse of `rescaled`.
 
     u = sqrt(|h^-1(x)| + 1) - 1 is the root of eps u^2 + (1 + 2 eps) u = |x|, here without a difference of

@@ -19,7 +19,7 @@ from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.optimizer import descend, optimizer
 from jaxrl.algorithms.parameters import layer_norms
-from jaxrl.algorithms.q_targets import moved, n_step_target
+from jaxrl.algorithms.q_targets import n_step_target, polyak_update
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.algorithms.sac import losses
@@ -169,7 +169,7 @@ class SAC(ReplayAlgorithm):
         """float32[], 1 before the first update: actions are uniform."""
         return (learner.updates == 0).astype(jnp.float32)
 
-    def scheduled(self, learner: LearnerState) -> dict[str, float]:
+    def scheduled_values(self, learner: LearnerState) -> dict[str, float]:
         return {}
 
     def learn(self, learner: SACState, experience: Transitions | SequenceBatch, key: Array) -> Learned:
@@ -268,7 +268,7 @@ class SAC(ReplayAlgorithm):
             policy=dataclasses.replace(learner.policy, params={**actor, CRITIC: critic}),
             updates=learner.updates + 1,
             opt_state=opt_state,
-            target=jax.tree.map(lambda x, y: moved(x, y, h.target_rate), learner.target, critic),
+            target=jax.tree.map(lambda x, y: polyak_update(x, y, h.target_rate), learner.target, critic),
             log_temperature=log_temperature,
         )
         gradient = _Gradient({**by_actor, CRITIC: by_critic}, scale, jnp.hypot(actor_norm, critic_norm))

@@ -126,14 +126,14 @@ class SequenceRows(Rows):
             out = self._agent.apply(acting, part.obs, part.carry, part.reset, None)
             return out.distribution, out.carry
 
-        found: TanhGaussian = self._chosen(self._run(run), follows)
+        found: TanhGaussian = self._select_rows(self._run(run), follows)
         return found
 
     def see(self, critic: PyTree, follows: bool = False) -> PyTree:
         def run(part: _Window) -> tuple[PyTree, PyTree]:
             return self._agent.critics.see(critic, part.obs, part.carry, part.reset)
 
-        return self._chosen(self._run(run), follows)
+        return self._select_rows(self._run(run), follows)
 
     def error(self, error: Array) -> Array:
         return sequence_error(error, self.usable, self._eta)
@@ -156,7 +156,7 @@ class SequenceRows(Rows):
         burnt = _Window(obs=obs, reset=reset, carry=batch.carry)
         return burnt, _Window(obs=later_obs, reset=later_reset, carry=batch.carry)
 
-    def _chosen(self, tree: PyTree, follows: bool) -> PyTree:
+    def _select_rows(self, tree: PyTree, follows: bool) -> PyTree:
         """Rows [L, N, ...] of [L + K, N, ...]: those that are learnt from, or what follows each of them."""
         length = len(self.usable)
         if not follows:

@@ -24,8 +24,8 @@ _MOST_SERIES = 400  # that are kept in memory
 _MOST_CURVES = 60  # runs in one picture
 _SCAN_EVERY = 5  # looks between two searches for new runs
 # Fields in which runs of one kind may differ.
-_NOT_TELLING = ("seed", "notes", "log.name", "log.project", "device_count", "num_devices")
-_NOT_TELLING_SECTIONS = ("derived", "storage", "profile")
+_IGNORED_FIELDS = ("seed", "notes", "log.name", "log.project", "device_count", "num_devices")
+_IGNORED_SECTIONS = ("derived", "storage", "profile")
 
 
 class RunCollection:
@@ -178,8 +178,8 @@ class RunCollection:
         return [
             field
             for field in fields
-            if field not in _NOT_TELLING
-            and field.partition(".")[0] not in _NOT_TELLING_SECTIONS
+            if field not in _IGNORED_FIELDS
+            and field.partition(".")[0] not in _IGNORED_SECTIONS
             and len({str(run.config.get(field)) for run in runs}) > 1
         ]
 

@@ -62,7 +62,7 @@ class MetricSeries:
 
     def _add_stages(self, lines: Sequence[bytes]) -> None:
         for line in lines:
-            for part in self._stage_lines.changed(line):
+            for part in self._stage_lines.changed_lines(line):
                 if (row := parse_row(part)) is not None:
                     self._ends.add(row)
 

@@ -145,7 +145,7 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
             run = runs[name]
             contestants.append(Trained(name, game, run.agent, run.state, entry.samples and run.agent.samples))
         elif players.is_scripted(game, name):
-            contestants.append(_scripted(name, game))
+            contestants.append(_scripted_player(name, game))
         else:
             raise ConfigError(
                 f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: "
@@ -154,7 +154,7 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
     return contestants
 
 
-def _scripted(name: str, game: Game) -> Scripted:
+def _scripted_player(name: str, game: Game) -> Scripted:
     try:
         return Scripted(name, game, players.make(game.spec.name, game, name))
     except ValueError as error:

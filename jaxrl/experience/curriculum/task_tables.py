@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
-from jaxrl.config.fields import shown
+from jaxrl.config.fields import shorten
 from jaxrl.config.stages import Stage, TaskValue
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
@@ -105,7 +105,7 @@ class TaskTables:
         for i, stage in enumerate(stages):
             for name, value in stage.task.items():
                 label = f"stage {i + 1}: `task.{name}`"
-                for field, found in _checked(label, name, value, parts, env).items():
+                for field, found in _check(label, name, value, parts, env).items():
                     column = named.setdefault(field, [None] * len(stages))
                     if column[i] is not None:
                         raise ConfigError(f"`curriculum.stages`: {label} says {field} again")
@@ -135,7 +135,7 @@ def _table(column: Sequence[TaskValue | np.ndarray | None], default: np.ndarray)
     return _FieldTable(low, high, values.astype(default.dtype), np.array([len(x) for x in lists], np.int32))
 
 
-def _checked(
+def _check(
     label: str,
     name: str,
     value: TaskValue,
@@ -153,7 +153,7 @@ def _checked(
         scale = scales[name]
         if not isinstance(value, float) or not scale.low <= value <= scale.high:
             text = f"must be a number from {scale.low:g} to {scale.high:g}"
-            raise ConfigError(f"{given} (={shown(value)}) {text} in {env.spec.name}")
+            raise ConfigError(f"{given} (={shorten(value)}) {text} in {env.spec.name}")
         return scale.fields(value)
     if name in groups:
         group = groups[name]
@@ -161,7 +161,7 @@ def _checked(
         for member in names:
             if member not in group.members:
                 hint = did_you_mean(str(member), group.members)
-                raise ConfigError(f"{given} (={shown(member)}) is no {name} of {env.spec.name}{hint}")
+                raise ConfigError(f"{given} (={shorten(member)}) is no {name} of {env.spec.name}{hint}")
         return {group.field: np.unique(np.concatenate([group.members[str(member)] for member in names]))}
     if name not in parts:
         hint = did_you_mean(name, {*parts, *groups, *scales})
@@ -171,13 +171,13 @@ def _checked(
     if not isinstance(space, Box | Discrete) or space.shape != ():
         raise ConfigError(f"{given} is no number in the tasks of {env.spec.name}, and cannot be chosen")
     if any(isinstance(x, str) for x in ends):
-        raise ConfigError(f"{given} (={shown(value)}) must be a number or a range")
+        raise ConfigError(f"{given} (={shorten(value)}) must be a number or a range")
     low, high = map(float, bounds(space))
     for x in ends:
         if not low <= float(x) <= high:
             raise ConfigError(
-                f"{given} (={shown(x)}) must lie between {low:g} and {high:g} in {env.spec.name}"
+                f"{given} (={shorten(x)}) must lie between {low:g} and {high:g} in {env.spec.name}"
             )
         if np.issubdtype(np.dtype(space.dtype), np.integer) and not float(x).is_integer():
-            raise ConfigError(f"{given} (={shown(x)}) must be a whole number")
+            raise ConfigError(f"{given} (={shorten(x)}) must be a whole number")
     return {name: value}

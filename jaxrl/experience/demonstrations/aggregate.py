@@ -63,7 +63,7 @@ class Aggregate(Memory):
         def zeros(count: int, tree: PyTree) -> PyTree:
             return jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), tree)
 
-        labelled = jax.eval_shape(self._labelled, example)
+        labelled = jax.eval_shape(self._label, example)
         zero = jnp.zeros((), jnp.int32)
         carries = zeros(size // self._sequences.interval, example.carry[self.plan.carry])
         return AggregateState(zeros(size, labelled), carries, zero, zero)
@@ -79,7 +79,7 @@ class Aggregate(Memory):
 
         return dataclasses.replace(
             state,
-            rows=jax.tree.map(put(state.cursor), state.rows, self._labelled(trajectory)),
+            rows=jax.tree.map(put(state.cursor), state.rows, self._label(trajectory)),
             carry=jax.tree.map(put(state.cursor // interval), state.carry, trajectory.carry[self.plan.carry]),
             cursor=(state.cursor + length) % size,
             count=jnp.minimum(state.count + length, size),
@@ -91,13 +91,13 @@ class Aggregate(Memory):
         places = self._places(state)
         env, item, probability = draws.draw(self.plan.draws, places, None, key)
         window = item[None] * sequences.interval + jnp.arange(sequences.burn_in + sequences.length)[:, None]
-        rows = ring.taken(state.rows, window, env)
+        rows = ring.take_rows(state.rows, window, env)
         ready = (state.count >= self.plan.draws.learning_starts) & (places.complete > 0)
         return AggregateDraw(
             obs=rows.obs,
             reset=rows.reset,
             action_mask=rows.action_mask,
-            carry=ring.taken(state.carry, item, env),
+            carry=ring.take_rows(state.carry, item, env),
             label=rows.action[sequences.burn_in :],
             usable=rows.valid[sequences.burn_in :] & (probability > 0)[None] & ready,
             ready=ready,
@@ -107,7 +107,7 @@ class Aggregate(Memory):
     def feedback(self, state: AggregateState, feedback: PyTree) -> AggregateState:
         return state
 
-    def _labelled(self, trajectory: Trajectory) -> Demonstrated:
+    def _label(self, trajectory: Trajectory) -> Demonstrated:
         valid = jnp.ones_like(trajectory.reset) if trajectory.valid is None else trajectory.valid
         return Demonstrated(
             obs=trajectory.obs,

@@ -43,7 +43,7 @@ def read_episodes(file: Path, spec: EnvSpec) -> Iterator[Episode]:
         if name not in arrays:
             raise EpisodeFault(f"has no array {name}: D4RL's are observations, {', '.join(_REQUIRED)}")
     now = observations_of(arrays, spec.observation_space)
-    after = _following(arrays, spec.observation_space, now)
+    after = _next_observations(arrays, spec.observation_space, now)
     _check_rows(arrays)
     rewards, terminals, timeouts = (_column(name, arrays[name]) for name in ("rewards", *_FLAGS))
     ends = np.flatnonzero(terminals.astype(bool) | timeouts.astype(bool)) + 1
@@ -122,7 +122,7 @@ def _check_rows(arrays: dict[str, np.ndarray]) -> None:
             raise EpisodeFault(f"{name} (of shape {x.shape}) must have the shape {now.shape} of observations")
 
 
-def _following(arrays: dict[str, np.ndarray], space: Space, now: Any) -> Any:
+def _next_observations(arrays: dict[str, np.ndarray], space: Space, now: Any) -> Any:
     """The observation after each row; `now` where the file does not say."""
     given = {name.removeprefix(_NEXT): x for name, x in arrays.items() if name.startswith(_NEXT)}
     return observations_of(given, space) if given else now

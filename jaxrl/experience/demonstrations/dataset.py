@@ -109,8 +109,8 @@ def write_dataset(
         "format": FORMAT,
         "version": 1,
         "env": spec.name,
-        "observation_space": _described(spec.observation_space),
-        "action_space": _described(spec.action_space),
+        "observation_space": _describe(spec.observation_space),
+        "action_space": _describe(spec.action_space),
         **facts,
         "episodes": listed,
     }
@@ -160,11 +160,11 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
             "np.savez(FILE, observations=..., actions=..., rewards=..., terminations=..., truncations=...)"
         )
     if place.suffix in d4rl_files.SUFFIXES and place.is_file():
-        return _collected(folder, place, d4rl_files.read_episodes(place, spec))
+        return _collect(folder, place, d4rl_files.read_episodes(place, spec))
     if not place.is_dir():
         raise DatasetFault(f"{folder}: is no folder of episodes")
     if (minari := _minari_folder(place)) is not None:
-        return _collected(folder, minari, minari_files.read_episodes(minari, spec))
+        return _collect(folder, minari, minari_files.read_episodes(minari, spec))
     files = sorted(place.glob("*.npz"))
     if not files:
         pickles = [file for file in sorted(place.iterdir()) if file.suffix in PICKLES]
@@ -173,7 +173,7 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
         raise DatasetFault(f"{folder}: holds no episode (*.npz)")
     if len(files) > _MOST_EPISODES:
         raise DatasetFault(f"{folder}: holds more than {_MOST_EPISODES:,} episodes")
-    listed = _listed(place, files) if verify else {}
+    listed = _read_manifest(place, files) if verify else {}
     episodes = []
     total = hashlib.blake2b(digest_size=16)
     for file in files:
@@ -196,7 +196,7 @@ def _minari_folder(folder: Path) -> Path | None:
     return minari_files.data_folder(folder)
 
 
-def _collected(folder: str, place: Path, found: Iterator[Episode]) -> Dataset:
+def _collect(folder: str, place: Path, found: Iterator[Episode]) -> Dataset:
     """The data set of episodes that are in no files of our own; `place` is named with a fault."""
     try:
         episodes = tuple(found)
@@ -218,7 +218,7 @@ def _compare(file: Path, entry: Any, episode: Episode, digest: str) -> None:
             raise DatasetFault(f"{file}: its {name} is {value}, in {MANIFEST} it is {said!r:.60}")
 
 
-def _listed(folder: Path, files: list[Path]) -> dict[str, Any]:
+def _read_manifest(folder: Path, files: list[Path]) -> dict[str, Any]:
     manifest = _manifest(folder)
     listed = manifest.get("episodes")
     if manifest.get("format") != FORMAT or not isinstance(listed, dict):
@@ -250,6 +250,6 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _described(space: Any) -> str:
+def _describe(space: Any) -> str:
     text = str(space)
     return text if len(text) <= 300 else f"{text[:300]}..."

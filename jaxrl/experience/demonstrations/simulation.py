@@ -86,7 +86,7 @@ class Simulator:
         """
         level = self._level(replay)
         actions = self._actions(replay.actions)
-        found = self._simulated(actions, level, max(replay.seed, 0))
+        found = self._simulate(actions, level, max(replay.seed, 0))
         ends = np.flatnonzero(found["terminated"] | found["truncated"])
         steps = len(actions)
         if len(ends) and ends[0] < steps - 1:
@@ -146,7 +146,7 @@ class Simulator:
             raise EpisodeFault(f"actions must lie in the space {type(space).__name__}")
         return actions
 
-    def _simulated(self, actions: np.ndarray, level: int, seed: int) -> dict[str, Any]:
+    def _simulate(self, actions: np.ndarray, level: int, seed: int) -> dict[str, Any]:
         steps = len(actions)
         padded = _LEAST_PADDED
         while padded < steps:

@@ -156,7 +156,7 @@ class LevelReplaySampler(TaskSampler):
             jnp.maximum(episodes.episode_return, state.buffer.best[slot]),
         )
         score = scores.level_scores(kind, mean, best)
-        played = self._played(state.buffer, episodes, score, axis)
+        played = self._played_levels(state.buffer, episodes, score, axis)
         buffer = self.rule.update(state.buffer, played, state.iteration, self.source.pool is not None)
         if self.source.pool is None:
             new = _new_levels(episodes, score, min(_MOST_NEW, self.source.capacity), axis)
@@ -190,7 +190,9 @@ class LevelReplaySampler(TaskSampler):
         kind = jnp.where(uniform_B < replayed + edited, EDITED, NEW)
         return jnp.where(uniform_B < replayed, REPLAYED, kind).astype(jnp.int32)
 
-    def _played(self, buffer: LevelBuffer, episodes: EpisodeRows, score: Array, axis: Axis) -> PlayedLevels:
+    def _played_levels(
+        self, buffer: LevelBuffer, episodes: EpisodeRows, score: Array, axis: Axis
+    ) -> PlayedLevels:
         """The episodes in levels that are still in the buffer, over all devices."""
         slot = episodes.task["slot"]
         is_own = slot != _NO_PLACE

@@ -30,10 +30,10 @@ def draw(
     if tree is None:
         size = members * complete
         of_all, found = sampling.draw_uniform(key, size, groups.each, groups.total)
-        at = groups.taken(of_all)
+        at = groups.take(of_all)
         span = jnp.maximum(complete, 1)
         found = jnp.broadcast_to(found[None], at.shape)
-        env, item = _divided(at, members, span)
+        env, item = _divide(at, members, span)
         item = places.oldest + item
         probability = found.astype(jnp.float32) / (jnp.maximum(size, 1).astype(jnp.float32) * groups.total)
     else:
@@ -47,13 +47,13 @@ def draw(
             at, found, total = priority_tree.in_turn(tree, places, groups, key)
         first = jnp.arange(groups.here)[:, None] * members * stride
         leaf = tree.leaf.reshape(-1).at[(first + at).astype(jnp.uint32)].get(mode="promise_in_bounds")
-        env, item = _divided(at, members, jnp.int32(stride))
+        env, item = _divide(at, members, jnp.int32(stride))
         total = jnp.maximum(total, jnp.finfo(jnp.float32).tiny)[:, None]
         probability = jnp.where(found, leaf / total, 0.0) / groups.total
     return env.reshape(-1), item.reshape(-1), probability.reshape(-1)
 
 
-def _divided(at: Array, members: int, span: Array) -> tuple[Array, Array]:
+def _divide(at: Array, members: int, span: Array) -> tuple[Array, Array]:
     """(env, item) int32[groups, each] of indices into the items of a group, `span` of each environment.
 
     Args:
@@ -61,7 +61,7 @@ def _divided(at: Array, members: int, span: Array) -> tuple[Array, Array]:
       members: environments of a group.
       span: int32[].
     """
-    # Without a sign and divided last: see `places.wrapped`.
+    # Without a sign and divided last: see `places.wrap`.
     first = jnp.arange(len(at))[:, None] * members * span
     of_all = (first + at).astype(jnp.uint32)
     by = span.astype(jnp.uint32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxrl.experience.replay.places import wrapped
+from jaxrl.experience.replay.places import wrap
 from jaxrl.types import Array
 
 
@@ -31,7 +31,7 @@ def begins_anew(obs: Array, reset: Array, frames: int) -> Array:
     return reset & (obs == repeated).all(axis=tuple(range(2, obs.ndim)))
 
 
-def stacked(frame: Array, anew: Array, row: Array, env: Array, frames: int) -> Array:
+def stack_frames(frame: Array, anew: Array, row: Array, env: Array, frames: int) -> Array:
     """[..., N, *, K * C], the observations of rows of a ring.
 
     Args:
@@ -49,7 +49,7 @@ def stacked(frame: Array, anew: Array, row: Array, env: Array, frames: int) -> A
     parts = []
     for back in range(frames):
         reach = jnp.where(begun, reach, back)
-        at = wrapped(row - reach, size), env
+        at = wrap(row - reach, size), env
         parts.append(frame.at[at].get(mode="promise_in_bounds"))
         begun |= anew.at[at].get(mode="promise_in_bounds")
     return jnp.concatenate(parts[::-1], axis=-1)

@@ -40,6 +40,6 @@ class Groups:
         keys: Array = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
         return keys
 
-    def taken(self, x: Array) -> Array:
+    def take(self, x: Array) -> Array:
         """[here, ...], what belongs to the groups here of an array [total, ...]."""
         return jax.lax.dynamic_slice_in_dim(x, self.first, self.here)

@@ -99,7 +99,7 @@ def first_hit(goal: Array, hits: Array) -> tuple[Array, Array]:
     return jnp.take_along_axis(goal, index, axis=0)[0], hits.any(axis=0)
 
 
-def recomputed(
+def recompute_rewards(
     goals: Goals, achieved: Array, goal: Array, exchanged: Array, facts: tuple[Array, Array]
 ) -> tuple[Array, Array]:
     """(reward float32[..., N], terminated bool[..., N]) of steps, by their new goal where it was exchanged.

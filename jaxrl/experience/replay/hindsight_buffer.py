@@ -138,7 +138,7 @@ class HindsightReplayBuffer:
         exchanged = hindsight.exchanges(exchange_key, self.k, batch_size) & found
         old = items["reward"], items["terminated"]
         achieved = items["next_obs"][ACHIEVED]
-        reward, terminated = hindsight.recomputed(self.goals, achieved, goal, exchanged, old)
+        reward, terminated = hindsight.recompute_rewards(self.goals, achieved, goal, exchanged, old)
         asked = {name: hindsight.with_goal(items[name], goal, exchanged) for name in ("obs", "next_obs")}
         items = items | asked | {"reward": reward, "terminated": terminated}
         return dataclasses.replace(state, buffer=buffer), items, index, weight

@@ -20,7 +20,7 @@ def empty(example: PyTree, capacity: int) -> PyTree:
     return jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), arrays)
 
 
-def checked(items: PyTree, batch: PyTree) -> tuple[PyTree, int]:
+def check_batch(items: PyTree, batch: PyTree) -> tuple[PyTree, int]:
     """(a batch as arrays [N, ...], N), for the arrays [capacity, ...] of the items before it.
 
     Raises:
@@ -47,7 +47,7 @@ def checked(items: PyTree, batch: PyTree) -> tuple[PyTree, int]:
     return arrays, sizes[0]
 
 
-def written(items: PyTree, index: Array, batch: PyTree) -> PyTree:
+def write_items(items: PyTree, index: Array, batch: PyTree) -> PyTree:
     """The items with a batch [N, ...] at `index`, int32[N] different places."""
     return jax.tree.map(lambda x, y: x.at[index].set(y, unique_indices=True), items, batch)
 

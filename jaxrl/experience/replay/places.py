@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxrl.types import Array
 
 
-def wrapped(item: Array, size: int) -> Array:
+def wrap(item: Array, size: int) -> Array:
     """uint32[...], where items of a ring lie that may be up to its size before its start, or beyond its end.
 
     Without a sign: XLA for CPU would correct the remainder, and then the index, anew for every number that is

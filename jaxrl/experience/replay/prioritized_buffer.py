@@ -86,12 +86,12 @@ class PrioritizedReplayBuffer:
         Raises:
           ValueError: it has other parts, shapes or dtypes than the example, or does not fit.
         """
-        batch, size = items.checked(state.items, batch)
+        batch, size = items.check_batch(state.items, batch)
         index, _ = priority_tree.window(self.capacity, state.cursor, 0, size, 0)
         new = jnp.full((1, size), priorities.leaf_of_new(state.tree.max()))
         return dataclasses.replace(
             state,
-            items=items.written(state.items, index, batch),
+            items=items.write_items(state.items, index, batch),
             tree=priority_tree.write(state.tree, index, new, self._places, self._places),
             cursor=(state.cursor + size) % self.capacity,
         )

@@ -160,7 +160,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     def independent(key: Array) -> Array:
         # One array for all groups: to make a key takes as long as to draw from it.
         noise = threefry.uniform(key, (groups.total, len(levels) // 2 + 1, tries))
-        return _descend(levels, flat, total, places, stride, groups.taken(noise))
+        return _descend(levels, flat, total, places, stride, groups.take(noise))
 
     def missing(index: Array) -> Array:
         return ((index < 0) & (jnp.arange(each)[None] < wanted[:, None])).any()

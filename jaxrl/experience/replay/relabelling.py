@@ -30,7 +30,7 @@ class NewGoals:
     goal: Array
     exchanged: Array
 
-    def asked_in(self, obs: PyTree) -> PyTree:
+    def exchange_in(self, obs: PyTree) -> PyTree:
         """Observations [N, ...] with these goals."""
         return hindsight.with_goal(obs, self.goal, self.exchanged)
 
@@ -59,8 +59,8 @@ def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array
         noise = jax.vmap(lambda key: jax.random.uniform(key, (each,), jnp.float32))(keys[:, 1]).reshape(-1)
         age = (row - state.oldest) % state.size
         step, found = hindsight.chosen_step(asked.strategy, noise, age, _episodes(state, env, age))
-        goal = _achieved(state, state.oldest + step + 1, env)
-    known = ~ring.taken(state.rows["reset"], row + 1, env)
+        goal = _achieved_goals(state, state.oldest + step + 1, env)
+    known = ~ring.take_rows(state.rows["reset"], row + 1, env)
     return NewGoals(goal, exchanged & found & known)
 
 
@@ -78,24 +78,24 @@ def with_new_facts(
       new: of their first rows.
     """
     old = facts["reward"][:-1], facts["terminated"][:-1]
-    achieved = _achieved(state, window[1:], env)
-    reward, terminated = hindsight.recomputed(asked.goals, achieved, new.goal, new.exchanged, old)
+    achieved = _achieved_goals(state, window[1:], env)
+    reward, terminated = hindsight.recompute_rewards(asked.goals, achieved, new.goal, new.exchanged, old)
     # Without a next row nothing is known of a step: with a new goal it does not count.
     terminated = terminated & ~(new.exchanged[None] & facts["reset"][1:])
     written = {"reward": reward, "terminated": terminated}
     return facts | {name: facts[name].at[:-1].set(x) for name, x in written.items()}
 
 
-def _achieved(state: Ring, row: Array, env: Array) -> Array:
+def _achieved_goals(state: Ring, row: Array, env: Array) -> Array:
     """[..., N, G], what was achieved when each row began."""
     obs: dict[str, Any] = state.rows["obs"]
-    goal: Array = ring.taken(obs[ACHIEVED], row, env)
+    goal: Array = ring.take_rows(obs[ACHIEVED], row, env)
     return goal
 
 
 def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
     """The episodes of steps by their age int32[N]."""
-    at = lambda name, age: ring.taken(state.rows[name], state.oldest + age, env)  # noqa: E731
+    at = lambda name, age: ring.take_rows(state.rows[name], state.oldest + age, env)  # noqa: E731
     number = at(EPISODE, age)
     search = lambda number: hindsight.first_age(  # noqa: E731
         lambda age: at(EPISODE, age), number, state.count, state.size
@@ -112,6 +112,6 @@ def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
     shape = age.shape
     env = env.reshape(-1)
     row = state.oldest + age.reshape(-1)
-    hits = (age.reshape(-1) > 0) & ~ring.taken(state.rows["reset"], row, env)
-    goal = _achieved(state, row, env)
+    hits = (age.reshape(-1) > 0) & ~ring.take_rows(state.rows["reset"], row, env)
+    goal = _achieved_goals(state, row, env)
     return hindsight.first_hit(goal.reshape(*shape, *goal.shape[1:]), hits.reshape(shape))

@@ -40,7 +40,7 @@ class Replay(RingMemory):
         env, row, probability = draws.draw(self.plan, places, state.tree, key)
         window = row[None] + jnp.arange(self.plan.n_step + 1)[:, None]
         facts = {name: state.rows[name] for name in ("reward", "terminated", "reset", "valid")}
-        facts = ring.taken(facts, window, env)
+        facts = ring.take_rows(facts, window, env)
         new = None
         if self.plan.hindsight is not None:
             # Before steps are counted: another goal ends a return elsewhere.
@@ -48,15 +48,15 @@ class Replay(RingMemory):
             facts = relabelling.with_new_facts(self.plan.hindsight, state, window, env, facts, new)
         counts = windows.counted_steps(facts["terminated"], facts["reset"], facts["valid"])
         ends = (row, row + counts.sum(axis=0, dtype=jnp.int32))
-        obs, next_obs = (ring.observed(state.rows, at, env, self.plan.frames) for at in ends)
-        mask, next_mask = (ring.taken(state.rows["action_mask"], at, env) for at in ends)
+        obs, next_obs = (ring.observations_of(state.rows, at, env, self.plan.frames) for at in ends)
+        mask, next_mask = (ring.take_rows(state.rows["action_mask"], at, env) for at in ends)
         if new is not None:
-            obs = new.asked_in(obs)
-            next_obs = new.asked_in(next_obs)
+            obs = new.exchange_in(obs)
+            next_obs = new.exchange_in(next_obs)
         ready = state.count >= self.plan.learning_starts
         return Transitions(
             obs=obs,
-            action=ring.taken(state.rows["action"], row, env),
+            action=ring.take_rows(state.rows["action"], row, env),
             action_mask=mask,
             reward=facts["reward"][:-1],
             counts=counts,

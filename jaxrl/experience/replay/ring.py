@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.experience.replay import frames, priority_tree
-from jaxrl.experience.replay.places import wrapped
+from jaxrl.experience.replay.places import wrap
 from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
@@ -95,7 +95,7 @@ def empty(
     )
 
 
-def written(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTree:
+def write_rows(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTree:
     """`Ring.rows` with a rollout from row `at` on; its length divides that of the ring."""
     size = len(rows["reward"])
     new = {name: getattr(trajectory, name) for name in FIELDS}
@@ -116,7 +116,7 @@ def written(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTre
     return jax.tree.map(put, rows, new)
 
 
-def observed(rows: dict[str, PyTree], row: Array, env: Array, num_frames: int) -> PyTree:
+def observations_of(rows: dict[str, PyTree], row: Array, env: Array, num_frames: int) -> PyTree:
     """The observations [..., N, *] of rows, as the agent saw them.
 
     Args:
@@ -125,11 +125,11 @@ def observed(rows: dict[str, PyTree], row: Array, env: Array, num_frames: int) -
       num_frames: of the stacks that they are; 1: none.
     """
     if num_frames == 1:
-        return taken(rows["obs"], row, env)
-    return frames.stacked(rows["obs"], rows[ANEW], row, env, num_frames)
+        return take_rows(rows["obs"], row, env)
+    return frames.stack_frames(rows["obs"], rows[ANEW], row, env, num_frames)
 
 
-def taken(tree: PyTree, row: Array, env: Array) -> PyTree:
+def take_rows(tree: PyTree, row: Array, env: Array) -> PyTree:
     """Rows [..., N, *] of a tree of [rows, B, *].
 
     Args:
@@ -141,7 +141,7 @@ def taken(tree: PyTree, row: Array, env: Array) -> PyTree:
 
     def of(x: Array) -> Array:
         # By one index: XLA for CPU puts pairs of them together in a kernel of its own.
-        at = wrapped(row, len(x)) * jnp.uint32(x.shape[1]) + env
+        at = wrap(row, len(x)) * jnp.uint32(x.shape[1]) + env
         return x.reshape(-1, *x.shape[2:]).at[at].get(mode="promise_in_bounds")
 
     return jax.tree.map(of, tree)

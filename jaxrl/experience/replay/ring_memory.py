@@ -60,7 +60,7 @@ class RingMemory(Memory):
         tree = state.tree
         after = dataclasses.replace(
             state,
-            rows=ring.written(state.rows, trajectory, state.cursor),
+            rows=ring.write_rows(state.rows, trajectory, state.cursor),
             cursor=(state.cursor + length) % state.size,
             count=jnp.minimum(state.count + length, state.size),
         )

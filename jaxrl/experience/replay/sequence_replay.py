@@ -54,17 +54,17 @@ class SequenceReplay(RingMemory):
         env, item, probability = draws.draw(self.plan, places, state.tree, key)
         window = item[None] * plan.interval + jnp.arange(self._window)[:, None]
         names = ("reset", "action", "action_mask", "reward", "terminated", "valid")
-        rows = ring.taken({name: state.rows[name] for name in names}, window, env)
+        rows = ring.take_rows({name: state.rows[name] for name in names}, window, env)
         learnt = jax.tree.map(lambda x: x[plan.burn_in : plan.burn_in + plan.length], rows)
         following = plan.burn_in + jnp.add.outer(jnp.arange(plan.length), jnp.arange(self.plan.n_step + 1))
         facts = {name: rows[name][following] for name in ("reward", "terminated", "reset", "valid")}
         counts = jax.vmap(windows.counted_steps)(facts["terminated"], facts["reset"], facts["valid"])
         ready = (state.count >= self.plan.learning_starts) & (places.complete > 0)
         return SequenceBatch(
-            obs=ring.observed(state.rows, window, env, self.plan.frames),
+            obs=ring.observations_of(state.rows, window, env, self.plan.frames),
             reset=rows["reset"],
             action_mask=rows["action_mask"],
-            carry=ring.taken(state.rows[CARRY], item, env),
+            carry=ring.take_rows(state.rows[CARRY], item, env),
             action=learnt["action"],
             reward=facts["reward"][:, :-1],
             counts=counts,

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 from jaxrl.config.text import one_line
 from jaxrl.inference.serving import api_page, messages, openapi
-from jaxrl.inference.serving.arrays_of_spaces import nested
+from jaxrl.inference.serving.arrays_of_spaces import nest
 from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.server_metrics import ServerMetrics
 from jaxrl.inference.serving.server_options import LOOPBACK, ServerOptions
@@ -160,7 +160,7 @@ class ServingApplication:
         reader = self.service.policy.reader
         if sum(_count(array.shape) for array in reader.arrays) > _MOST_SHOWN:
             return None
-        return nested({name: x[0].tolist() for name, x in reader.zeros(1).items()}, reader.arrays)
+        return nest({name: x[0].tolist() for name, x in reader.zeros(1).items()}, reader.arrays)
 
     def _metrics_text(self) -> str:
         service = self.service

@@ -96,7 +96,7 @@ class ObservationReader:
     def zeros(self, batch: int) -> dict[str, np.ndarray]:
         return {a.name: np.zeros((batch, *a.shape), a.dtype) for a in self.arrays}
 
-    def drawn(self, batch: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def random_observations(self, batch: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Observations of any values, to time a policy with."""
         found = self.zeros(batch)
         for array in self.arrays:
@@ -131,7 +131,7 @@ class ActionWriter:
         return found
 
 
-def nested(found: Mapping[str, Any], arrays: tuple[ArraySpace, ...]) -> Any:
+def nest(found: Mapping[str, Any], arrays: tuple[ArraySpace, ...]) -> Any:
     """The observation whose arrays are `found`: an array, or a dict of dicts."""
     tree: Any = {}
     for array in arrays:

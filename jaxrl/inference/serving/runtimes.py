@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.config.errors import ConfigError
-from jaxrl.inference.serving.arrays_of_spaces import ArraySpace, nested
+from jaxrl.inference.serving.arrays_of_spaces import ArraySpace, nest
 
 Named = dict[str, np.ndarray]
 Run = Callable[[Named], tuple[np.ndarray, Named]]
@@ -63,7 +63,7 @@ def _numpy(folder: Path, arrays: tuple[ArraySpace, ...], carry: tuple[str, ...])
         before: dict[str, Named] = {trunk: {} for trunk in trunks}
         for name, trunk, state in places:
             before[trunk][state] = given[name]
-        out = policy(nested(given, arrays), before, given["reset"], given.get("action_mask"))
+        out = policy(nest(given, arrays), before, given["reset"], given.get("action_mask"))
         return out["action"], {name: out["carry"][trunk][state] for name, trunk, state in places}
 
     return run

@@ -246,7 +246,7 @@ def _same(found: tuple[np.ndarray, Named], reference: tuple[np.ndarray, Named], 
 
 
 def _draw(facts: ModelFacts, reader: ObservationReader, size: int, rng: np.random.Generator) -> Named:
-    given = reader.drawn(size, rng)
+    given = reader.random_observations(size, rng)
     for name, shape in facts.carry.items():
         given[name] = rng.uniform(-1, 1, (size, *shape)).astype(facts.carry_dtypes[name])
     given["reset"] = rng.random(size) < 0.2

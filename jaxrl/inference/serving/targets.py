@@ -45,7 +45,7 @@ class RegistryTarget:
 
     def read(self, number: int, options: ServerOptions) -> ServedPolicy:
         """A version, ready to act; raises ConfigError or RunError if it cannot be read."""
-        with self.registry.fetched(self.name, number) as folder:
+        with self.registry.fetch(self.name, number) as folder:
             return served_policy.read(
                 folder,
                 f"{self.name} version {number}",

@@ -44,7 +44,7 @@ class PartsEncoder(nn.Module):
         return self.fusion([encoder(obs[key] if key else obs) for key, encoder in self.encoders])
 
 
-def resolved(network: NetworkConfig) -> Architecture:
+def resolve_architecture(network: NetworkConfig) -> Architecture:
     """The record that `network.architecture` names, with what `network` says otherwise.
 
     Raises:
@@ -84,7 +84,7 @@ def build_architecture(network: NetworkConfig, space: Space) -> nn.Module:
     found = _lookup(network.architecture)
     if not isinstance(found, Architecture):
         return _own(network, found, space)
-    record = resolved(network)
+    record = resolve_architecture(network)
     activation(network.activation)
     parts = _parts_seen(network.architecture, record, space)
     dtype = DTYPES[network.compute_dtype]
@@ -106,7 +106,7 @@ def describe_architecture(network: NetworkConfig) -> str:
     found = _lookup(network.architecture)
     if not isinstance(found, Architecture):
         return network.architecture
-    return f"{network.architecture} ({', '.join(resolved(network).sees)})"
+    return f"{network.architecture} ({', '.join(resolve_architecture(network).sees)})"
 
 
 def _lookup(name: str) -> Any:

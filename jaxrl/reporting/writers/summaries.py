@@ -18,7 +18,7 @@ _MODES = "greedy/|sampled/"
 _BINS = 30
 
 
-def opening(config: Mapping[str, Any], highlights: Sequence[tuple[str, str]]) -> list[Any]:
+def start_summaries(config: Mapping[str, Any], highlights: Sequence[tuple[str, str]]) -> list[Any]:
     """The summaries at the beginning of a run: its configuration (JSON values) and the layout of charts."""
     from tensorboardX import summary
 
@@ -64,7 +64,7 @@ def layout(highlights: Sequence[tuple[str, str]], suite: bool = False) -> dict[s
     return charts
 
 
-def closing(config: Mapping[str, Any]) -> list[Any]:
+def end_summaries(config: Mapping[str, Any]) -> list[Any]:
     """The summaries at the end of a run."""
     from tensorboardX import summary
 

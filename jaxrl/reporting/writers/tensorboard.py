@@ -67,7 +67,7 @@ class TensorBoardWriter(Writer):
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         if self._file is not None and self._config:
-            self._write(int(summary.get("steps", 0)), summaries.closing(self._config))
+            self._write(int(summary.get("steps", 0)), summaries.end_summaries(self._config))
 
     def _write(self, step: int, contents: Sequence[Any]) -> None:
         try:
@@ -112,7 +112,7 @@ class TensorBoardWriter(Writer):
             step = self._start_step
             self._start_step = None
             if self._config:
-                self._write(step, summaries.opening(self._config, self._highlights))
+                self._write(step, summaries.start_summaries(self._config, self._highlights))
 
     def _event(self, **fields: Any) -> None:
         from tensorboardX.proto.event_pb2 import Event

@@ -76,7 +76,7 @@ class BucketModels:
         return True
 
     @contextlib.contextmanager
-    def fetched(self, path: str) -> Iterator[Path]:
+    def fetch(self, path: str) -> Iterator[Path]:
         """A copy in a temporary folder; names that lead out of it are refused."""
         place = f"{self._root}/{path}"
         with tempfile.TemporaryDirectory(prefix="jaxrl-model-") as temporary:

@@ -80,7 +80,7 @@ class LocalModels:
         return True
 
     @contextlib.contextmanager
-    def fetched(self, path: str) -> Iterator[Path]:
+    def fetch(self, path: str) -> Iterator[Path]:
         yield self._root / path
 
     @contextlib.contextmanager

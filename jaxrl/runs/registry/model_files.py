@@ -42,7 +42,7 @@ class ModelFiles(Protocol):
         """Makes the files of a local folder appear at `path` together; False if that is taken."""
         ...
 
-    def fetched(self, path: str) -> AbstractContextManager[Path]:
+    def fetch(self, path: str) -> AbstractContextManager[Path]:
         """A local folder with the files below `path`."""
         ...
 

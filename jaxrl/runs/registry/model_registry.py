@@ -191,12 +191,12 @@ class ModelRegistry:
 
     def verify(self, name: str, number: int) -> list[str]:
         """The damage in a version, a line for each file; raises RunError if it cannot be read."""
-        with self.fetched(name, number) as folder:
+        with self.fetch(name, number) as folder:
             return damage(folder)
 
-    def fetched(self, name: str, number: int) -> AbstractContextManager[Path]:
+    def fetch(self, name: str, number: int) -> AbstractContextManager[Path]:
         """A context with a local folder that holds a version; of a bucket a copy that the end deletes."""
-        return self._files.fetched(versions_folder(name, number))
+        return self._files.fetch(versions_folder(name, number))
 
     def place(self, name: str, number: int) -> str:
         """The address of a version."""

@@ -126,7 +126,7 @@ def restacked(obs: jax.Array, reset: jax.Array, count: int) -> jax.Array:
     anew = frames.begins_anew(obs, reset, count)
     row = jnp.broadcast_to(jnp.arange(count - 1, len(obs))[:, None], (len(obs) - count + 1, obs.shape[1]))
     newest = frames.newest(obs, count)
-    return frames.stacked(newest, anew, row, jnp.arange(obs.shape[1]), count)
+    return frames.stack_frames(newest, anew, row, jnp.arange(obs.shape[1]), count)
 
 
 def test_the_wrapper_on_the_device() -> None:

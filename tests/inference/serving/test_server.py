@@ -74,7 +74,7 @@ def ask(port: int, path: str, body: Any = None, **headers: str) -> tuple[int, An
 
 
 def test_a_client_gets_what_the_policy_does(server: ServerProcess, registry: ModelRegistry) -> None:
-    with registry.fetched("walker", 1) as folder:
+    with registry.fetch("walker", 1) as folder:
         policy = NumpyPolicy(folder)
     with jaxrl.Client(server.url) as client:
         for seed in (1, 2):

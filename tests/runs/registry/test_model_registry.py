@@ -56,7 +56,7 @@ def test_versions_count_up_and_stages_move(url: str, tmp_path: Path) -> None:
     assert again.stages("walker") == {"latest": 3, "production": 3}
     assert again.record("walker", again.resolve("walker", "2")) == {"content": "content 2"}
     assert again.verify("walker", 2) == []
-    with again.fetched("walker", 1) as folder:
+    with again.fetch("walker", 1) as folder:
         assert (folder / "arrays_0.bin").read_bytes() == b"content 1" * 1000
 
 
