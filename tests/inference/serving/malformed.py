@@ -25,22 +25,33 @@ RAW = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
     b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
 ]
+OBS = [0.0] * 4
+# The path, the body and the headers of a request.
+Request = tuple[str, Any, dict[str, str]]
 
 
-def malformed(rng: np.random.Generator, known: str) -> Iterator[tuple[str, Any, dict[str, str]]]:
-    """(path, body, headers) of requests with something wrong in each."""
-    obs = [0.0] * 4
-    npy = io.BytesIO()
-    np.save(npy, np.zeros(4, np.float32))
-    objects = io.BytesIO()
-    np.save(objects, np.array([{}], object), allow_pickle=True)
-    big = npy.getvalue().replace(b"(4,)", b"(9999999999999,)")
+def malformed(rng: np.random.Generator, known: str) -> Iterator[Request]:
+    """Requests with something wrong in each; `known` is a session."""
+    yield from _observations(known)
+    yield from _sessions(known)
+    yield from _fields(known)
+    yield from _texts(known)
+    yield from _arrays(known)
+    yield from _packed(known)
+    yield from _addresses(known)
+    yield from _random(rng, known)
+
+
+def _observations(known: str) -> Iterator[Request]:
     wrong_obs = [
         [0.0] * 3, [[0.0] * 4, [0.0] * 3], "text", ["a"] * 4, None, {}, {"x": 1}, 1.0, [], [[]], [None] * 4,
         [float("nan")] * 4, [float("inf"), 0, 0, 0], [1e300] * 4, [10**400, 0, 0, 0], [[[0.0] * 4]],
         [[0.0] * 4] * 65, [True, "x", 0, 0],
     ]  # fmt: skip
     yield from (("/act", {"session": known, "obs": x}, {}) for x in wrong_obs)
+
+
+def _sessions(known: str) -> Iterator[Request]:
     wrong_sessions = [
         "other",
         "",
@@ -54,18 +65,25 @@ def malformed(rng: np.random.Generator, known: str) -> Iterator[tuple[str, Any, 
         "x" * 10_000,
         True,
     ]
-    yield from (("/act", {"session": x, "obs": obs}, {}) for x in wrong_sessions)
+    yield from (("/act", {"session": x, "obs": OBS}, {}) for x in wrong_sessions)
     yield from (
         ("/reset", {"session": x}, {}) for x in ("a b", "", "/", "x" * 129, 3, [], "\u0000", {"a": 1})
     )
     yield from (("/reset", {"session": x, "end": True}, {}) for x in ("other", None))
+    batch = {"obs": [OBS, OBS]}
+    yield from (("/act", batch | {"session": x}, {}) for x in (known, [known, known], [known], [known, 3]))
+
+
+def _fields(known: str) -> Iterator[Request]:
     for key, value in (
         ("reset", 2), ("reset", "yes"), ("reset", [1, 2]), ("reset", None), ("action_mask", [1, 1]),
-        ("observation", obs), ("__class__", 1), ("end", True),
+        ("observation", OBS), ("__class__", 1), ("end", True),
     ):  # fmt: skip
-        yield "/act", {"session": known, "obs": obs, key: value}, {}
-    batch = {"obs": [obs, obs]}
-    yield from (("/act", batch | {"session": x}, {}) for x in (known, [known, known], [known], [known, 3]))
+        yield "/act", {"session": known, "obs": OBS, key: value}, {}
+
+
+def _texts(known: str) -> Iterator[Request]:
+    """Bodies that are no such JSON, and JSON that is said to be something else."""
     texts = [
         b"", b"{", b"[1, 2]", b"null", b"3", b'"x"', b"\xff\xfe", b"[" * 50_000, b'{"a":' * 5000, b"NaN",
         b'{"session": "' + known.encode() + b'", "obs": [1e', b"\x00" * 100, b"{}" * 10,
@@ -73,7 +91,16 @@ def malformed(rng: np.random.Generator, known: str) -> Iterator[tuple[str, Any, 
     ]  # fmt: skip
     yield from (("/act", text, {}) for text in texts)
     for kind in ("text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data", "a" * 1000):
-        yield "/act", {"session": known, "obs": obs}, {"Content-Type": kind}
+        yield "/act", {"session": known, "obs": OBS}, {"Content-Type": kind}
+
+
+def _arrays(known: str) -> Iterator[Request]:
+    """Bodies in numpy's format, and queries beside a good one."""
+    npy = io.BytesIO()
+    np.save(npy, np.zeros(4, np.float32))
+    objects = io.BytesIO()
+    np.save(objects, np.array([{}], object), allow_pickle=True)
+    big = npy.getvalue().replace(b"(4,)", b"(9999999999999,)")
     arrays = [
         b"", b"\x93NUMPY", npy.getvalue()[:-1], npy.getvalue() + b"x", objects.getvalue(), big,
         b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, b"\x93NUMPY\x09\x00v\x00", npy.getvalue()[:40],
@@ -92,6 +119,10 @@ def malformed(rng: np.random.Generator, known: str) -> Iterator[tuple[str, Any, 
         "?a",
     ):
         yield f"/act{address}", npy.getvalue(), {"Content-Type": "application/x-npy"}
+
+
+def _packed(known: str) -> Iterator[Request]:
+    """Bodies in MessagePack."""
     packed = [
         b"\xc1", b"\x81", b"\xdd\xff\xff\xff\xff", b"\xc9\xff\xff\xff\xff\x01", b"\x91" * 3000,
         *(
@@ -109,12 +140,20 @@ def malformed(rng: np.random.Generator, known: str) -> Iterator[tuple[str, Any, 
         msgpack.packb({1: 2}), msgpack.packb([1]),
     ]  # fmt: skip
     yield from (("/act", x, {"Content-Type": "application/msgpack"}) for x in packed)
+
+
+def _addresses(known: str) -> Iterator[Request]:
+    """Bodies that are too large, and places that take none."""
     yield "/act", b"x" * 200_000, {}
     yield "/nowhere", {}, {}
     yield "/healthz", {}, {}
-    yield "/act", {"session": known, "obs": obs}, {"Host": "evil.example"}
-    while True:  # random bytes of each kind, and parts of good bodies
+    yield "/act", {"session": known, "obs": OBS}, {"Host": "evil.example"}
+
+
+def _random(rng: np.random.Generator, known: str) -> Iterator[Request]:
+    """Random bytes of each kind, and parts of good bodies, without end."""
+    while True:
         kind = ("application/json", "application/x-npy", "application/msgpack")[rng.integers(3)]
         yield "/act", rng.bytes(int(rng.integers(1, 200))), {"Content-Type": kind}
-        good = json.dumps({"session": known, "obs": obs}).encode()
+        good = json.dumps({"session": known, "obs": OBS}).encode()
         yield "/act", good[: int(rng.integers(1, len(good)))], {}
