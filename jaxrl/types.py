@@ -240,7 +240,7 @@ class Acting:
     Attributes:
       params: network parameters, float32.
       obs_stats: running moments of the observations, or None without normalisation.
-      exploration: what the agent explores by, such as an epsilon; None if it does not explore: in
+      exploration: how much the agent explores, such as an epsilon; None if it does not explore: in
         evaluations, exports, films, and in the state of a learner.
     """
 

@@ -57,7 +57,7 @@ class Agent(abc.ABC):
         """The `Output` of an agent.
 
         Args:
-          acting: what acts; its parameters have been used already.
+          acting: the parameters that act; its parameters have been used already.
           out: of the network, for [L, N] or [B] observations.
         """
 

@@ -53,7 +53,7 @@ class Algorithm(abc.ABC):
       offers: the options of every configuration that it honours, of `jaxrl.algorithms.offered_options`; a
         configuration with another one is refused.
       signals: the names of numbers of each step, such as its advantage, that it offers to task samplers.
-      memory: what lies between collecting and learning: the name of one of `jaxrl.experience.memory`, or one
+      memory: the store between collecting and learning: the name of one of `jaxrl.experience.memory`, or one
         of its own.
       draws_per_iteration: how often an iteration draws from the memory and learns.
     """

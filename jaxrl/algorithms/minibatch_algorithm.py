@@ -53,7 +53,7 @@ class Prepared:
 
     Attributes:
       learner: with new statistics of rewards.
-      batch: what minibatches are taken from.
+      batch: the steps that minibatches are taken from.
       metrics: of the trajectory as a whole, those of `MinibatchAlgorithm.own_metrics`.
       signals: float32[T, B] by the names in `Algorithm.signals`.
     """
@@ -73,7 +73,7 @@ class MinibatchAlgorithm(Algorithm):
 
     Attributes:
       config: the resolved configuration.
-      agent: what learns.
+      agent: the agent that learns.
       axis: how this device sums with the others.
       own_metrics: the metrics of `prepare`, with their reductions.
       rates: learning rates of groups of parameters, see `Minibatches`.
@@ -125,7 +125,7 @@ class MinibatchAlgorithm(Algorithm):
         return None
 
     def keeps_statistics(self, learner: Any) -> Array | None:
-        """bool[]: whether this rollout's observations are to be left out of the statistics; None: never.
+        """bool[], True if this rollout's observations are left out of the statistics; None: never.
 
         May be overridden.
         """
@@ -316,7 +316,7 @@ class MinibatchAlgorithm(Algorithm):
         Args:
           learner: after the updates.
           trajectory: of the rollout.
-          keeps: bool[], whether statistics of anything stay as they are; None: they do not.
+          keeps: bool[], True if statistics of anything stay as they are; None: they do not.
         """
         stats = learner.policy.obs_stats
         if stats is None:

@@ -31,7 +31,7 @@ from jaxrl.types import Array, Axis, LearnerState, PyTree
 # (params, minibatch, key) -> (the sum of the loss over the steps that count; by metric, such sums of what the
 # update reports; a tree of [L, N, ...] that `Epochs.per_row` gathers, or None).
 Loss = Callable[[PyTree, Batch, Array], tuple[Array, dict[str, Array], PyTree]]
-# Averages of the sums of a minibatch, by metric -> bool[], whether the updates on this batch end before it.
+# Averages of the sums of a minibatch, by metric -> bool[], True if the updates on this batch end before it.
 Stop = Callable[[Mapping[str, Array]], Array]
 
 _LOSS_KEY = 0x4C4F5353  # keeps the keys of losses apart from those of the shuffle
@@ -74,7 +74,7 @@ class UpdateLoop:
       flat: float32[P], the parameters as one vector.
       opt_state: of the optimiser over that vector.
       updates: int32[], gradient steps made since the start of the run.
-      stopped: bool[], whether the algorithm has ended the updates on this batch.
+      stopped: bool[], True if the algorithm has ended the updates on this batch.
       gradient: float32[P], the last one that was applied.
     """
 
@@ -91,7 +91,7 @@ class Minibatches:
 
     Attributes:
       config: the resolved configuration, whose algorithm has a `MinibatchConfig`.
-      agent: what learns.
+      agent: the agent that learns.
       axis: how this device sums with the others.
       loss: of a minibatch.
       stop: ends the updates on a batch; None: nothing does.

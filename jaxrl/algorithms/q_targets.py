@@ -25,7 +25,7 @@ def n_step_target(total: Array, discount: Array, terminated: Array, value: Array
 
     Args:
       total, discount: float32[...], of `n_step_return`.
-      terminated: bool[...], whether the m-th step ended the episode.
+      terminated: bool[...], True if the m-th step ended the episode.
       value: float32[...], V(s_m).
     """
     return total + jnp.where(terminated, 0.0, discount * value)

@@ -89,9 +89,9 @@ class Transitions:
     Attributes:
       obs, action, action_mask: [N, ...], where each begins.
       reward: float32[K, N], of the steps from there on, raw.
-      counts: bool[K, N], whether a step belongs to it: none after a termination or a truncation, and none
+      counts: bool[K, N], True if a step belongs to it: none after a termination or a truncation, and none
         whose successor is lost.
-      terminated: bool[N], whether it ended by a termination: then nothing follows.
+      terminated: bool[N], True if it ended by a termination: then nothing follows.
       next_obs, next_mask: [N, ...], what follows its last step.
       usable: bool[N]; False if nothing could be drawn, or too little is kept to learn.
       weight: float32[N], importance weights, at most 1.
@@ -132,7 +132,7 @@ class SequenceBatch:
       carry: tree of [N, ...], the one that acting had before the first row.
       action: [L, N, ...], of the rows after the burn-in.
       reward, counts: [L, K, N], from each of these rows on; see `Transitions`.
-      terminated: bool[L, N], whether the last step that counts ended the episode.
+      terminated: bool[L, N], True if the last step that counts ended the episode.
       usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], which sequence of which environment of this device each is.

@@ -24,7 +24,7 @@ class Argument:
 
     Attributes:
       term: as the help shows it: "CONFIG", "--debug", "--seconds=S".
-      help: what it says, where "{default}" stands for the default; "" leaves it out of the list.
+      help: its line in the help, where "{default}" stands for the default; "" leaves it out of the list.
       kind: of a flag's value: bool (a switch), int, float or str; None if `parse` leaves it to others.
       default: of a flag that is absent; False of a switch.
       low: the least number allowed; of an int an integer.

@@ -132,7 +132,7 @@ def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequen
     """Runs a command other than `train`; returns the exit code, as `exit_code` has it.
 
     Args:
-      usage: what `--help` prints.
+      usage: the text that `--help` prints.
       job: takes the program's name and its arguments.
       argv: the program's name and its arguments; None takes the process's.
     """

@@ -91,7 +91,7 @@ def latest_of(name: str, config: ConfigDict) -> str:
 
     Args:
       name: of the config.
-      config: what is to be trained; a resumed run keeps its task, network and seed.
+      config: the configuration to train; a resumed run keeps its task, network and seed.
 
     Raises:
       ConfigError: there is none.

@@ -60,7 +60,7 @@ def variants_of(runs: Sequence[Run], pool: bool, metric: str = "eval/return") ->
     Args:
       runs: in the order in which variants are to appear.
       pool: True if runs on different environments may belong together.
-      metric: what is compared; runs that measure it in another way are other variants.
+      metric: the metric that is compared; runs that measure it in another way are other variants.
     """
     measuring = {name for start, names in _EVALUATION.items() if metric.startswith(start) for name in names}
     defaults = flatten(default_config().to_dict())

@@ -30,7 +30,7 @@ class AlgorithmSection:
     """The section of one algorithm.
 
     Attributes:
-      name: what users write before its fields.
+      name: the prefix of its fields.
       kind: the class of the section.
       owner: the class of an algorithm from outside; None for a built-in one.
     """

@@ -11,7 +11,7 @@ def full_name(field: str, environment: str) -> tuple[str, str]:
     """Returns `suite:Name` for a name that may lack the suite, and in words which suites have it.
 
     Args:
-      field: what names it, for the error.
+      field: the field that names it, for the error.
       environment: `suite:Name`, which stays, or `Name` as elsewhere: `CartPole-v1`, `ALE/Pong-v5`.
 
     Raises:

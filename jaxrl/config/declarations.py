@@ -48,7 +48,7 @@ def default_config(algorithm: str = DEFAULT) -> ConfigDict:
     """Returns every field with its default; `configs/*.py` start from this and change what they need.
 
     Args:
-      algorithm: what learns; `module:Class` has a section too.
+      algorithm: the algorithm that learns; `module:Class` has a section too.
 
     Raises:
       ConfigError: there is no such algorithm.

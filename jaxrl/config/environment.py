@@ -125,7 +125,7 @@ def task_environment(given: str, env: EnvConfig, names: Sequence[str]) -> str:
 
     Args:
       given: the name of an environment, or the short name of a task.
-      env: what a policy of several tasks was trained on.
+      env: the section that a policy of several tasks was trained with.
       names: the short names of its tasks.
     """
     return with_arguments("env.name", env.name, only=given) if given in names else given
@@ -166,8 +166,8 @@ def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...
     """Returns the spec of an environment.
 
     Args:
-      field: what names it, or its wrappers, for the error.
-      value: what that field says.
+      field: the field that names it, or its wrappers, for the error.
+      value: the value of that field.
       name: the environment.
       wrappers: their names, from the innermost to the outermost.
 

@@ -19,7 +19,7 @@ def ask(module: str, field: str, environment: str) -> str:
 
     Args:
       module: which has `tell`.
-      field: what names the environment, for the error.
+      field: the field that names the environment, for the error.
       environment: the only argument.
 
     Raises:

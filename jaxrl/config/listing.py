@@ -23,7 +23,7 @@ def config_file(config: Config, about: str = "", changed_only: bool = False) -> 
     Its `get_config()` resolves to `config`, on as many devices.
 
     Args:
-      config: what it says.
+      config: its content.
       about: its docstring; "" is that of a list of all fields.
       changed_only: leave out fields that have their defaults.
     """
@@ -48,7 +48,7 @@ def yaml_file(config: Config, about: str = "") -> str:
     """Returns the same in YAML, as `--config=FILE.yaml` reads it.
 
     Args:
-      config: what it says.
+      config: its content.
       about: a comment before it, of one line.
     """
     lines = [f"# {about}"] if about else ["# Every field, as `jaxrl train --print-config=yaml` printed it."]

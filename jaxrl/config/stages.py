@@ -50,7 +50,7 @@ class Stage:
       success: the least mean success over the window, 0 to 1; None asks for none.
       returns: the least mean return; None asks for none.
       collisions: the most that `cost` comes to per episode; None allows any.
-      cost: what the environment reports and `collisions` bounds; "" is nothing.
+      cost: the quantity that the environment reports and `collisions` bounds; "" is nothing.
       window: episodes that decide.
       least_steps, most_steps: environment steps after which the stage may end, and ends whatever the window
         says; None is never.

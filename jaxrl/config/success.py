@@ -1,4 +1,4 @@
-"""When an episode counts as a success: the rule that a configuration or a suite states."""
+"""The rule by which an episode counts as a success, as a configuration or a suite states it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RULE = re.compile(r"(return|length|info\.(?P<key>[^\s<>=]+))\s*(?:(?P<sign>[<>]
 
 @dataclasses.dataclass(frozen=True)
 class Success:
-    """When an episode counts as a success: `return >= 195`, `length <= 50`, `info.success`, `info.score > 3`.
+    """The rule of a success: `return >= 195`, `length <= 50`, `info.success`, `info.score > 3`.
 
     Attributes:
       text: as it was written.

@@ -104,9 +104,9 @@ class Evaluators:
 
         Args:
           config: of the run.
-          plan: what is played.
+          plan: the episodes to play.
           evaluator_of: makes what plays a task.
-          agent: what plays.
+          agent: the agent that plays.
         """
         self.modes = modes_of(agent, config.evaluate.modes)
         self._config = config
@@ -151,7 +151,7 @@ class Evaluators:
         """Plays episodes of all, as the configuration says.
 
         Args:
-          state: what plays.
+          state: the policy that plays.
           iteration: iterations made, which decide the episodes.
           recent: of the evaluations before, for the choice of the mode that decides.
         """

@@ -93,7 +93,7 @@ class DeviceEvaluator(Evaluator):
           env: environments, not staggered: evaluation episodes are whole.
           topology: all devices.
           reports: as for `episodes.play`.
-          given_up: asked now and then: whether the result is not wanted any more.
+          given_up: asked now and then; True if the result is not wanted any more.
         """
         self._agent = agent
         self._env = env

@@ -24,7 +24,7 @@ class EvaluationTask:
 
     Attributes:
       env, wrappers: as in a configuration.
-      reports: what to record of each episode beside its return and length.
+      reports: the values to record of each episode beside its return and length.
     """
 
     env: str

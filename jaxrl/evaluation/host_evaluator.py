@@ -29,8 +29,8 @@ class HostEvaluator(Evaluator):
       agent: plays.
       factory: of the environments, started afresh for each evaluation.
       config: says how many environments are played side by side and how they are started.
-      reports: what to record beside returns and lengths.
-      given_up: asked now and then: whether the result is not wanted any more.
+      reports: the values to record beside returns and lengths.
+      given_up: asked now and then; True if the result is not wanted any more.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class EpisodeRow:
       picture: a PNG, or "" if the environment cannot be drawn; base64.
       action: the numbers that the environment took; None after the last step.
       value: the policy's estimate of the return from here.
-      choice: what the action was chosen from, by name: probabilities, or means and deviations, or Q-values.
+      choice: the values behind the action, by name: probabilities, or means and deviations, or Q-values.
       reward: of this action.
       carry: of the core before this step, by its first units.
       reports: of this action, what the environment says of it by name.

@@ -63,7 +63,7 @@ class Recording:
       solver: the environment's solver plays.
       checkpoint: of it.
       sample: draw actions, or take the best ones; None: as evaluations during training judged the policy.
-      environment: what is played; "": the run's.
+      environment: the environment that is played; "": the run's.
       trust: import the modules that the run's configuration names.
       minari: also write `output`/data, a Minari data set.
     """

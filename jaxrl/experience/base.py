@@ -22,7 +22,7 @@ class Collector(abc.ABC):
 
         Args:
           state: where the environments are; None if the collector itself holds them.
-          acting: what acts; it does not change.
+          acting: the parameters that act; it does not change.
           keys_B: one key per environment for this rollout; nothing else is random.
           tasks: the state of the task sampler; None without one.
 

@@ -59,7 +59,7 @@ class DeviceCollector(Collector):
         into few arrays, first states of episodes are computed whether one starts or not, and the values of
         final observations with the next step's actions.
       unroll: steps in each turn of a loop that does little in each.
-      reports: what is reported of episodes.
+      reports: the values reported of episodes.
       tasks: chooses the task of each episode; None: all have the environment's default, if it has tasks.
     """
 
@@ -238,7 +238,7 @@ class DeviceCollector(Collector):
     def _step_environments(
         self, given: StepInputs, env_state: PyTree, action: Array
     ) -> tuple[PyTree, TimeStep, Array, Array | None]:
-        """(state, timestep, bool[B] whether an episode begins with the next row, `valid` of this row)."""
+        """(state, timestep, bool[B], True if an episode begins with the next row, `valid` of this row)."""
         task_B = self._of_environment(given.task)
         options: dict[str, Any] = {
             "starts": given.starts,

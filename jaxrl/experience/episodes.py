@@ -31,7 +31,7 @@ class Episodes:
     Attributes:
       episode_return: float32[E, Q], raw.
       length: int32[E, Q], steps.
-      played: bool[E, Q], whether the slot was asked for.
+      played: bool[E, Q], True if the slot was asked for.
       finished: bool[E, Q], False if the episode was cut off by the safety limit.
       tallies: [E, Q] by label, what the entries of `EpisodeReports` came to over the steps of the episode.
     """
@@ -84,7 +84,7 @@ def play(
       quota_E: int32[E], episodes to play; at most `max_quota`.
       max_quota: Q.
       sample: sample actions instead of taking the best ones; or bool[E], which environments do.
-      reports: what to record beside returns and lengths; `TimeStep.info` must have its keys at each step.
+      reports: values beside returns and lengths; `TimeStep.info` must have its keys at each step.
       task_E: tree of [E, ...], the task of all episodes of each environment; None: the default task.
     """
     acting = agent.prepare(acting)

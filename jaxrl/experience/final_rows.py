@@ -21,7 +21,7 @@ class FinalRowsState:
     Attributes:
       env: of the environments; where `is_final` they have begun the next episode already.
       first_obs: [B, *O], the first observation of that episode.
-      is_final: bool[B], whether the observation to act on is the last of an episode.
+      is_final: bool[B], True if the observation to act on is the last of an episode.
     """
 
     env: PyTree

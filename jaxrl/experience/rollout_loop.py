@@ -35,7 +35,7 @@ class StepReport:
     Attributes:
       info: float32 by key, see `EpisodeReports.select`.
       reward: float32, the reported one; None if it is the row's own.
-      done: bool, whether the episode ended; None if it is the row's own.
+      done: bool, True if the episode ended; None if it is the row's own.
     """
 
     info: dict[str, Array]

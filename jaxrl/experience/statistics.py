@@ -167,10 +167,10 @@ def count_episodes(
     After the rollout, and not step by step in it, which would make each of its steps longer.
 
     Args:
-      reports: what is reported.
+      reports: the values reported.
       episode: the episodes in progress before it.
       reward_TB: float32, the reward that is reported.
-      done_TB: bool, whether an episode ended.
+      done_TB: bool, True if an episode ended.
       info_TB: float32, `reports.info_keys` of the environment's info; NaN in rows that are no transition.
       valid_TB: bool, False in rows that are no transition: they make no episode longer. None: all are.
       task_TB: tree of [T, B, ...], the tasks of the episodes that the rows belong to; None makes no rows.

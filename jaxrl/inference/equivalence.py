@@ -125,7 +125,7 @@ def compare_all(
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """bool[B]: whether the rows differ."""
+    """bool[B], True where the rows differ."""
     if a.shape != np.shape(b):
         return np.ones(len(a), bool)
     same = a == b if a.dtype.kind in "iu" else np.abs(a - b) <= TOLERANCE * (1 + np.abs(a))

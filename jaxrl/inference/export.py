@@ -44,7 +44,7 @@ class Exported:
       actions: how they are chosen, greedy or sampled.
       mode: in which evaluations during training judged the policy.
       batch: the batch sizes that it takes, in words.
-      runtime: what ran the files in the check.
+      runtime: the program that ran the files in the check.
       check: the comparison with the policy; nothing was written unless it is the `same`.
       files: sizes in bytes, by name.
     """

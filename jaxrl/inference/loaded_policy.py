@@ -111,7 +111,7 @@ class LoadedPolicy:
         Args:
           obs: one observation [*O], or a batch [B, *O], raw; a dict where the space is one. After training
             with `network.central_value` the agent's own observation will do.
-          carry: what the call before returned; None if an episode begins.
+          carry: the carry that the call before returned; None if an episode begins.
           reset: bool, or bool[B]: where `obs` is the first of its episode, so that the carry counts as
             zeros. None: nowhere, or everywhere without a carry.
           action_mask: bool[A] or bool[B, A], the allowed actions, where the environment has masks.

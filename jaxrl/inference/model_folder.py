@@ -65,7 +65,7 @@ def write(
     """Writes a model and its checksums.
 
     Args:
-      policy: what to write.
+      policy: the policy to write.
       folder: an empty local folder.
       details: for its record.
       observations: how many the formats are checked on, in `_ENVIRONMENTS` environments.

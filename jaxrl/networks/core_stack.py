@@ -33,7 +33,7 @@ class CoreStack(Core):
     Attributes:
       make: builds the core of a layer, unbound or within the module that calls it.
       layers: how many.
-      norm_dtype: what the cores compute in.
+      norm_dtype: the type that the cores compute in.
     """
 
     waits_for_the_carry: ClassVar[bool] = True  # what its layers say, `core_waits` knows

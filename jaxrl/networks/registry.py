@@ -23,9 +23,9 @@ class Registry(Generic[F]):
 
     Args:
       field: of the configuration, which holds the name.
-      arguments: what a factory takes. A user's own must call them so: a name in a configuration must not be
+      arguments: of a factory. A user's own must call them so: a name in a configuration must not be
         able to call any function there is.
-      kind: what a factory returns.
+      kind: the type that a factory returns.
       construct: makes a factory of a class of `kind` that a user names; the first argument begins its errors.
         None: only functions are taken.
     """

@@ -79,7 +79,7 @@ class Topology:
         """Jits `fn` as one program over the mesh.
 
         Args:
-          fn: what one device does.
+          fn: the work of one device.
           in_specs, out_specs: how its arguments and results lie on the devices.
           donate: donates the buffers of its first argument.
           brief: compiles quickly what runs briefly.

@@ -47,7 +47,7 @@ class StageRecord:
 
     Attributes:
       state: "done", "running", "failed" or "interrupted".
-      inputs: what it was made from: settings, files, outputs of other stages and versions, each by name.
+      inputs: all that it was made from: settings, files, outputs of other stages and versions, each by name.
       steps: commands that are done.
       outputs: digests of what it made, by name.
       seconds: that its commands took.

@@ -54,7 +54,7 @@ class PipelineStage:
       steps: its commands, in order.
       reads: stages whose outputs it reads.
       files: local files and folders that it reads, by the setting that names them.
-      outputs: what others may read of it, by name.
+      outputs: the values that others may read of it, by name.
       texts: files that are written before its first command, by path.
     """
 

@@ -45,7 +45,7 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Age
       config: the resolved configuration.
       topology: all devices.
       spec: of the environment.
-      agent: what acts.
+      agent: the agent that acts.
       replay: `replay_bytes`.
 
     Raises:

@@ -51,7 +51,7 @@ class _Repeated:
       made: int32[], iterations.
       state: after them.
       interval: the metrics so far.
-      failed: bool[], whether the last was not finite; `state` is then the one before it.
+      failed: bool[], True if the last was not finite; `state` is then the one before it.
     """
 
     made: Array
@@ -65,7 +65,7 @@ class Iteration:
     """The training program of one device that steps its own environments.
 
     Attributes:
-      learning: what follows a rollout.
+      learning: the update that follows a rollout.
       collector: makes rollouts; None if nothing is collected.
     """
 
@@ -80,8 +80,8 @@ class Iteration:
 
         Args:
           config: the resolved configuration.
-          env: what it collects from; None if it collects nothing.
-          agent: what acts.
+          env: the environment that it collects from; None if it collects nothing.
+          agent: the agent that acts.
           axis: this device among all.
           tasks: chooses the tasks of episodes; None takes what the configuration says.
         """
@@ -150,7 +150,7 @@ class Iteration:
           iterations: int32[].
 
         Returns:
-          (state, interval, failed): bool[], whether the loop ended early.
+          (state, interval, failed): `failed` is bool[], True if the loop ended early.
         """
         start = _Repeated(jnp.zeros((), jnp.int32), state, interval, jnp.zeros((), bool))
         end = jax.lax.while_loop(lambda loop: _goes_on(loop, iterations), self._iteration_of, start)

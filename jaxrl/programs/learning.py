@@ -47,10 +47,10 @@ class Learning:
 
     Attributes:
       config: the resolved configuration.
-      algorithm: what learns.
-      memory: what lies between collecting and learning.
+      algorithm: the algorithm that learns.
+      memory: the store between collecting and learning.
       axis: how this device sums with the others.
-      reports: what is reported of episodes.
+      reports: the values reported of episodes.
       tasks: chooses the tasks of episodes, or None.
       opponents: have the other seat of a game of two, or None.
     """
@@ -264,7 +264,7 @@ class Learning:
           keys: see `update`.
 
         Returns:
-          (state, interval, failed): bool[], whether the iteration was not finite.
+          (state, interval, failed): `failed` is bool[], True if the iteration was not finite.
         """
         after, metrics = self.update(state, trajectory, totals, keys)
         added = interval.add(metrics)

@@ -18,7 +18,7 @@ class Runtime(abc.ABC):
 
     Attributes:
       spec: of the environment.
-      agent: what is trained.
+      agent: the agent that is trained.
       learning: the program that learns, over all devices.
       one_program: True if whole iterations are one program, so that several can be dispatched at once.
         Otherwise each needs the host: they run one at a time, each once the last is known to be finite.
@@ -55,8 +55,8 @@ class Runtime(abc.ABC):
           count: how many.
 
         Returns:
-          (state, interval, failed): bool[], whether an iteration was not finite; the state is then the one
-          before it.
+          (state, interval, failed): `failed` is bool[], True if an iteration was not finite; the state is then
+          the one before it.
 
         Raises:
           Cancelled: a signal asked not to wait for the environments; nothing was donated.

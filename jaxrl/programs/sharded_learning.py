@@ -116,7 +116,7 @@ class ShardedLearning:
         """A program (state, interval, ...) -> (state, interval, failed) over all devices, as JAX traced it.
 
         Args:
-          fn: what one device does.
+          fn: the work of one device.
           inputs: specs of its arguments after the first two.
           arguments: these, or their shapes.
         """

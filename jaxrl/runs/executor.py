@@ -109,7 +109,7 @@ class ProcessExecutor(Executor):
           gpus: the GPUs that they share in turn.
           timeout: seconds after which a run is stopped, as one that failed; None: never.
           say: is called with a line about a run that does not end when asked to.
-          shares: what each of the runs at the same time gets of the machine; (): an even part.
+          shares: the part of the machine that each of the runs at the same time gets; (): an even part.
           flags: of `jaxrl train`, that each is given beside its configuration and its folder.
         """
         self._jobs = jobs

@@ -44,7 +44,7 @@ class Restored:
     Attributes:
       state: on the devices.
       progress: how far the run was.
-      metadata: what users stored with it.
+      metadata: the values that users stored with it.
       replanned: a line on what goes on from another value, as the run is planned to another end; or empty.
     """
 
@@ -68,7 +68,7 @@ class RunCheckpoints:
 
         Args:
           folder: where to.
-          learning: what is saved, and its configuration.
+          learning: the learner that is saved, and its configuration.
           metadata: is stored with every checkpoint, beside the notes of the configuration.
           saved_at: the iteration that is saved already; -1: none.
 
@@ -292,7 +292,7 @@ class RunCheckpoints:
 
 
 def _schedule_end(config: Config) -> str:
-    """When the schedules of a configuration end, in words."""
+    """The end of the schedules of a configuration, in words."""
     if config.stop.steps:
         return f"at step {config.num_iterations * config.steps_per_iteration:,}"
     return f"after {config.stop.seconds:g} s of training" if config.follows_clock else "never"
@@ -312,7 +312,7 @@ def write_run(
       path: local or gs://.
       config: of the whole run.
       learning: with the configuration that the state follows, which is that of its stage.
-      state: what to save.
+      state: the state to save.
       progress: of that.
       metadata: JSON values to keep with it.
 

@@ -33,7 +33,7 @@ class Equipment:
     Attributes:
       stage: its number.
       config: of the stage.
-      run: what is trained.
+      run: the run that is trained.
       assembly: compiled programs and what belongs to them; stages of one shape share them.
       learning: of the stage, with its configuration.
       checkpoints: the run's.
@@ -69,7 +69,7 @@ class Equipment:
           plan: the stages.
           stage: its number.
           assembly: of its programs.
-          run: what is trained.
+          run: the run that is trained.
           folder: where checkpoints go; None keeps nothing.
           saved_at: the iteration that is saved already; -1: none.
           one_by_one: dispatch single iterations.

@@ -37,7 +37,7 @@ class TrainingLoop:
     Attributes:
       config: the resolved configuration.
       assembly: the compiled programs and what belongs to them.
-      run: what is trained.
+      run: the run that is trained.
       pipeline: dispatches iterations to the devices.
       schedule: says what is due, and when the run ends.
       saver: writes checkpoints.

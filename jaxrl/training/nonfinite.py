@@ -55,7 +55,7 @@ def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Findin
     """Computes the iteration after `state` again and names what is the first not to be finite.
 
     Args:
-      runtime: what trains.
+      runtime: the runtime that trains.
       state: the state before that iteration; not donated.
       debug: also finds the operation. That takes a compilation of its own.
     """

@@ -55,7 +55,7 @@ class Recovery:
         """Returns the state and progress of the newest checkpoint, or of the start, with another random key.
 
         Args:
-          cause: what was not finite, for people.
+          cause: the value that was not finite, for people.
         """
         self._rollbacks += 1
         self._runtime.close()

@@ -31,7 +31,7 @@ class StateSaver:
         """Saves nothing yet.
 
         Args:
-          run: what is saved.
+          run: the run that is saved.
           checkpoints: where to.
           pipeline: holds the metrics of the open log interval.
           clock: of the run.

@@ -1,4 +1,4 @@
-"""When something is due in a run, and when the run ends."""
+"""The schedule of a run: the times at which something is due, and its end."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class StartingPoint:
         programs are compiled.
       progress: how far the run is.
       continues: true if it goes on where a run was, with all that the state remembers.
-      origin: what it comes from, for people; empty if there is nothing to say.
+      origin: its source, for people; empty if there is nothing to say.
       replanned: see `Restored`.
     """
 
@@ -53,7 +53,7 @@ class Start:
         4. Fresh, from the seed.
 
         Raises:
-          CheckpointError: what is there does not fit the configuration, or none of it is intact.
+          CheckpointError: the state that is there does not fit the configuration, or none of it is intact.
           ConfigError: `resume_from` is of another task, network or seed.
         """
         config = self.config

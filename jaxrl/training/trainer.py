@@ -53,7 +53,7 @@ class Trainer:
       config: the resolved configuration.
       folder: where checkpoints go, or None.
       callbacks: functions that `fit` calls.
-      agent: what is trained.
+      agent: the agent that is trained.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Trainer:
           config: as from a config file, or already resolved.
           folder: where checkpoints go, and what to resume from; None keeps nothing.
           writer: receives the metrics; None prints them.
-          assembly: what to drive; None builds it from `config`.
+          assembly: the assembly to drive; None builds it from `config`.
           debug: also name the operation that made a NaN.
           callbacks: functions that `fit` calls.
 
@@ -230,7 +230,7 @@ class Trainer:
         """Takes the state to train from; `Start.find` says which.
 
         Raises:
-          CheckpointError: what is there does not fit the configuration, or none of it is intact.
+          CheckpointError: the state that is there does not fit the configuration, or none of it is intact.
         """
         if self._plan.stages:
             self._change_equipment(stored_stage(self.folder, self.config.resume_from))

@@ -17,7 +17,7 @@ class EarlyStop:
       best: parameters of the validation with the best likelihood.
       loss: float32[], of that.
       waited: int32[], validations since then.
-      stopped: bool[], whether learning has ended, with the best parameters.
+      stopped: bool[], True if learning has ended, with the best parameters.
     """
 
     best: PyTree

@@ -175,7 +175,7 @@ class PPO(MinibatchAlgorithm):
         return peak * optimizer.schedule_factor(schedule, learner.updates, total, elapsed=learner.elapsed)
 
     def _warms_up(self, learner: RolloutState) -> Array:
-        """bool[]: whether only the value function learns."""
+        """bool[], True if only the value function learns."""
         planned = self.config.ppo.value_warmup * self.config.updates_per_iteration
         return learner.updates < planned
 

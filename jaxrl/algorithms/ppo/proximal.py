@@ -29,7 +29,7 @@ def proximal_batch(config: Config, agent: ActorCritic, axis: Axis, proximal: Act
 
     Args:
       config: the resolved configuration.
-      agent: what learns.
+      agent: the agent that learns.
       axis: this device.
       proximal: the proximal policy.
       batch: of this device; its rows `log_prob` and `value` are the behaviour policy's, `advantage` is A.

@@ -23,7 +23,7 @@ class Rows(abc.ABC):
     Attributes:
       usable: bool[L, N].
       action: float32[L, N, D], before tanh.
-      terminated: bool[L, N], whether nothing follows.
+      terminated: bool[L, N], True if nothing follows.
       weight: float32[L, N], importance weights.
     """
 
@@ -100,7 +100,7 @@ class SequenceRows(Rows):
         """Computes nothing.
 
         Args:
-          agent, acting: what acts.
+          agent, acting: the agent that acts, and its parameters.
           batch: the draw.
           burn_in: rows before those that are learnt from; no gradient enters them.
           eta: of `sequence_error`.

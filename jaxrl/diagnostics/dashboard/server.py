@@ -58,7 +58,7 @@ def application(runs: RunCollection, host: str) -> Starlette:
     """The application, for any server of ASGI.
 
     Args:
-      runs: what it shows.
+      runs: the runs that it shows.
       host: the address that it listens on. On a loopback address it answers requests to that alone, so that
         a page from elsewhere whose name leads here reads nothing.
     """

@@ -48,7 +48,7 @@ class Level:
       episodes: how many to play in each mode.
       success: the rule, or None: success is not reported.
       cost: key of the environment's info that is summed over each episode, or None.
-      steps: what counts as 1 in normalised steps; None takes the environment's longest episode.
+      steps: the number that counts as 1 in normalised steps; None takes the environment's longest episode.
       tasks: a group of the environment's tasks, such as `category=simple`; "" plays its default task.
     """
 

@@ -46,8 +46,8 @@ class PlayableLevel:
 
     Attributes:
       level: as the suite has it.
-      task: what an evaluator plays.
-      steps: what counts as 1 in normalised steps.
+      task: the task that an evaluator plays.
+      steps: the number that counts as 1 in normalised steps.
       tasks: arrays [N, ...], the tasks that episodes have in turn; None: the default task.
     """
 

@@ -52,7 +52,7 @@ def write(
       sample: draw actions.
       seed: decides the episode.
       file: to write.
-      start: what the environment is asked to be (`jaxrl.envs.tasks`); None: its default.
+      start: the task that the environment is asked for (`jaxrl.envs.tasks`); None: its default.
 
     Raises:
       CannotRender: the environment cannot be drawn.

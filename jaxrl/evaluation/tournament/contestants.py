@@ -25,7 +25,7 @@ class Contestant(abc.ABC):
     Attributes:
       name: in tables.
       game: the rules.
-      acting: what decides its moves, an argument of compiled programs; () of a scripted player.
+      acting: the parameters that decide its moves, an argument of compiled programs; () of a scripted player.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Contestant(abc.ABC):
           acting: of the contestant.
           states: of the games, leaves [E, ...].
           carry: before the moves.
-          fresh: bool[E], whether it is its first move of a game.
+          fresh: bool[E], True if it is its first move of a game.
           keys: one for each game.
         """
 
@@ -106,7 +106,7 @@ class EntryTerms:
 
     Attributes:
       game: the environment whose game is played; "" takes that of the first run.
-      label: what the user names the game by, for errors.
+      label: the name that the user has for the game, for errors.
       checkpoint: of runs that do not say one by `RUN@STEP`.
       samples: True if policies draw their moves.
       trust: import the modules that runs name, see `jaxrl.config.trust`.

@@ -19,7 +19,7 @@ def build(config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) ->
     Args:
       config: the resolved configuration.
       env: whose tasks are chosen.
-      reports: what is reported of episodes.
+      reports: the values reported of episodes.
 
     Raises:
       ConfigError: a stage does not fit the environment, or `curriculum.name` is no task sampler.

@@ -40,7 +40,7 @@ class Aggregate(Memory):
     """Grows by each rollout up to a fixed size, then forgets the oldest; draws sequences, all alike.
 
     Attributes:
-      plan: what the algorithm asked for.
+      plan: the replay that the algorithm asked for.
     """
 
     plan: AggregatePlan

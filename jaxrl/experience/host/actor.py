@@ -35,7 +35,7 @@ class Actor:
       collector: used by nobody else from now on; its environments are closed with the actor.
       keys_of: the keys [B] of an iteration's actions.
       overlap: collect while the learner learns.
-      given_up: asked while waiting: whether the result is not wanted any more.
+      given_up: asked while waiting; True if the result is not wanted any more.
     """
 
     def __init__(

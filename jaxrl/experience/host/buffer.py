@@ -27,10 +27,10 @@ class Buffer:
 
     Attributes:
       obs: tree of [T + 1, B, ...].
-      first: bool[T + 1, B], whether that observation is the first of its episode.
+      first: bool[T + 1, B], True if that observation is the first of its episode.
       reward, terminated, truncated: [T, B], what followed from the action at that row.
       score, game_over: [T, E], likewise, of the environments.
-      begun: bool[T, E], whether they began an episode instead.
+      begun: bool[T, E], True if they began an episode instead.
       info: float32[T, E] by key.
     """
 
@@ -104,7 +104,7 @@ class EpisodeCounter:
     Args:
       num_envs: B.
       staggered: True if the first game of each environment is cut off and should not be reported.
-      reports: what is reported beside scores and lengths.
+      reports: the values reported beside scores and lengths.
     """
 
     def __init__(self, num_envs: int, staggered: bool, reports: EpisodeReports = NO_REPORTS):

@@ -30,7 +30,7 @@ class HostCollectorOptions:
       chunk: L; the carry before every L-th step is kept.
       staggered: True if the first episode of each environment is cut off and should not be reported.
       device: where the agent works; None is JAX's default.
-      reports: what is reported of episodes; the environments were started with its `info_keys`.
+      reports: the values reported of episodes; the environments were started with its `info_keys`.
       index: indices of the rows, environments or their agents, over all processes; None: 0 to B - 1.
       tasks: chose the tasks that `collect` deals; None: none are.
       place: (trajectory, totals) of host arrays and arrays of `device`, observations not decoded -> what

@@ -24,7 +24,7 @@ class HostPlayer:
       agent: acts.
       factory: of the environments, started afresh for every evaluation.
       sample: sample actions instead of taking the best ones.
-      reports: what to record beside returns and lengths.
+      reports: the values to record beside returns and lengths.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class HostPlayer:
           state: parameters and frozen statistics of the policy.
           keys_E: one key per environment, for sampled actions.
           quota_E: int[E], episodes to play.
-          given_up: asked now and then: whether the result is not wanted any more.
+          given_up: asked now and then; True if the result is not wanted any more.
 
         Returns:
           Arrays of numpy [E, max(quota_E)].

@@ -29,8 +29,8 @@ class _Group:
       handle: see `TracedSteps`.
       carry: tree of [N, ...], before the row.
       obs: tree of [N, ...], as the environment stores it.
-      first: bool[N], whether that is the first of its episode.
-      done: bool[N], whether an episode ended with it.
+      first: bool[N], True if that is the first of its episode.
+      done: bool[N], True if an episode ended with it.
     """
 
     handle: Array

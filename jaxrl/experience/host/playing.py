@@ -20,7 +20,7 @@ def tasks_of_rows(playing: PyTree, task_TB: PyTree, begins_TB: np.ndarray) -> tu
     Args:
       playing: those before the steps; None if no task was dealt yet.
       task_TB: of the episodes that begin after each step; a tree of [T, B], as a task sampler chose them.
-      begins_TB: bool, whether one begins.
+      begins_TB: bool, True if one begins.
     """
     given = jax.tree.map(np.asarray, task_TB)
     if playing is None:

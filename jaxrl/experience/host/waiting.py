@@ -104,7 +104,7 @@ def attend(
 
     Args:
       work: called with a function that says whether to raise Cancelled.
-      overdue: what has not answered in time, or None.
+      overdue: names the worker that has not answered in time; None if all have.
       given_up: True if the result is no longer wanted; asked now and then.
       env: closed in the end, unless the thread still waits for it.
 

@@ -17,7 +17,7 @@ def build(config: Config, env: JaxEnv, told: EpisodeReports) -> TaskSampler:
     Args:
       config: the resolved configuration.
       env: whose levels are chosen.
-      told: what is reported of episodes.
+      told: the values reported of episodes.
 
     Raises:
       ConfigError: the environment, or what is known of its episodes, does not suit the method.

@@ -137,7 +137,7 @@ class PlayedLevels:
       score: float32, the sum of the scores of those that ended.
       count: float32, how many ended.
       best: float32, the highest return of these; minus infinity without one.
-      seen: bool, whether any step was made in the level.
+      seen: bool, True if any step was made in the level.
     """
 
     score: Array

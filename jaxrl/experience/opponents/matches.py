@@ -159,7 +159,7 @@ class Matches:
         raise NotImplementedError
 
     def is_turn(self, state: MatchState) -> Array:
-        """bool[B], whether the learner's next action is a move; see `MatchState.waits`."""
+        """bool[B], True if the learner's next action is a move; see `MatchState.waits`."""
         return ~state.waits
 
     def clear_results(self, state: MatchState) -> MatchState:
@@ -282,5 +282,5 @@ class Matches:
 
 
 def _result(total: Array) -> Array:
-    """bool[B, 3], whether a game in which the learner got so much was won, drawn or lost."""
+    """bool[B, 3], True if a game in which the learner got so much was won, drawn or lost."""
     return jnp.stack([total > 0, total == 0, total < 0], axis=-1)

@@ -34,12 +34,12 @@ class OpponentState:
     rolled back and it does not count.
 
     Attributes:
-      snapshots: what acted when each was taken, leaves [P + 1, ...].
+      snapshots: the parameters that acted when each was taken, leaves [P + 1, ...].
       number: int32[P + 1], 1 for the first snapshot of the run and so on; 0 for a free slot.
       rating: float32[P + 1], Elo, as the policy's was when it was taken.
       record: float32[P + 1, 3], wins, draws and losses of the policy against each, of its latest games.
       playing: int32[pooled], the slot that each of the groups plays against.
-      swapped: bool[pooled], whether that is another opponent than in the last iteration, so that games start
+      swapped: bool[pooled], True if that is another opponent than in the last iteration, so that games start
         anew.
       snapshot_age: int32[], steps since the last snapshot.
       draw_age: int32[], steps since opponents were drawn.

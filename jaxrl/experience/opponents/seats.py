@@ -22,7 +22,7 @@ class Turn:
       obs: of their seats.
       mask: bool[B, A], the allowed moves.
       carry: their recurrent carries before it.
-      reset: bool[B], whether it is the first observation of their game.
+      reset: bool[B], True if it is the first observation of their game.
       noise: of `Agent.draw_noise`.
     """
 
@@ -73,7 +73,7 @@ class Seats:
         Args:
           now: the policy.
           snapshots: of each pooled group, leaves [pooled, ...].
-          turn: what they see.
+          turn: the turn that they see.
         """
         rows = jax.tree.map(lambda x: x.reshape(-1, self.groups, *x.shape[1:]), turn)
         parts = []

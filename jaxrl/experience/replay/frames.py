@@ -24,7 +24,7 @@ def begins_anew(obs: Array, reset: Array, frames: int) -> Array:
 
     Args:
       obs: [T, B, *, K * C].
-      reset: bool[T, B], whether an episode begins.
+      reset: bool[T, B], True if an episode begins.
       frames: K.
     """
     repeated = jnp.concatenate([newest(obs, frames)] * frames, axis=-1)

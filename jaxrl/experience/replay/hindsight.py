@@ -25,7 +25,7 @@ class EpisodeSpans:
 
     Attributes:
       first, last: int32[N], ages of its first and last step whose achieved goal is known.
-      whole: bool[N], whether it is kept from its first step to its end.
+      whole: bool[N], True if it is kept from its first step to its end.
     """
 
     first: Array
@@ -55,7 +55,7 @@ def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, 
 
 
 def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans) -> tuple[Array, Array]:
-    """(age int32[N] of the step whose achieved goal is taken, bool[N] whether there is one).
+    """(age int32[N] of the step whose achieved goal is taken, bool[N], True if there is one).
 
     Args:
       strategy: "future", a step of the episode after this one; "final", its last; "episode", any of them.
@@ -75,7 +75,7 @@ def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans)
 
 
 def exchanges(key: Array, k: int, count: int) -> Array:
-    """bool[count], whether each row gets another goal: k of k + 1 do, on average."""
+    """bool[count], True if each row gets another goal: k of k + 1 do, on average."""
     return jax.random.bernoulli(key, k / (k + 1), (count,))
 
 
@@ -88,7 +88,7 @@ def tries(key: Array, count: int, members: Array | int, ages: Array) -> tuple[Ar
 
 
 def first_hit(goal: Array, hits: Array) -> tuple[Array, Array]:
-    """(goal [N, G] of the first try that hits, bool[N] whether one does).
+    """(goal [N, G] of the first try that hits, bool[N], True if one does).
 
     Args:
       goal: [tries, N, G].

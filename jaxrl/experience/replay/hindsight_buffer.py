@@ -34,8 +34,8 @@ class HindsightBufferState:
     Attributes:
       buffer: the steps, with their priorities.
       episode: int32[capacity], the number of each step's episode, which rises.
-      begins: bool[capacity], whether a step is the first of its episode.
-      at_start: bool[], whether the next step begins an episode.
+      begins: bool[capacity], True if a step is the first of its episode.
+      at_start: bool[], True if the next step begins an episode.
       number: int32[], of the last episode.
     """
 
@@ -157,7 +157,7 @@ class HindsightReplayBuffer:
         return dataclasses.replace(state, buffer=buffer)
 
     def _goals_for(self, state: HindsightBufferState, key: Array, index: Array) -> tuple[Array, Array]:
-        """(goal [N, G], bool[N] whether there is one) for steps by their index int32[N]."""
+        """(goal [N, G], bool[N], True if there is one) for steps by their index int32[N]."""
         count = state.count
         oldest = jnp.where(count == self.capacity, state.buffer.cursor, 0)
         at = lambda x, age: x[(oldest + age) % self.capacity]  # noqa: E731

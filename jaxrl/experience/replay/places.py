@@ -36,7 +36,7 @@ class Places:
     complete: Array
 
     def allow(self, item: Array) -> Array:
-        """bool[...], whether items may be drawn; what lies beyond the ring may not."""
+        """bool[...], True if items may be drawn; what lies beyond the ring may not."""
         age = item - self.oldest % self.size
         age = jnp.where(age < 0, age + self.size, age)  # faster than a remainder
         return (age < self.complete) & (item < self.size)

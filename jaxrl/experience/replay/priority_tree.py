@@ -78,7 +78,7 @@ def write(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Place
       tree: the old one.
       items: int32[N], of `window`; nothing else changes, neither its leaf nor whether it may be drawn.
       leaf: float32[B, N].
-      was, now: what could be drawn before, and what can be now.
+      was, now: the places that could be drawn before, and those that can be now.
     """
     number = lambda leaf, places: ((leaf > 0) & places.allow(items)[None]).sum(axis=1, dtype=jnp.int32)  # noqa: E731
     gone = number(tree.at(items), was)
@@ -105,7 +105,7 @@ def update(
       where: (env, item) int32[N], different ones; of those whose leaf is 0, nothing changes.
       leaf: float32[N], above 0. Those that are not finite do not enter.
       usable: bool[N], False: keep the old one.
-      places: what may be drawn.
+      places: the places that may be drawn.
     """
     env, item = where
     # Numbers of one array: XLA for CPU puts pairs of indices together in a kernel of its own.
@@ -146,7 +146,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
       key: equal on all devices.
 
     Returns:
-      (int32[groups, each] indices into the leaves of the group, bool[groups, each] whether there was one;
+      (int32[groups, each] indices into the leaves of the group, bool[groups, each], True if there was one;
       those that are first; float32[groups], sums of the leaves that may be drawn).
     """
     stride = tree.leaf.shape[1]

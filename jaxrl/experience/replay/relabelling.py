@@ -25,7 +25,7 @@ _STREAM = 0x474F414C  # of a draw's key, for what is drawn here
 
 @flax.struct.dataclass
 class NewGoals:
-    """[N, G] goals, and bool[N] whether a row gets its one; the others keep their own."""
+    """[N, G] goals, and bool[N], True if a row gets its one; the others keep their own."""
 
     goal: Array
     exchanged: Array
@@ -108,7 +108,7 @@ def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
 
 
 def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
-    """(goal [N, G], bool[N] whether there is one), of the first try int32[tries, N] that is a step's."""
+    """(goal [N, G], bool[N], True if there is one), of the first try int32[tries, N] that is a step's."""
     shape = age.shape
     env = env.reshape(-1)
     row = state.oldest + age.reshape(-1)

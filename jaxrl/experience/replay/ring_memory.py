@@ -23,7 +23,7 @@ class RingMemory(Memory):
     """Keeps the last rows of every environment; what is drawn from them is a memory's own.
 
     Attributes:
-      plan: what the algorithm asked for.
+      plan: the replay that the algorithm asked for.
     """
 
     plan: ReplayPlan

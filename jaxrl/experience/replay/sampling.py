@@ -16,7 +16,7 @@ from jaxrl.types import Array
 
 
 def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
-    """(int32[count] different indices in proportion to their weights, bool[count] whether there was one).
+    """(int32[count] different indices in proportion to their weights, bool[count], True if there was one).
 
     By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006).
 
@@ -65,7 +65,7 @@ def _scores(key: Array, weights: Array) -> Array:
 
 
 def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Array, Array]:
-    """(int32[groups, count] different indices below `size`, bool[count] whether there was one to draw).
+    """(int32[groups, count] different indices below `size`, bool[count], True if there was one to draw).
 
     One index from each of `count` equal parts of a circle that is turned at random, so that every index has
     the same probability (but for a relative 2^-32 `size`), without work for each row.

@@ -18,7 +18,7 @@ class Client:
 
     Args:
       url: of the server.
-      token: what it asks for, if anything.
+      token: the token that it asks for, if any.
       seconds: to wait for an answer.
     """
 

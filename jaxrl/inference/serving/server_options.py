@@ -23,7 +23,7 @@ class ServerOptions:
       idle_seconds: a session that is not used for so long ends.
       follow_seconds: pause between looks at the registry; 0 never looks.
       drain_seconds: for requests in progress when the server is asked to end.
-      token: what requests must bear; "" for nothing.
+      token: the token that requests must bear; "" for none.
     """
 
     host: str = "127.0.0.1"

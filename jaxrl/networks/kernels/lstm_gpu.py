@@ -140,7 +140,7 @@ def _call(
       kernel: takes `work`, then references to: resets, `over_time`, weights, c and h before; then to its
         results.
       work: sizes and tiles.
-      interpret: whether to interpret the kernel.
+      interpret: True interprets the kernel.
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
       weight_4HH: of the matrix products.
