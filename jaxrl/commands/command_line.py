@@ -36,7 +36,7 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     """Runs a job and returns its exit code; an error becomes one line on stderr, with `debug` a traceback.
 
     Bad input is 2, a run that cannot continue 1 (75 if it lost a process), a signal 128 + its number. Ends
-    the process itself where what was given up, such as a save, would hold it back.
+    the process itself if what was given up, such as a save, would hold it back.
     """
     before_leaving(terminal.restore_before_exit)
     code = _exit_code(job, debug)
@@ -115,7 +115,7 @@ def _exit_code(job: Callable[[], int], debug: bool) -> int:
 
 
 def _leave_others(code: int) -> None:
-    """Ends this process where it is one of several: the usual way out waits for the others."""
+    """Ends this process if it is one of several: the usual way out waits for the others."""
     if _has_others():
         leave(code)
 

@@ -30,7 +30,7 @@ ARGUMENTS = (
     replace(SEED, help="decides the games (default: {default})"),
     Argument("--best-moves", "policies take the most likely move instead of drawing one", bool),
     replace(CHECKPOINT, help="of runs: latest (default), best, or a step"),
-    Argument("--game=E", "the game, where no run says it, such as jaxrl:TicTacToe", str, ""),
+    Argument("--game=E", "the game, if no run says it, such as jaxrl:TicTacToe", str, ""),
     Argument("--openskill", "rate by OpenSkill too; needs the `openskill` extra", bool),
     Argument(
         "--output=DIR",

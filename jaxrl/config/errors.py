@@ -19,7 +19,7 @@ class RunError(Exception):
 
 
 def did_you_mean(name: str, valid: Iterable[str], prefix: str = "") -> str:
-    """Ends an error about an unknown `name` with the nearest valid one, or with all where they are few.
+    """Ends an error about an unknown `name` with the nearest valid one, or with all if they are few.
 
     `prefix` is put before each valid name that is shown.
     """

@@ -91,7 +91,7 @@ class Field:
       name: the dotted name that users write, such as "ppo.gamma".
       attribute: its name in the dataclass of its section.
       kind: bool, int, float, str, `tuple[T, ...]` or `T | None`.
-      default: its value where nobody gives another.
+      default: its value if nobody gives another.
       rules: the conditions on a value.
       help: its meaning, without a capital letter and a full stop.
       fixed: True if a resumed run must keep its value, because the stored state depends on it.
@@ -127,7 +127,7 @@ def field(
       rules: the conditions on a value; None is exempt.
       help: its meaning.
       fixed: True if a resumed run must keep its value.
-      key: the name that users write, where Python reserves that word.
+      key: the name that users write, if Python reserves that word.
       names_module: of a string, which may be `module:attribute`, or several of them as `key=module:attribute`
         with commas between. A module that only a stored run names is not imported without --trust.
     """
@@ -196,7 +196,7 @@ def check(name: str, value: Any, kind: Any, *rules: Rule) -> Any:
 
 
 def shorten(value: Any) -> str:
-    """The value for an error, cut off where it is very long."""
+    """The value for an error, cut off if it is very long."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to write an integer of thousands of digits.

@@ -123,7 +123,7 @@ def field_list(algorithm: str = DEFAULT) -> str:
     """Returns every field with type, default, rules and meaning, by section, at most 80 columns wide.
 
     Args:
-      algorithm: its section is listed too, where it comes from outside.
+      algorithm: its section is listed too, if it comes from outside.
 
     Raises:
       ConfigError: there is no such algorithm.

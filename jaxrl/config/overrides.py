@@ -55,7 +55,7 @@ def assign(config: ConfigDict, name: str, value: Any) -> None:
 
 
 def _remove_section(config: ConfigDict, algorithm: str) -> None:
-    """Removes the section of the present algorithm where `algorithm`, the next one, has another."""
+    """Removes the section of the present algorithm if `algorithm`, the next one, has another."""
     section = section_of(algorithm_of(config)).name
     if section in config and section not in {*BUILT_IN, section_of(algorithm).name}:
         del config[section]
@@ -72,7 +72,7 @@ def read_value(value: Any, kind: Any) -> Any:
 
 
 def _as_integer(value: Any, kind: Any) -> Any:
-    """1e6 as an integer, where the field takes one."""
+    """1e6 as an integer, if the field takes one."""
     whole = isinstance(value, float) and value.is_integer() and int in (kind, *get_args(kind))
     return int(value) if whole else value
 

@@ -83,7 +83,7 @@ def _list_values(config: ConfigDict, names: Collection[str]) -> str:
 
 
 def _task(environment: str) -> str:
-    """The name without arguments, and without the suite where several may have that environment."""
+    """The name without arguments, and without the suite if several may have that environment."""
     name = without_arguments(environment)
     # Only names of suites have versions: CartPole-v1 is the same task in gymnax, envpool and Gymnasium.
     return re.split("[:/]", name)[-1] if re.search(r"-v\d+$", name) else name

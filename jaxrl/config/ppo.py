@@ -10,7 +10,7 @@ from jaxrl.config.minibatches import MinibatchConfig
 
 @dataclasses.dataclass(frozen=True)
 class PPOConfig(MinibatchConfig):
-    """PPO (Schulman et al. 2017), on sequences where the network has memory."""
+    """PPO (Schulman et al. 2017), on sequences if the network has memory."""
 
     gamma: float = field(0.99, between(0, 1), help="discount factor")
     gae_lambda: float = field(0.95, between(0, 1), help="lambda of generalised advantage estimation")

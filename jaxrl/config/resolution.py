@@ -242,7 +242,7 @@ def _with_stages(config: Config) -> Config:
 
 
 def _with_training_stages(config: Config) -> Config:
-    """With the texts of `stages`, and the steps of the run where it is they that say them."""
+    """With the texts of `stages`, and the steps of the run if it is they that say them."""
     if not config.stages:
         return config
     if config.population.seeds > 1:

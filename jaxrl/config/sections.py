@@ -84,7 +84,7 @@ class EnvConfig:
 
     @property
     def task_period(self) -> int:
-        """Every so many environments have the same tasks again; 1 where there is one task."""
+        """Every so many environments have the same tasks again; 1 if there is one task."""
         return sum(self.task_shares) or max(1, len(self.tasks))
 
 

@@ -43,7 +43,7 @@ def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | N
     Args:
       folder: a folder of episodes, or a file that is none.
       given: the environment; "": the one that the manifest names.
-      simulate: how many episodes to simulate again, where they are of replays.
+      simulate: how many episodes to simulate again, if they are of replays.
 
     Raises:
       ConfigError: no environment is named, or it cannot be made.

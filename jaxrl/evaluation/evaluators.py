@@ -59,7 +59,7 @@ def build(
 def agent_of(config: Config, agent: Agent, spec: EnvSpec) -> Agent:
     """The agent that plays an environment with the parameters of `agent`, which was built for another one.
 
-    It is another agent where the spaces hold other graphs: parameters do not depend on these, networks do.
+    It is another agent if the spaces hold other graphs: parameters do not depend on these, networks do.
     """
     same = have_equal_graphs(spec.observation_space, agent.spec.observation_space)
     return agent if same else algorithms.build_agent(config, spec)

@@ -95,10 +95,10 @@ class PolicyFunction(ActingFunction):
     comes out.
 
     Arguments, for a batch of B observations:
-      obs: [B, *O], raw, of the environment's dtype; a dict where the space is one.
+      obs: [B, *O], raw, of the environment's dtype; a dict if the space is one.
       carry: tree of [B, ...], zeros at first, then what the last call returned.
       reset: bool[B]; True if `obs` is the first of its episode. The carry counts as zeros there.
-      action_mask: bool[B, A], the allowed actions; only where the environment has masks.
+      action_mask: bool[B, A], the allowed actions; only if the environment has masks.
       key: uint32[2], the data of a threefry key, another one each call; only with `sample`.
 
     Result:
@@ -199,7 +199,7 @@ class PolicyFunction(ActingFunction):
         return float(cost["flops"]) / _ROWS
 
     def preparation_flops(self) -> float:
-        """Floating-point operations of `Agent.prepare`; 0 where nothing is prepared."""
+        """Floating-point operations of `Agent.prepare`; 0 if nothing is prepared."""
         if self.agent.network.prepare is None:
             return 0.0
         cost: Any = jax.jit(self.agent.prepare).lower(self.state).cost_analysis()

@@ -109,7 +109,7 @@ class LoadedPolicy:
         """Chooses what to do at `obs`.
 
         Args:
-          obs: one observation [*O], or a batch [B, *O], raw; a dict where the space is one. After training
+          obs: one observation [*O], or a batch [B, *O], raw; a dict if the space is one. After training
             with `network.central_value` the agent's own observation will do.
           carry: the carry that the call before returned; None if an episode begins.
           reset: bool, or bool[B]: where `obs` is the first of its episode, so that the carry counts as

@@ -1,4 +1,4 @@
-"""A check of cores: what acting and learning rely on, and what fails without an error where it is wrong."""
+"""A check of cores: what acting and learning rely on, and what fails without an error if it is wrong."""
 
 from __future__ import annotations
 

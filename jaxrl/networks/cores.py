@@ -207,7 +207,7 @@ def build_core(network: NetworkConfig) -> Core:
 
 
 def core_waits(network: NetworkConfig) -> bool:
-    """`Core.waits_for_the_carry` of the core that `network` describes: a stack waits where its layers do."""
+    """`Core.waits_for_the_carry` of the core that `network` describes: a stack waits if its layers do."""
     return _build_layer(network).waits_for_the_carry
 
 

@@ -128,7 +128,7 @@ class Identity(ArrayEncoder):
 
 
 class MLP(ArrayEncoder):
-    """Dense layers over the flattened observation (one-hot where it is discrete)."""
+    """Dense layers over the flattened observation (one-hot if it is discrete)."""
 
     space: Space
     hidden_sizes: tuple[int, ...]

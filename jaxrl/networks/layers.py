@@ -41,7 +41,7 @@ def linear(module: nn.Module, x: Array, features: int, gain: float, dtype: jnp.d
 
 
 def residual_stream(module: nn.Module, x: Array, size: int, dtype: jnp.dtype = jnp.float32) -> Array:
-    """float32[L, N, size], to which layers are added: `x`, or `embedding` of it where its size differs."""
+    """float32[L, N, size], to which layers are added: `x`, or `embedding` of it if its size differs."""
     if x.shape[-1] == size:
         return x.astype(jnp.float32)
     weight = module.param("embedding", orthogonal(), (x.shape[-1], size))

@@ -111,7 +111,7 @@ class Space:
 
         Args:
           file: its path.
-          algorithm: the algorithm that learns; fields of its section may vary, where it comes from outside.
+          algorithm: the algorithm that learns; fields of its section may vary, if it comes from outside.
 
         Raises:
           ConfigError: there is no such file, or something in it is wrong; the message names the field.

@@ -1,4 +1,4 @@
-"""Behavioural cloning: the likelihood of what was demonstrated, on sequences where the network has memory.
+"""Behavioural cloning: the likelihood of what was demonstrated, on sequences if the network has memory.
 
 Pomerleau 1988, "ALVINN"; recurrent ones as in Mandlekar et al. 2021, "What matters in learning from offline
 human demonstrations".
@@ -121,7 +121,7 @@ class BehaviorCloning(Algorithm):
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
-        """As `Algorithm.metrics`; `accuracy` is the mean absolute error where actions are numbers."""
+        """As `Algorithm.metrics`; `accuracy` is the mean absolute error if actions are numbers."""
         validation = (f"{_NAME}/validation_loss", f"{_NAME}/validation_{self._hit}")
         found: dict[str, type[Metric]] = dict.fromkeys((*self._of_updates, *validation), Mean)
         found |= {self.updates_metric: Last}

@@ -120,7 +120,7 @@ class DAgger(ReplayAlgorithm):
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
-        """As `Algorithm.metrics`; `accuracy` is the mean absolute error where actions are numbers."""
+        """As `Algorithm.metrics`; `accuracy` is the mean absolute error if actions are numbers."""
         own = (self._hit, f"latest_{self._hit}", "log_prob", "reward", "beta")
         names = ("loss/policy", "grad/norm", *(f"dagger/{x}" for x in own))
         declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}

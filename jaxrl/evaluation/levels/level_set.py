@@ -22,7 +22,7 @@ _MOST_DRAWS = 100
 def choose(env: JaxEnv, count: int, seed: int) -> Any:
     """Levels [count, ...] on the host.
 
-    Of an environment that draws levels the first that can be solved, where it says so; of a pool different
+    Of an environment that draws levels the first that can be solved, if it says so; of a pool different
     ones, drawn at random.
 
     Args:

@@ -75,7 +75,7 @@ def summarize(parts: Sequence[Outcomes]) -> Summary:
 
 
 def episode_rows(part: Outcomes) -> list[dict[str, Any]]:
-    """A row for each episode of a level; `success` and `cost` where the level has a rule or a cost."""
+    """A row for each episode of a level; `success` and `cost` if the level has a rule or a cost."""
     columns = {
         "return": part.score,
         "length": part.length,

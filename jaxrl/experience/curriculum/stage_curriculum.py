@@ -65,7 +65,7 @@ class StageCurriculum:
         return self.current_parameters()
 
     def current_epsilon(self) -> float:
-        """The stage's exploration rate; 0.5, 0.3, 0.2, and then 0.1, where it gives none."""
+        """The stage's exploration rate; 0.5, 0.3, 0.2, and then 0.1, if it gives none."""
         own = self.present.epsilon
         return _EPSILONS[min(self.stage, len(_EPSILONS)) - 1] if own is None else own
 

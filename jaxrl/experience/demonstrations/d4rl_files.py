@@ -123,7 +123,7 @@ def _check_rows(arrays: dict[str, np.ndarray]) -> None:
 
 
 def _next_observations(arrays: dict[str, np.ndarray], space: Space, now: Any) -> Any:
-    """The observation after each row; `now` where the file does not say."""
+    """The observation after each row; `now` if the file does not say."""
     given = {name.removeprefix(_NEXT): x for name, x in arrays.items() if name.startswith(_NEXT)}
     return observations_of(given, space) if given else now
 

@@ -20,7 +20,7 @@ class Episode:
     """An episode of T steps.
 
     Attributes:
-      observations: [T + 1, *O], a dict where the space is one; the last is what followed the last action.
+      observations: [T + 1, *O], a dict if the space is one; the last is what followed the last action.
       actions: [T, *A], as the environment took them.
       rewards: float32[T].
       terminations, truncations: bool[T]; True at the last step only, if at all. An episode that has neither

@@ -243,7 +243,7 @@ class Sifted:
 
 
 def _compare(held: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
-    """Raises EpisodeFault where arrays [T or T + 1, ...] of a file are others than those simulated."""
+    """Raises EpisodeFault if arrays [T or T + 1, ...] of a file are others than those simulated."""
     for name, x in held.items():
         y = found.get(name)
         if y is None or x.shape[1:] != y.shape[1:] or not 0 <= len(y) - len(x) <= 1:

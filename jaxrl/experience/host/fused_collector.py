@@ -41,12 +41,12 @@ class _Group:
 
 
 class FusedCollector(HostCollector):
-    """One program on the CPU that steps the environments, where these can be traced.
+    """One program on the CPU that steps the environments, if these can be traced.
 
     A step costs what the environments and the policy cost, without the Python in between that takes most of
     a rollout of cheap environments. The first rollout, and those in which first episodes are cut off, are
     stepped from Python. What the program waits for is not known, and it cannot be given up half-way: an
-    environment counts as hung where a rollout takes longer by `env.timeout` than any before it.
+    environment counts as hung if a rollout takes longer by `env.timeout` than any before it.
 
     Args:
       stepped: collects until the environments can be traced; its environments are used from here on.

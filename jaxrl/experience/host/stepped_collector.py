@@ -30,7 +30,7 @@ class SteppedCollector(HostCollector):
 
     With one group of environments everything happens strictly in turn. Two or more are served by a thread
     each: while one steps, the policy works for another; with several cores also for both. Both ways give the
-    same rows for the same parameters and keys, up to rounding where the policy sees other batch sizes.
+    same rows for the same parameters and keys, up to rounding if the policy sees other batch sizes.
 
     Args:
       agent: acts.

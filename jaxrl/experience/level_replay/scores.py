@@ -66,7 +66,7 @@ def level_scores(kind: str, mean: Array, best: Array) -> Array:
       l1_value_loss         mean of |A_t|            (Jiang et al. 2021)
       max_mc                max R - mean of V(s_t)   (Jiang et al. 2021b)
 
-    A is the advantage that the algorithm learns from, by GAE where it has lambda.
+    A is the advantage that the algorithm learns from, by GAE if it has lambda.
 
     Args:
       kind: of score.

@@ -183,7 +183,7 @@ class Opponents:
         )
 
     def _draw(self, state: OpponentState, key: Array) -> OpponentState:
-        """With other opponents where the time has come, or theirs is not in the pool any more.
+        """With other opponents if the time has come, or theirs is not in the pool any more.
 
         Of several groups the first always plays the newest snapshot, so that its games are counted.
         """

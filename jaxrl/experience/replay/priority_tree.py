@@ -64,7 +64,7 @@ def window(size: int, first: Array, before: int, written: int, after: int) -> tu
     Args:
       size: items of the ring.
       first: int32[], the first item that is written.
-      before, written, after: items before it, from it on, and after those; less where the ring is shorter.
+      before, written, after: items before it, from it on, and after those; less if the ring is shorter.
     """
     before = min(before, size - written)
     after = min(after, size - written - before)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl.networks.layers import Dense, activation
 from jaxrl.types import Array
 
-_HEADS = 4  # of attention between parts, where they divide the size
+_HEADS = 4  # of attention between parts, if they divide the size
 
 
 class Fusion(Protocol):

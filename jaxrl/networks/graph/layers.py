@@ -123,7 +123,7 @@ class GraphTransformer(nn.Module):
 
     K, Q, V and A are linear layers of each kind of node; mu is a prior learnt for each head and relation: the
     kinds of s, the edge, and t. A node without edges stays what it is. W_r^att and W_r^msg are applied at t,
-    to the query and to the sum: the same numbers, from fewer products where a node has several edges.
+    to the query and to the sum: the same numbers, from fewer products if a node has several edges.
 
     Attributes:
       width, heads: units of a node, and heads that share them.

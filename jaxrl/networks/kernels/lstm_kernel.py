@@ -95,7 +95,7 @@ def fault(size: int, dtype: Dtype) -> str | None:
 def lstm_sequence(
     dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
 ) -> tuple[Array, Carry]:
-    """`recurrent_scan` of an LSTM: by a kernel where the program's platform has one with a plan for it."""
+    """`recurrent_scan` of an LSTM: by a kernel if the program's platform has one with a plan for it."""
     length, rows, gates = inputs_LNG.shape
     plans = [(name, kernel.plan(length, rows, gates // 4, dtype)) for name, kernel in _KERNELS.items()]
     only = _INTERPRETED.get()

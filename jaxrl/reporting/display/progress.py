@@ -122,7 +122,7 @@ class RunProgress:
 
     @property
     def evaluations(self) -> tuple[tuple[str, str], ...]:
-        """(metric, label) of the returns of evaluations: of both modes where both are played."""
+        """(metric, label) of the returns of evaluations: of both modes if both are played."""
         return MODES if MODES[0][0] in self.latest else ((EVALUATION, "eval"),)
 
     def describe(self, title: str, total_steps: int | None, total_seconds: float | None, clock: str) -> None:
