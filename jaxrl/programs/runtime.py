@@ -55,8 +55,8 @@ class Runtime(abc.ABC):
           count: how many.
 
         Returns:
-          (state, interval, failed): `failed` is bool[], True if an iteration was not finite; the state is then
-          the one before it.
+          (state, interval, failed): `failed` is bool[], True if an iteration was not finite; the state is
+          then the one before it.
 
         Raises:
           Cancelled: a signal asked not to wait for the environments; nothing was donated.

@@ -47,8 +47,8 @@ class Interruption:
         """128 + the signal's number, as shells report it; 0 before any signal."""
         return 128 + self.signum if self.signum is not None else 0
 
-    def takes_trace(self) -> bool:
-        """True if a trace was requested since the last call."""
+    def take_trace_request(self) -> bool:
+        """Returns True if a trace was requested since the last call."""
         wanted = self._trace_wanted
         self._trace_wanted = False
         return wanted

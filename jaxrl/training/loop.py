@@ -134,7 +134,8 @@ class TrainingLoop:
     def _collect_and_learn(self) -> None:
         """Dispatches iterations up to the next event, or as many as go at once."""
         iteration = self.run.progress.iteration
-        if self.assembly.coordinator.interruption.takes_trace():
+        trace_requested = self.assembly.coordinator.interruption.take_trace_request()
+        if trace_requested:
             self.traces.request(iteration, exact=num_processes() == 1)
         self.traces.step(iteration, self.run.state)
         if self.config.refreshes(iteration):
@@ -178,7 +179,8 @@ class TrainingLoop:
             if dispatch.closes_row:
                 row = self.reporter.row(dispatch.iteration, dispatch.interval)
                 self.notifier.row(row)
-                if self.recovery.has_stalled(dispatch.iteration, row):
+                self.recovery.note_row(dispatch.iteration, row)
+                if self.recovery.has_stalled(dispatch.iteration):
                     self._give_up()
             if dispatch.metrics:
                 self.notifier.iteration(reduction.row(dispatch.metrics))

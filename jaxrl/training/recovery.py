@@ -73,15 +73,18 @@ class Recovery:
         )
         return state, progress
 
-    def has_stalled(self, iteration: int, row: Mapping[str, float]) -> bool:
-        """True if all updates have been dropped for too long; `row` is the row at `iteration`."""
+    def note_row(self, iteration: int, row: Mapping[str, float]) -> None:
+        """Remembers the iteration of the latest row with new updates, if updates may be dropped."""
         if self._config.nonfinite != "skip":
-            return False
+            return
         updates = row[self._runtime.learning.algorithm.updates_metric]
         if updates > self._updates:
             self._updated_at = iteration
             self._updates = updates
-        return iteration - self._updated_at >= MAX_IDLE_ITERATIONS
+
+    def has_stalled(self, iteration: int) -> bool:
+        """True if all updates have been dropped for too long."""
+        return self._config.nonfinite == "skip" and iteration - self._updated_at >= MAX_IDLE_ITERATIONS
 
     def give_up(self, state: TrainState, finding: Finding | None = None) -> NoReturn:
         """Writes a report of the first value that is not finite, and raises.

@@ -235,9 +235,8 @@ class Trainer:
         if self._plan.stages:
             self._change_equipment(stored_stage(self.folder, self.config.resume_from))
         point = self._equipment.start.find()
-        if (
-            point.progress.stage != self._equipment.stage
-        ):  # The newest checkpoint was damaged, or stages were removed.
+        # Another stage if the newest checkpoint was damaged, or stages were removed.
+        if point.progress.stage != self._equipment.stage:
             self._plan.require(point.progress.stage)
             self._change_equipment(point.progress.stage)
             point = self._equipment.start.find()
