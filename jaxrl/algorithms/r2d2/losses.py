@@ -17,7 +17,7 @@ def rescale(x: Array) -> Array:
 
 
 def inverse_rescale(x: Array) -> Array:
-    """float32[...], the inverse of `rescaled`.
+    """float32[...], the inverse of `rescale`.
 
     u = sqrt(|h^-1(x)| + 1) - 1 is the root of eps u^2 + (1 + 2 eps) u = |x|, here without a difference of
     nearly equal numbers, which in float32 would leave three digits.

@@ -24,7 +24,7 @@ print([registry.publish("walker", Path(folder)) for folder in sys.argv[1:3]])
 # Another deployment takes the next number in between.
 registry._numbers = lambda name: numbers(name)[:1]
 print(registry.publish("walker", Path(sys.argv[2])))
-with registry.fetched("walker", 2) as folder:
+with registry.fetch("walker", 2) as folder:
     print(sorted(file.name for file in folder.iterdir()))
 """
 
