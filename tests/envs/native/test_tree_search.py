@@ -1,8 +1,10 @@
-"""Tree search: its counts against UCB1 in numpy, and its moves against the solution of tic-tac-toe."""
+"""Tree search: its counts against UCB1 and UCT in Python, its moves against the solution of tic-tac-toe."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import random
 
 import flax.struct
 import jax
@@ -15,7 +17,9 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec
 from jaxrl.envs.games import Game, players, tree_search
 from jaxrl.envs.native.games.probe_game import ProbeGame
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
-from tests.envs.native.test_games import after
+from jaxrl.evaluation.tournament.contest import play_both
+from jaxrl.evaluation.tournament.contestants import Scripted
+from tests.envs.native.test_games import LINES, after
 
 KEY = jax.random.key(0)
 PAYOFFS = (0.25, -1.0, 0.5, 0.75)
@@ -71,6 +75,82 @@ def test_moves_that_end_a_game_are_visited_as_by_ucb1(simulations: int) -> None:
     else:
         np.testing.assert_array_equal(found, counts)
     assert found[2] == 0
+
+
+@dataclasses.dataclass
+class Node:
+    """Its children by the moves to them, the visits, and the sum of the first player's results, -1 to 1."""
+
+    children: dict[int, Node] = dataclasses.field(default_factory=dict)
+    visits: int = 0
+    total: float = 0.0
+
+    def bound(self, player: int, parent: int) -> float:
+        """UCB1 for a player, 1 or -1, of a node whose parent was visited so often."""
+        mean = (player * self.total / self.visits + 1) / 2
+        return mean + math.sqrt(2 * math.log(parent) / self.visits)
+
+
+def plain_visits(moves: tuple[int, ...], simulations: int, rng: random.Random) -> list[int]:
+    """UCT in tic-tac-toe on a list of nine cells."""
+
+    def value(board: list[int], player: int) -> int | None:
+        if any(all(board[i] == player for i in line) for line in LINES):
+            return player
+        return None if 0 in board else 0
+
+    root = Node()
+    for _ in range(simulations):
+        board, player, path, result = [0] * 9, 1, [root], None
+        for move in moves:
+            board[move], player = player, -player
+        grows = True
+        while result is None:
+            free = [i for i in range(9) if not board[i]]
+            children = path[-1].children
+            untried = [i for i in free if i not in children]
+            if not grows or untried:
+                move = rng.choice(untried if grows else free)
+            else:
+                visits = path[-1].visits
+                move = max(free, key=lambda i: children[i].bound(player, visits))
+            if grows:
+                path.append(children.setdefault(move, Node()))
+                grows = not untried
+            board[move] = player
+            result = value(board, player)
+            player = -player
+        for node in path:
+            node.visits += 1
+            node.total += result
+    return [root.children[i].visits if i in root.children else 0 for i in range(9)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moves", [(0,), (0, 4, 5)], ids=["second", "first"])
+def test_moves_are_visited_as_often_as_by_uct_in_python(moves: tuple[int, ...]) -> None:
+    """The mean over 60 searches of each, within four standard errors of the difference."""
+    game, count, simulations = TicTacToe(), 60, 300
+    search = jax.jit(jax.vmap(lambda key: tree_search.visits(game, after(game, moves), key, simulations)))
+    found = np.asarray(search(jax.random.split(KEY, count)))
+    rng = random.Random(0)
+    plain = np.array([plain_visits(moves, simulations, rng) for _ in range(count)])
+    assert (found.sum(axis=1) == simulations).all()
+    assert (plain.sum(axis=1) == simulations).all()
+    error = np.sqrt((found.var(axis=0) + plain.var(axis=0)) / count)
+    mean = plain.mean(axis=0)
+    np.testing.assert_array_less(np.abs(found.mean(axis=0) - mean), 4 * error + 1e-9)
+    # Not as a search would that prefers nothing.
+    assert (np.abs(mean - simulations / (9 - len(moves))) > 8 * error)[mean > 0].any()
+
+
+@pytest.mark.slow
+def test_it_loses_no_game_to_random_moves() -> None:
+    game = TicTacToe()
+    one, other = (Scripted(x, game, players.make("test", game, x)) for x in ("mcts-1000", "random"))
+    begun, answered = play_both(one, other, seed=0, games=60)
+    assert min(begun.min(), answered.min()) == 0
+    assert begun.mean() > answered.mean() > 0.5
 
 
 @pytest.mark.slow
