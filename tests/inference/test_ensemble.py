@@ -85,7 +85,7 @@ def test_an_unlikely_action_weighs_more_than_a_likely_one() -> None:
         f"member_{i}": {"distribution": {"logits": np.log(row)[None].astype(np.float32) + i}}
         for i, row in enumerate(chances)
     }
-    action, distribution = together._chosen(found)
+    action, distribution = together._choose_action(found)
     np.testing.assert_allclose(distribution["logits"][0], np.log(chances).mean(axis=0), rtol=1e-5)
     assert action[0] == 1  # 0.07 * 0.4 > 0.03 * 0.599 > 0.9 * 0.001
 
