@@ -5,8 +5,8 @@ renewed by 10 steps of burn-in.
 
 Command:  jaxrl train sac_memory
 Hardware: 2 CPU cores
-Minutes:  not measured
-Expected: not measured
+Minutes:  2 on one core
+Expected: greedy return -1,024 (1 seed), which is not solved: -780 at 32,000 steps was its best
 """
 
 from ml_collections import ConfigDict
