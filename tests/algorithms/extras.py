@@ -78,35 +78,46 @@ def _of_replay(algorithm: Any, learner: Any, trajectory: Trajectory) -> dict[str
 
 def _of_draws(algorithm: Any, learner: Any, trajectory: Trajectory) -> dict[str, Array]:
     """Of the steps that a replay memory draws: single ones, or those of sequences after a stored carry."""
-    agent, memory, key = algorithm.agent, memories.build(algorithm.memory), jax.random.key(1)
+    agent, memory = algorithm.agent, memories.build(algorithm.memory)
     state = memory.add(memory.init(jax.eval_shape(lambda: trajectory)), trajectory)
-    drawn = memory.draw(state, trajectory, key)
-    if isinstance(drawn, Transitions):
-        steps = (drawn.obs, drawn.action, drawn.action_mask, drawn.usable)
-        obs, action, mask, usable = jax.tree.map(lambda x: x[None], steps)
-        env, at = drawn.env, drawn.row[None]
-        carry, reset = agent.initial_carry(len(env)), jnp.zeros_like(usable)
-        learnt = slice(None)
-    else:
-        obs, carry, reset, mask, usable = (
-            getattr(drawn, name) for name in ("obs", "carry", "reset", "action_mask", "usable")
-        )
-        plan = memory.plan if isinstance(drawn, SequenceBatch) else memory.plan.draws
-        if isinstance(drawn, SequenceBatch):
-            env, item, action = drawn.env, drawn.row, drawn.action
-        else:
-            env, item, _ = draws.draw(plan, memory._places(state), None, key)
-            action = drawn.label
-        first, length = plan.sequences.burn_in, plan.sequences.length
-        at = item[None] * plan.sequences.interval + first + jnp.arange(length)[:, None]
-        learnt = slice(first, first + length)
-    out = agent.apply(learner.policy, agent.normalize(learner.policy, obs), carry, reset, mask)
-    out = jax.tree.map(lambda x: x[learnt], dataclasses.replace(out, carry=None))
+    drawn = memory.draw(state, trajectory, jax.random.key(1))
+    steps = _single(drawn, agent) if isinstance(drawn, Transitions) else _sequences(drawn, memory, state)
+    seen = agent.normalize(learner.policy, steps["obs"])
+    out = agent.apply(learner.policy, seen, steps["carry"], steps["reset"], steps["mask"])
+    out = jax.tree.map(lambda x: x[steps["learnt"]], dataclasses.replace(out, carry=None))
     return {
-        name: jnp.where(usable, _distance(name, x, trajectory.extras[name][at, env]), 0.0).max()
-        for name, x in _said(out, action).items()
+        name: jnp.where(steps["usable"], _distance(name, x, trajectory.extras[name][steps["at"]]), 0.0).max()
+        for name, x in _said(out, steps["action"]).items()
         if name in trajectory.extras
     }
+
+
+def _single(drawn: Transitions, agent: Any) -> dict[str, Any]:
+    """Sequences of one step: their inputs [1, N, ...], and `at`, the row and environment of each."""
+    names = {"obs": drawn.obs, "action": drawn.action, "mask": drawn.action_mask, "usable": drawn.usable}
+    steps = jax.tree.map(lambda x: x[None], names)
+    carry, reset = agent.initial_carry(len(drawn.env)), jnp.zeros_like(steps["usable"])
+    return {
+        **steps,
+        "carry": carry,
+        "reset": reset,
+        "learnt": slice(None),
+        "at": (drawn.row[None], drawn.env),
+    }
+
+
+def _sequences(drawn: Any, memory: Any, state: Any) -> dict[str, Any]:
+    """As `_single`, of whole sequences [W, N, ...], of which the rows `learnt` follow the burn-in."""
+    if isinstance(drawn, SequenceBatch):
+        plan, env, item, action = memory.plan, drawn.env, drawn.row, drawn.action
+    else:  # of DAgger, which keeps no record of where it drew
+        plan, action = memory.plan.draws, drawn.label
+        env, item, _ = draws.draw(plan, memory._places(state), None, jax.random.key(1))
+    first, length = plan.sequences.burn_in, plan.sequences.length
+    row = item[None] * plan.sequences.interval + first + jnp.arange(length)[:, None]
+    steps = {name: getattr(drawn, name) for name in ("obs", "carry", "reset", "usable")}
+    learnt = slice(first, first + length)
+    return {**steps, "mask": drawn.action_mask, "action": action, "learnt": learnt, "at": (row, env)}
 
 
 def _said(out: Any, action: Array | None) -> dict[str, Array]:
