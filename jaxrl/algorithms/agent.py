@@ -57,7 +57,7 @@ class Agent(abc.ABC):
         """The `Output` of an agent.
 
         Args:
-          acting: the parameters that act; its parameters have been used already.
+          acting: the policy that acts; its parameters have been used already.
           out: of the network, for [L, N] or [B] observations.
         """
 
