@@ -150,7 +150,8 @@ def test_loss_and_errors_beside_a_loop(double: bool, rescaling: bool) -> None:
     np.testing.assert_allclose(sums["q"], taken / count, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("burn_in", [pytest.param(0, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("burn_in", [0, 3])
 def test_no_gradient_enters_the_burn_in(burn_in: int) -> None:
     algorithm = own(burn_in=burn_in, batch_size=8)
     learner, batch = first(algorithm), batch_of(algorithm)

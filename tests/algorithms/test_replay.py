@@ -117,6 +117,7 @@ def filled(iteration: Any, found: list[Trajectory], axis: Axis = Axis()) -> tupl
     return memory, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("added", [1, 3, 4])
 def test_what_is_drawn_is_consecutive(added: int) -> None:
     iteration, found = rollouts("tests.algorithms.environments:Chance(end=0.2)")

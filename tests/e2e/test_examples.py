@@ -191,6 +191,7 @@ def test_fading_core_forgets_at_a_reset(example: Any) -> None:
     np.testing.assert_allclose(whole[2:], alone, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_cores_of_examples_are_sound(example: Any, capsys: pytest.CaptureFixture[str]) -> None:
     jaxrl.check_core("trace_core:Traces")
     jaxrl.check_core(example("residual_network").Fading)

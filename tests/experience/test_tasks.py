@@ -81,6 +81,7 @@ def test_level_replay_plays_every_level_and_then_those_with_large_advantages(few
     assert iterate._cache_size() == 1  # other tasks compile nothing
 
 
+@pytest.mark.slow
 def test_a_failed_iteration_rolls_the_sampler_back():
     made = program(LevelReplay())
     state = jax.jit(made.init)(jax.random.key(1))

@@ -116,7 +116,8 @@ def test_samples_follow_the_parts() -> None:
     np.testing.assert_allclose(found["push"][2:].mean(0), d.parts[2].mean[0], atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["jaxrl:ProbeMixed", pytest.param(ENV, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["jaxrl:ProbeMixed", ENV])
 def test_trains_and_acts_in_parts(name: str, tmp_path: Path) -> None:
     config = tiny_config(**{"env.name": name, "env.num_envs": 4, "network.core": "none"})
     trainer = Trainer(resolve(config, 1), writer=MultiWriter([]))

@@ -234,7 +234,8 @@ def test_tasks_change_without_compiling():
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize("ratio", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [1, 2])
 def test_single_environments_have_tasks_of_their_own(ratio):
     # Under wrappers with and without a state of their own, and with resets in rounds as well.
     wrappers = ("time_limit(steps=3)", "frame_stack(frames=2)", f"optimistic_resets(ratio={ratio})")
@@ -255,11 +256,12 @@ def test_single_environments_have_tasks_of_their_own(ratio):
     assert step._cache_size() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
         "goal_conditioned=True, max_steps=5, lidar_rays=3, max_obstacles=2, obstacles=2, moving=1",
-        pytest.param("max_steps=12", marks=pytest.mark.slow),
+        "max_steps=12",
     ],
 )
 def test_what_it_declares_holds_in_batches(arguments):

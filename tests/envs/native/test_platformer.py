@@ -203,12 +203,13 @@ def test_observations(room):
     assert state.level == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
         "max_steps=8",
-        pytest.param("observation='graph', max_steps=8", marks=pytest.mark.slow),
-        pytest.param("observation=('local', 'global'), max_steps=8", marks=pytest.mark.slow),
+        "observation='graph', max_steps=8",
+        "observation=('local', 'global'), max_steps=8",
     ],
 )
 def test_what_it_declares_holds_in_batches(arguments):
