@@ -2,7 +2,7 @@
 
 Command:  jaxrl train ppo
 Hardware: 2 CPU cores
-Minutes:  0.1 to 0.2, compilation included; stops when solved
+Minutes:  0.1 to 0.2, compilation included; stops when solved, after 57,000 to 86,000 steps
 Expected: return 475 to 500, with the most likely actions and with drawn ones (10 seeds; docs/results.md)
 """
 
@@ -21,18 +21,16 @@ def get_config() -> ConfigDict:
     c.network.core_size = 64
     # Velocities show only as small differences between observations: without scaling nothing is learned.
     c.normalize.observations = True
+    c.normalize.rewards = True
     c.ppo.rollout_length = 64
     c.ppo.num_epochs = 4
     c.ppo.num_minibatches = 8
     c.ppo.learning_rate = 4e-3
-    c.ppo.gamma = 0.96
-    c.ppo.gae_lambda = 0.85
-    c.ppo.clip_range = 0.15
     c.ppo.entropy_coef = 0.0  # with 0.02 drawn actions still drop the pole when the most likely ones hold it
     c.stop.steps = 600_000
     c.stop["return"] = 475.0  # of 500; solved, so stop
     c.stop.every_mode = True  # a policy that is good with its most likely actions and with drawn ones
     c.log.every_steps = 10_000
-    c.evaluate.every_steps = 50_000
+    c.evaluate.every_steps = 25_000
     c.checkpoint.every_steps = 500_000
     return c

@@ -219,7 +219,9 @@ def _fields(spec: EnvSpec) -> Iterator[tuple[str, str]]:
     config, reason = choose(spec, registry.is_host(spec.name))
     yield "config", f"{config}, since {reason}"
     known = known_environment(spec.name)
-    if known is not None and known.reaches:
-        yield "reaches", known.reaches
+    if known is not None and known.measured is not None:
+        yield "reaches", str(known.measured)
+    for published in known.published if known is not None else ():
+        yield "published", str(published)
     reports = ", ".join(f"{report.name} ({report.per_episode})" for report in spec.reports)
     yield "reports", reports or "returns and lengths of episodes alone"

@@ -7,7 +7,52 @@ import fnmatch
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrl.config import known_settings
 from jaxrl.config.own_environment import without_arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Returns that were measured, as docs/results.md and the pages on suites have them.
+
+    Attributes:
+      score: of all seeds, lowest to highest, or what it is of ("95 to 96% successes").
+      steps: of training, in millions.
+      seeds: how many.
+      note: what else must be said, such as the arguments of the environment.
+      seconds: of the whole process on two CPU cores or one, lowest to highest; "" if they were not taken.
+    """
+
+    score: str
+    steps: float
+    seeds: int
+    note: str = ""
+    seconds: str = ""
+
+    def __str__(self) -> str:
+        note = f", {self.note}" if self.note else ""
+        return (
+            f"{self.score} after {self.steps:.1f} M steps{note} ({self.seeds} seed{'s' * (self.seeds > 1)})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """What others report of an environment.
+
+    Attributes:
+      score: mean and deviation, or what it is of.
+      steps: of training, in millions; None if the source does not say.
+      source: the trainer, and where it says so.
+    """
+
+    score: str
+    steps: float | None
+    source: str
+
+    def __str__(self) -> str:
+        steps = f" after {self.steps:.1f} M steps" if self.steps else ""
+        return f"{self.score}{steps} ({self.source})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,166 +62,207 @@ class KnownEnvironment:
     Attributes:
       names: of environments without arguments, or patterns of `fnmatch`.
       config: the name of the shipped config.
-      reaches: the return that was measured with it, as docs/results.md and the pages on suites have it.
       settings: fields that differ from the config's, by dotted name.
+      measured: what this reaches; None for a family and where it was not measured.
+      published: what others report, best first.
     """
 
     names: tuple[str, ...]
     config: str
-    reaches: str = ""
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    measured: Measured | None = None
+    published: tuple[Published, ...] = ()
 
 
 def _one(
-    name: str, config: str, reaches: str = "", settings: Mapping[str, Any] | None = None
+    name: str,
+    config: str,
+    measured: Measured | None = None,
+    settings: Mapping[str, Any] | None = None,
+    *published: Published,
 ) -> KnownEnvironment:
-    return KnownEnvironment((name,), config, reaches, settings or {})
+    return KnownEnvironment((name,), config, settings or {}, measured, published)
 
 
-# POPGym's tasks of cards: an answer changes its own reward and nothing that follows, hence the discount.
-_CARDS = {
-    "env.num_envs": 64,
-    "ppo.rollout_length": 64,
-    "ppo.num_minibatches": 8,
-    "ppo.learning_rate": 4e-3,
-    "ppo.gamma": 0.0,
-    "ppo.entropy_coef": 0.0,
-    "normalize.rewards": True,
-}
-_BANDIT = {
-    "env.wrappers": ("one_hot_observation", "previous_action(reward=False)"),
-    "env.num_envs": 64,
-    "ppo.rollout_length": 128,
-    "ppo.num_minibatches": 8,
-    "ppo.learning_rate": 2e-3,
-    "ppo.gamma": 0.99,
-    "ppo.gae_lambda": 0.6,
-    "ppo.entropy_coef": 1e-3,
-    "normalize.rewards": True,
-}
-# Those of rl-zoo's PPO, but for the rate and the epochs: landing is many steps after what it depends on.
-_LANDER = {
-    "env.num_envs": 16,
-    "ppo.rollout_length": 1024,
-    "ppo.num_minibatches": 16,
-    "ppo.num_epochs": 10,
-    "ppo.sequence_length": 1,  # without memory, single steps may be shuffled
-    "ppo.gamma": 0.999,
-    "ppo.gae_lambda": 0.98,
-    "ppo.entropy_coef": 0.01,
-    "ppo.learning_rate": 1e-3,
-}
-_DOOR_KEY = {
-    "env.wrappers": ("one_hot_observation(values=12)",),
-    "env.num_envs": 256,
-    "network.encoder": "mlp",
-    "normalize.observations": False,
-    "ppo.rollout_length": 32,
-    "ppo.num_minibatches": 8,
-    "ppo.learning_rate": 1e-3,
-    "ppo.entropy_coef": 0.01,
-    "ppo.entropy_schedule": "linear",
-    "stop.steps": 4_000_000,
-}
-# A value that weighs more than the policy learns first to compare what is remembered with what is seen.
-_MEMORY_S8 = {
-    "env.wrappers": ("one_hot_observation(values=15)",),
-    "network.encoder": "mlp",
-    "network.core_layers": 2,
-    "ppo.rollout_length": 64,
-    "ppo.num_minibatches": 8,
-    "ppo.learning_rate": 2e-3,
-    "ppo.gamma": 0.999,
-    "ppo.value_coef": 5.0,
-    "ppo.entropy_coef": 0.02,
-    "ppo.entropy_schedule": "linear",
-    "stop.steps": 8_000_000,
-}
-# The small discount, lambda and batches are those of the recurrent baseline of Dedieu et al. 2025.
-_CRAFTAX = {
-    "env.num_envs": 48,
-    "network.core": "gru",
-    "network.hidden_sizes": (256,),
-    "network.core_size": 256,
-    "network.activation": "relu",
-    "network.layer_norm": True,
-    "normalize.observations": True,
-    "normalize.rewards": True,
-    "ppo.rollout_length": 96,
-    "ppo.num_minibatches": 8,
-    "ppo.learning_rate": 7e-4,
-    "ppo.gamma": 0.925,
-    "ppo.gae_lambda": 0.625,
-    "ppo.value_coef": 1.0,
-    "stop.steps": 1_000_000,
-}
+def _blines(score: str) -> Published:
+    return Published(score, None, "gymnax-blines' PPO, README")
+
+
+def _zoo(score: str, steps: float = 1.0) -> Published:
+    return Published(score, steps, "rl-zoo's PPO, benchmark.md at 0088472")
+
+
+def _cleanrl(score: str) -> Published:
+    return Published(score, 1.0, "CleanRL's PPO, docs/benchmark/ppo_continuous_action.md at 09f7a7f")
+
+
+def _popgym(score: str) -> Published:
+    return Published(score, 15.0, "POPGym's GRU, Morad et al. 2023, table 3, at second hand")
+
+
 # The first one that has the exact name counts, then the first one whose pattern fits.
 KNOWN = (
-    _one("gymnax:CartPole-v1", "ppo_mlp", "493 to 500 after 1.0 M steps (10 seeds)"),
-    _one("gymnax:Acrobot-v1", "ppo_mlp", "-81 to -73 after 1.0 M steps (10 seeds)"),
-    _one("gymnax:MountainCar-v0", "ppo_mlp", "-109 to -98 after 1.0 M steps (10 seeds)"),
-    _one("gymnax:Pendulum-v1", "ppo_continuous", "-145 to -143 after 1.0 M steps (10 seeds)"),
-    _one("gymnax:MemoryChain-bsuite", "ppo_memory", "1.0 after 3.0 M steps (5 seeds)"),
-    _one("gymnax:Breakout-MinAtar", "ppo_minatar", "26 to 87 after 10 M steps (3 seeds)"),
-    _one("gymnax:Asterix-MinAtar", "ppo_minatar", "65 to 66 after 10 M steps (3 seeds)"),
-    _one("gymnax:Freeway-MinAtar", "ppo_minatar", "67 to 68 after 10 M steps (3 seeds)"),
-    _one("gymnax:SpaceInvaders-MinAtar", "ppo_minatar", "187 to 190 after 10 M steps (3 seeds)"),
+    _one(
+        "gymnax:CartPole-v1", "ppo_mlp", Measured("493 to 500", 1.0, 10, seconds="9"), None, _zoo("500", 0.1)
+    ),
+    _one(
+        "gymnax:Acrobot-v1",
+        "ppo_mlp",
+        Measured("-81 to -73", 1.0, 10, seconds="10-11"),
+        None,
+        _zoo("-73.5 ± 18.2"),
+        _blines("-80"),
+    ),
+    _one(
+        "gymnax:MountainCar-v0",
+        "ppo_mlp",
+        Measured("-109 to -98", 1.0, 10, seconds="9-10"),
+        None,
+        _zoo("-110.4 ± 19.5"),
+        _blines("-118"),
+    ),
+    _one(
+        "gymnax:Pendulum-v1",
+        "ppo_continuous",
+        Measured("-145 to -143", 1.0, 10, seconds="10-15"),
+        None,
+        _blines("-130"),
+        _zoo("-172 ± 104", 0.1),
+    ),
+    _one("gymnax:MemoryChain-bsuite", "ppo_memory", Measured("1.0", 3.0, 5, seconds="32-37")),
+    _one(
+        "gymnax:Breakout-MinAtar",
+        "ppo_minatar",
+        Measured("26 to 87", 10.0, 3),
+        None,
+        _blines("28"),
+    ),
+    _one("gymnax:Asterix-MinAtar", "ppo_minatar", Measured("65 to 66", 10.0, 3), None, _blines("15")),
+    _one("gymnax:Freeway-MinAtar", "ppo_minatar", Measured("67 to 68", 10.0, 3), None, _blines("58")),
+    _one(
+        "gymnax:SpaceInvaders-MinAtar", "ppo_minatar", Measured("187 to 190", 10.0, 3), None, _blines("131")
+    ),
     _one(
         "craftax:Craftax-Classic-Symbolic-v1",
         "ppo_memory",
-        "9.1 after 1.0 M steps, sampled actions, with observation='parts' (1 seed)",
-        _CRAFTAX,
+        Measured("9.1", 1.0, 1, "sampled actions, with observation='parts'", "445"),
+        known_settings.CRAFTAX,
+        Published("10.3", 1.0, "recurrent PPO of Dedieu et al. 2025, from pictures, at second hand"),
     ),
     _one(
         "navix:Navix-DoorKey-8x8-v0",
         "ppo_mlp",
-        "1.00 after 4.0 M steps with max_steps=640, and then 0.98 to 1.00 at 100; sampled actions (2 seeds)",
-        _DOOR_KEY,
+        Measured("1.00", 4.0, 2, "sampled actions, with max_steps=640, and 0.98 to 1.00 at 100", "312-324"),
+        known_settings.DOOR_KEY,
+        Published("0.96 ± 0.04", 1.0, "NAVIX's PPO, baselines/rejax/baselines.md"),
     ),
     _one(
         "xminigrid:MiniGrid-MemoryS8",
         "ppo_memory",
-        "0.97 after 8.2 M steps (1 seed)",
-        _MEMORY_S8,
+        Measured("0.97", 8.2, 1, seconds="321"),
+        known_settings.MEMORY_S8,
     ),
-    _one("envpool:HalfCheetah-v4", "ppo_mujoco", "1756 to 2438 after 1.0 M steps (5 seeds)"),
-    _one("envpool:LunarLander-v2", "ppo_mlp", "240 to 275 after 1.0 M steps (3 seeds)", _LANDER),
-    _one("envpool:Pong-v5", "ppo_atari", "-4 after 1.5 M steps (1 seed)"),
-    _one("envpool:CoinrunEasy-v0", "ppo_coinrun", "7.2 after 0.6 M steps (1 seed)"),
-    _one("jaxmarl:MPE_simple_spread_v3", "ippo_spread", "-56 after 2.0 M steps (3 seeds)"),
+    _one(
+        "envpool:HalfCheetah-v4",
+        "ppo_mujoco",
+        Measured("1756 to 2438", 1.0, 5, seconds="65-75"),
+        None,
+        _zoo("5819 ± 664 in v3"),
+        _cleanrl("1443 ± 46"),
+    ),
+    _one(
+        "envpool:LunarLander-v2",
+        "ppo_mlp",
+        Measured("240 to 275", 1.0, 3, seconds="42-125"),
+        known_settings.LANDER,
+        _zoo("242 ± 32"),
+    ),
+    _one("envpool:Pong-v5", "ppo_atari", Measured("-4", 1.5, 1), None, _zoo("21.0 ± 0.1", 10.0)),
+    _one("envpool:CoinrunEasy-v0", "ppo_coinrun", Measured("7.2", 0.6, 1)),
+    _one(
+        "jaxmarl:MPE_simple_spread_v3",
+        "ippo_spread",
+        Measured("-58 to -56", 2.0, 3, seconds="23-30"),
+        None,
+        Published("-68", 2.0, "JaxMARL's IPPO, run beside it"),
+    ),
     _one(
         "jaxmarl:overcooked",
         "ippo_overcooked",
-        "457 after 5.0 M steps, sampled actions, in the cramped room with shaped_reward=1.0 (1 seed)",
+        Measured("457", 5.0, 1, "sampled actions, in the cramped room with shaped_reward=1.0"),
+        None,
+        Published("478", 5.0, "JaxMARL's IPPO, run beside it"),
     ),
-    _one("jaxrl:Maze", "ppo_maze", "89% successes, sampled actions (1 seed)"),
-    _one("jaxrl:Navigation", "ppo_navigation", "95 to 96% successes (3 seeds)"),
-    _one("jaxrl:Platformer", "ppo_platformer", "91% successes (1 seed)"),
+    _one("jaxrl:Maze", "ppo_maze", Measured("89% successes", 1.5, 1, "sampled actions")),
+    _one("jaxrl:Navigation", "ppo_navigation", Measured("95 to 96% successes", 8.0, 3, seconds="180-360")),
+    _one("jaxrl:Platformer", "ppo_platformer", Measured("91% successes", 8.0, 1)),
     _one("jaxrl:ProbeMemory", "ppo_memory"),
-    _one("jaxrl:memory/AutoencodeEasy", "ppo_memory", "-0.27 after 0.8 M steps (1 seed)", _CARDS),
-    _one("jaxrl:memory/HigherLowerEasy", "ppo_memory", "0.52 after 1.0 M steps (3 seeds)", _CARDS),
-    _one("jaxrl:memory/RepeatFirstEasy", "ppo_memory", "1.0 after 0.3 M steps (3 seeds)", _CARDS),
-    _one("jaxrl:memory/RepeatPreviousEasy", "ppo_memory", "1.0 after 0.4 M steps (3 seeds)", _CARDS),
-    _one("jaxrl:memory/CountRecallEasy", "ppo_memory", "0.34 after 1.0 M steps (1 seed)", _CARDS),
     _one(
-        "jaxrl:memory/MultiarmedBanditEasy", "ppo_memory", "0.59 to 0.62 after 3.0 M steps (3 seeds)", _BANDIT
+        "jaxrl:memory/AutoencodeEasy",
+        "ppo_memory",
+        Measured("-0.27", 0.8, 1),
+        known_settings.CARDS,
+        _popgym("-0.283 ± 0.029"),
+    ),
+    _one(
+        "jaxrl:memory/HigherLowerEasy",
+        "ppo_memory",
+        Measured("0.52", 1.0, 3),
+        known_settings.CARDS,
+        _popgym("0.529 ± 0.002"),
+    ),
+    _one(
+        "jaxrl:memory/RepeatFirstEasy",
+        "ppo_memory",
+        Measured("1.0", 0.3, 3),
+        known_settings.CARDS,
+        _popgym("1.000 ± 0.000"),
+    ),
+    _one(
+        "jaxrl:memory/RepeatPreviousEasy",
+        "ppo_memory",
+        Measured("1.0", 0.4, 3),
+        known_settings.CARDS,
+        _popgym("1.000 ± 0.000"),
+    ),
+    _one(
+        "jaxrl:memory/CountRecallEasy",
+        "ppo_memory",
+        Measured("0.34", 1.0, 1),
+        known_settings.CARDS,
+        _popgym("0.177 ± 0.005"),
+    ),
+    _one(
+        "jaxrl:memory/MultiarmedBanditEasy",
+        "ppo_memory",
+        Measured("0.59 to 0.62", 3.0, 3, seconds="229"),
+        known_settings.BANDIT,
+        _popgym("0.619 ± 0.007"),
     ),
     _one(
         "jaxrl:memory/PositionOnlyCartPoleEasy",
         "ppo",
-        "0.999 after 0.3 M steps (1 seed)",
-        {"normalize.rewards": True},
+        Measured("0.999", 0.3, 1),
+        known_settings.SCALED_REWARDS,
+        _popgym("1.000 ± 0.000"),
     ),
     _one(
         "jaxrl:memory/NoisyPositionOnlyCartPoleEasy",
         "ppo",
-        "0.84 after 2.0 M steps (1 seed)",
-        {"normalize.rewards": True},
+        Measured("0.84", 2.0, 1),
+        known_settings.SCALED_REWARDS,
+        _popgym("0.995 ± 0.000"),
     ),
-    _one("jaxrl:TicTacToe", "ppo_tictactoe", "no game of 2,000 lost to perfect play (1 seed)"),
+    _one("jaxrl:TicTacToe", "ppo_tictactoe", Measured("no game of 2,000 lost to perfect play", 3.0, 1)),
     _one("pettingzoo:simple_spread_v3", "ippo_spread"),
-    _one("pgx:connect_four", "ppo_connect_four", "96 to 98% of games won against greedy moves (3 seeds)"),
-    KnownEnvironment(("envpool:LunarLander-v*", "gymnasium:LunarLander-v*"), "ppo_mlp", settings=_LANDER),
+    _one(
+        "pgx:connect_four",
+        "ppo_connect_four",
+        Measured("96 to 98% of games won against greedy moves", 6.0, 3),
+    ),
+    KnownEnvironment(
+        ("envpool:LunarLander-v*", "gymnasium:LunarLander-v*"), "ppo_mlp", settings=known_settings.LANDER
+    ),
     KnownEnvironment(
         (
             "jaxrl:memory/RepeatFirst*",
@@ -186,7 +272,7 @@ KNOWN = (
             "jaxrl:memory/HigherLower*",
         ),
         "ppo_memory",
-        settings=_CARDS,
+        settings=known_settings.CARDS,
     ),
     KnownEnvironment(
         (
@@ -195,9 +281,9 @@ KNOWN = (
             "jaxrl:memory/VelocityOnlyCartPole*",
         ),
         "ppo",
-        settings={"normalize.rewards": True},
+        settings=known_settings.SCALED_REWARDS,
     ),
-    KnownEnvironment(("jaxrl:memory/MultiarmedBandit*",), "ppo_memory", settings=_BANDIT),
+    KnownEnvironment(("jaxrl:memory/MultiarmedBandit*",), "ppo_memory", settings=known_settings.BANDIT),
     KnownEnvironment(("jaxrl:memory/*",), "ppo_memory"),
 )
 

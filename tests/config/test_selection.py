@@ -72,8 +72,8 @@ def test_what_is_known_of_an_environment_can_be_trained(known: KnownEnvironment)
 
 
 def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    family = KnownEnvironment(("suite:Walker*",), "ppo_mujoco", "300")
-    own = KnownEnvironment(("suite:Walker2d-v4",), "ppo_mujoco", "4,000", {"ppo.gamma": 0.98})
+    family = KnownEnvironment(("suite:Walker*",), "ppo_mujoco")
+    own = KnownEnvironment(("suite:Walker2d-v4",), "ppo_mujoco", {"ppo.gamma": 0.98})
     monkeypatch.setattr("jaxrl.config.known_environments.KNOWN", (family, own))
     assert known_environment("suite:Walker2d-v4(frame_skip=4)") == own
     assert known_environment("suite:Walker-v1") == family

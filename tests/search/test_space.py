@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from jaxrl.search.samplers import GridSampler, RandomSampler
 from jaxrl.search.space import Space
 from jaxrl.search.trials import StudyTrial
 
+ROOT = Path(__file__).parents[2]
 RATE = "ppo.learning_rate"
 # A space, and what its error says.
 BAD: dict[str, tuple[Any, str]] = {
@@ -225,3 +227,14 @@ def test_a_file_without_end_is_one_error(text: str, message: str, tmp_path: Path
     (tmp_path / "space.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         Space.read(str(tmp_path / "space.yaml"))
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "configs/searches").glob("*.yaml")), ids=lambda file: file.stem
+)
+def test_a_shipped_space_fits_the_config_of_its_command(file: Path) -> None:
+    text = file.read_text()
+    assert f"--space=configs/searches/{file.name}" in text
+    assert all(f"# {heading}" in text for heading in ("Budget:", "Found:"))
+    config = load_config(re.search(r"jaxrl search (\w+)", text)[1])  # type: ignore[index]
+    assert Space.read(str(file)).probes(config)

@@ -1,0 +1,32 @@
+"""docs/results.md has the figures of the table of known environments."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from jaxrl.config.known_environments import KNOWN, KnownEnvironment, Measured, Published
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_has_todays_figures() -> None:
+    table = runpy.run_path(str(ROOT / "benchmarks/known_table.py"))["table"]()
+    assert len(table.splitlines()) > 20
+    assert table in (ROOT / "docs/results.md").read_text()
+
+
+@pytest.mark.parametrize("known", [x for x in KNOWN if x.measured], ids=lambda known: known.names[0])
+def test_a_measured_environment_is_no_family(known: KnownEnvironment) -> None:
+    assert len(known.names) == 1
+    assert "*" not in known.names[0]
+
+
+def test_a_figure_says_of_what_it_is() -> None:
+    measured = Measured("9.1", 1.0, 1, "sampled actions")
+    assert str(measured) == "9.1 after 1.0 M steps, sampled actions (1 seed)"
+    assert str(Measured("0 to 3", 0.25, 2)) == "0 to 3 after 0.2 M steps (2 seeds)"
+    assert str(Published("10.3", 1.0, "who")) == "10.3 after 1.0 M steps (who)"
+    assert str(Published("28", None, "who")) == "28 (who)"
