@@ -86,7 +86,12 @@ FEED_FORWARD = (
     Detail("learning rate x 3", {"ppo.learning_rate": 9e-3}),
 )
 RECURRENT = (
-    Detail("rewards scaled", {"normalize.rewards": True}),
+    Detail("rewards not scaled", {"normalize.rewards": False}),
+    Detail("discount 0.96", {"ppo.gamma": 0.96}),
+    Detail(
+        "discount 0.96, lambda 0.85, clip range 0.15",
+        {"ppo.gamma": 0.96, "ppo.gae_lambda": 0.85, "ppo.clip_range": 0.15},
+    ),
     Detail("sequences of 16 steps", {"ppo.sequence_length": 16}),
     Detail("sequences of 4 steps", {"ppo.sequence_length": 4}),
     Detail(
@@ -95,6 +100,17 @@ RECURRENT = (
     Detail(
         "sequences of 4 steps, carries refreshed", {"ppo.sequence_length": 4, "ppo.refresh_carries": True}
     ),
+)
+CONTINUOUS = (
+    Detail("4 epochs", {"ppo.num_epochs": 4}),
+    Detail("rewards not scaled", {"normalize.rewards": False}),
+    Detail("discount 0.95", {"ppo.gamma": 0.95}),
+    Detail("discount 0.99", {"ppo.gamma": 0.99}),
+    Detail("tanh", {"network.activation": "tanh"}),
+    Detail("actions begin with a deviation of 0.5", {"network.policy_std": 0.5}),
+    Detail("one network for policy and value", {"network.separate_value": False}),
+    Detail("learning rate / 3", {"ppo.learning_rate": 3.3e-4}),
+    Detail("learning rate x 3", {"ppo.learning_rate": 3e-3}),
 )
 TASKS = {
     "acrobot": Task(
@@ -106,6 +122,11 @@ TASKS = {
         "ppo_mlp",
         {"stop.steps": 100_000},
         (*COMMON, *FEED_FORWARD),
+    ),
+    "pendulum": Task(
+        "ppo_continuous",
+        {"stop.steps": 500_000},
+        (*(x for x in COMMON if x.name != "10 epochs"), *CONTINUOUS),
     ),
     "hidden-cartpole": Task(
         "ppo",
