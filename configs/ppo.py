@@ -2,7 +2,7 @@
 
 Command:  jaxrl train ppo
 Hardware: 2 CPU cores
-Minutes:  0.1 to 0.2, compilation included; stops when solved, after 57,000 to 86,000 steps
+Minutes:  0.1 to 0.2, compilation included; stops when solved, after 57,000 to 143,000 steps
 Expected: return 475 to 500, with the most likely actions and with drawn ones (10 seeds; docs/results.md)
 """
 
