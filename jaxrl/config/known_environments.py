@@ -171,6 +171,14 @@ KNOWN = (
         _cleanrl("1443 ± 46"),
     ),
     _one(
+        "envpool:Walker2d-v4",
+        "ppo_mujoco",
+        None,
+        known_settings.WALKER,
+        _zoo("3479 ± 822 in v3"),
+        _cleanrl("2288 ± 572"),
+    ),
+    _one(
         "envpool:LunarLander-v2",
         "ppo_mlp",
         Measured("240 to 275", 1.0, 3, seconds="42-125"),

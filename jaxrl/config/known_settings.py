@@ -41,6 +41,15 @@ LANDER: Settings = {
     "ppo.entropy_coef": 0.01,
     "ppo.learning_rate": 1e-3,
 }
+# Found by configs/searches/walker2d.yaml.
+WALKER: Settings = {
+    "ppo.sequence_length": 1,  # without memory, single steps may be shuffled
+    "ppo.num_epochs": 5,
+    "ppo.learning_rate": 8e-4,
+    "ppo.gamma": 0.995,
+    "ppo.gae_lambda": 0.9,
+    "ppo.clip_range": 0.1,
+}
 DOOR_KEY: Settings = {
     "env.wrappers": ("one_hot_observation(values=12)",),
     "env.num_envs": 256,
