@@ -150,6 +150,14 @@ KNOWN = (
         Published("10.3", 1.0, "recurrent PPO of Dedieu et al. 2025, from pictures, at second hand"),
     ),
     _one(
+        "craftax:Craftax-Symbolic-v1",
+        "ppo_memory",
+        Measured("9.5", 1.0, 1, "sampled actions, with observation='parts'", "2800"),
+        known_settings.CRAFTAX,
+        Published("12.2", 1.0, "model-based, Dedieu et al. 2025; Craftax's README at 0a2f7f9, 5.4% of 226"),
+        Published("5.2", 1.0, "recurrent PPO of Craftax_Baselines; the same, 2.3%"),
+    ),
+    _one(
         "navix:Navix-DoorKey-8x8-v0",
         "ppo_mlp",
         Measured("1.00", 4.0, 2, "sampled actions, with max_steps=640, and 0.98 to 1.00 at 100", "312-324"),
