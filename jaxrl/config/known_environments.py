@@ -182,10 +182,12 @@ KNOWN = (
         "envpool:Walker2d-v4",
         "ppo_mujoco",
         None,
-        known_settings.WALKER,
+        known_settings.LOCOMOTION,
         _zoo("3479 ± 822 in v3"),
         _cleanrl("2288 ± 572"),
     ),
+    _one("envpool:Ant-v4", "ppo_mujoco", None, known_settings.LOCOMOTION, _zoo("1327 ± 452 in v3")),
+    _one("envpool:Humanoid-v4", "ppo_mujoco", None, known_settings.LOCOMOTION, _cleanrl("716 ± 49")),
     _one(
         "envpool:LunarLander-v2",
         "ppo_mlp",

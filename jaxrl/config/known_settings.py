@@ -41,8 +41,8 @@ LANDER: Settings = {
     "ppo.entropy_coef": 0.01,
     "ppo.learning_rate": 1e-3,
 }
-# Found by configs/searches/walker2d.yaml.
-WALKER: Settings = {
+# Found by configs/searches/walker2d.yaml, for Walker2d.
+LOCOMOTION: Settings = {
     "ppo.sequence_length": 1,  # without memory, single steps may be shuffled
     "ppo.num_epochs": 5,
     "ppo.learning_rate": 8e-4,
