@@ -186,6 +186,14 @@ KNOWN = (
         _zoo("3479 ± 822 in v3"),
         _cleanrl("2288 ± 572"),
     ),
+    _one(
+        "envpool:Hopper-v4",
+        "ppo_mujoco",
+        None,
+        known_settings.HOPPER,
+        _zoo("2410 ± 10 in v3"),
+        _cleanrl("2383 ± 272"),
+    ),
     _one("envpool:Ant-v4", "ppo_mujoco", None, known_settings.LOCOMOTION, _zoo("1327 ± 452 in v3")),
     _one("envpool:Humanoid-v4", "ppo_mujoco", None, known_settings.LOCOMOTION, _cleanrl("716 ± 49")),
     _one(
@@ -280,6 +288,18 @@ KNOWN = (
     ),
     KnownEnvironment(
         ("envpool:LunarLander-v*", "gymnasium:LunarLander-v*"), "ppo_mlp", settings=known_settings.LANDER
+    ),
+    KnownEnvironment(
+        tuple(
+            f"{suite}:{name}-v*"
+            for suite in ("envpool", "gymnasium")
+            for name in ("Ant", "Humanoid", "Walker2d")
+        ),
+        "ppo_mujoco",
+        settings=known_settings.LOCOMOTION,
+    ),
+    KnownEnvironment(
+        ("envpool:Hopper-v*", "gymnasium:Hopper-v*"), "ppo_mujoco", settings=known_settings.HOPPER
     ),
     KnownEnvironment(
         (

@@ -50,6 +50,14 @@ LOCOMOTION: Settings = {
     "ppo.gae_lambda": 0.9,
     "ppo.clip_range": 0.1,
 }
+# Found by configs/searches/hopper.yaml; with more of a discount or wider first actions it learns to stand still.
+HOPPER: Settings = {
+    "network.activation": "relu",
+    "network.policy_std": 0.4,
+    "ppo.sequence_length": 1,
+    "ppo.learning_rate": 2.6e-4,
+    "ppo.gae_lambda": 0.99,
+}
 DOOR_KEY: Settings = {
     "env.wrappers": ("one_hot_observation(values=12)",),
     "env.num_envs": 256,
