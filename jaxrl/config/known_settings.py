@@ -50,7 +50,7 @@ LOCOMOTION: Settings = {
     "ppo.gae_lambda": 0.9,
     "ppo.clip_range": 0.1,
 }
-# Found by configs/searches/hopper.yaml; with more of a discount or wider first actions it learns to stand still.
+# Found by configs/searches/hopper.yaml; with a higher discount it learns to stand still.
 HOPPER: Settings = {
     "network.activation": "relu",
     "network.policy_std": 0.4,
@@ -101,4 +101,11 @@ CRAFTAX: Settings = {
     "ppo.gae_lambda": 0.625,
     "ppo.value_coef": 1.0,
     "stop.steps": 1_000_000,
+}
+# Found by configs/searches/craftax_classic.yaml.
+CRAFTAX_CLASSIC: Settings = {
+    **CRAFTAX,
+    "ppo.learning_rate": 1.1e-3,
+    "ppo.num_epochs": 3,
+    "ppo.entropy_schedule": "linear",
 }
