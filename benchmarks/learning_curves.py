@@ -85,7 +85,7 @@ def draw(arguments: argparse.Namespace) -> None:
     import matplotlib.pyplot as plt
 
     folders = sorted(path for path in Path(arguments.runs).iterdir() if path.is_dir())
-    columns = 4 if len(folders) <= 4 else 3
+    columns = len(folders) if len(folders) <= 4 else 3
     rows = -(-len(folders) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3 * rows), squeeze=False)
     for ax in axes.flat[len(folders) :]:
