@@ -8,10 +8,10 @@ table, and a test compares the two.
 
 from __future__ import annotations
 
-from jaxrl.config.known_environments import KNOWN, KnownEnvironment, Measured
+from jaxrl.config.known_environments import KNOWN, KnownEnvironment, MeasuredReturn
 
 
-def row(known: KnownEnvironment, measured: Measured) -> str:
+def row(known: KnownEnvironment, measured: MeasuredReturn) -> str:
     """One environment: its command, what it reaches, what others report."""
     seeds = f"{measured.seeds} seed{'s' * (measured.seeds > 1)}"
     ours = f"{measured.score} ({'; '.join(filter(None, (seeds, measured.note)))})"

@@ -12,7 +12,7 @@ from jaxrl.config.own_environment import without_arguments
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class MeasuredReturn:
     """Returns that were measured, as docs/results.md and the pages on suites have them.
 
     Attributes:
@@ -37,7 +37,7 @@ class Measured:
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class PublishedReturn:
     """What others report of an environment.
 
     Attributes:
@@ -70,45 +70,49 @@ class KnownEnvironment:
     names: tuple[str, ...]
     config: str
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    measured: Measured | None = None
-    published: tuple[Published, ...] = ()
+    measured: MeasuredReturn | None = None
+    published: tuple[PublishedReturn, ...] = ()
 
 
 def _one(
     name: str,
     config: str,
-    measured: Measured | None = None,
+    measured: MeasuredReturn | None = None,
     settings: Mapping[str, Any] | None = None,
-    *published: Published,
+    *published: PublishedReturn,
 ) -> KnownEnvironment:
     return KnownEnvironment((name,), config, settings or {}, measured, published)
 
 
-def _blines(score: str) -> Published:
-    return Published(score, None, "gymnax-blines' PPO, README")
+def _blines(score: str) -> PublishedReturn:
+    return PublishedReturn(score, None, "gymnax-blines' PPO, README")
 
 
-def _zoo(score: str, steps: float = 1.0) -> Published:
-    return Published(score, steps, "rl-zoo's PPO, benchmark.md at 0088472")
+def _zoo(score: str, steps: float = 1.0) -> PublishedReturn:
+    return PublishedReturn(score, steps, "rl-zoo's PPO, benchmark.md at 0088472")
 
 
-def _cleanrl(score: str) -> Published:
-    return Published(score, 1.0, "CleanRL's PPO, docs/benchmark/ppo_continuous_action.md at 09f7a7f")
+def _cleanrl(score: str) -> PublishedReturn:
+    return PublishedReturn(score, 1.0, "CleanRL's PPO, docs/benchmark/ppo_continuous_action.md at 09f7a7f")
 
 
-def _popgym(score: str) -> Published:
-    return Published(score, 15.0, "POPGym's GRU, Morad et al. 2023, table 3, at second hand")
+def _popgym(score: str) -> PublishedReturn:
+    return PublishedReturn(score, 15.0, "POPGym's GRU, Morad et al. 2023, table 3, at second hand")
 
 
 # The first one that has the exact name counts, then the first one whose pattern fits.
 KNOWN = (
     _one(
-        "gymnax:CartPole-v1", "ppo_mlp", Measured("493 to 500", 1.0, 10, seconds="9"), None, _zoo("500", 0.1)
+        "gymnax:CartPole-v1",
+        "ppo_mlp",
+        MeasuredReturn("493 to 500", 1.0, 10, seconds="9"),
+        None,
+        _zoo("500", 0.1),
     ),
     _one(
         "gymnax:Acrobot-v1",
         "ppo_mlp",
-        Measured("-81 to -73", 1.0, 10, seconds="10-11"),
+        MeasuredReturn("-81 to -73", 1.0, 10, seconds="10-11"),
         None,
         _zoo("-73.5 ± 18.2"),
         _blines("-80"),
@@ -116,7 +120,7 @@ KNOWN = (
     _one(
         "gymnax:MountainCar-v0",
         "ppo_mlp",
-        Measured("-109 to -98", 1.0, 10, seconds="9-10"),
+        MeasuredReturn("-109 to -98", 1.0, 10, seconds="9-10"),
         None,
         _zoo("-110.4 ± 19.5"),
         _blines("-118"),
@@ -124,56 +128,64 @@ KNOWN = (
     _one(
         "gymnax:Pendulum-v1",
         "ppo_continuous",
-        Measured("-145 to -143", 1.0, 10, seconds="10-15"),
+        MeasuredReturn("-145 to -143", 1.0, 10, seconds="10-15"),
         None,
         _blines("-130"),
         _zoo("-172 ± 104", 0.1),
     ),
-    _one("gymnax:MemoryChain-bsuite", "ppo_memory", Measured("1.0", 3.0, 5, seconds="32-37")),
+    _one("gymnax:MemoryChain-bsuite", "ppo_memory", MeasuredReturn("1.0", 3.0, 5, seconds="32-37")),
     _one(
         "gymnax:Breakout-MinAtar",
         "ppo_minatar",
-        Measured("26 to 87", 10.0, 3),
+        MeasuredReturn("26 to 87", 10.0, 3),
         None,
         _blines("28"),
     ),
-    _one("gymnax:Asterix-MinAtar", "ppo_minatar", Measured("65 to 66", 10.0, 3), None, _blines("15")),
-    _one("gymnax:Freeway-MinAtar", "ppo_minatar", Measured("67 to 68", 10.0, 3), None, _blines("58")),
+    _one("gymnax:Asterix-MinAtar", "ppo_minatar", MeasuredReturn("65 to 66", 10.0, 3), None, _blines("15")),
+    _one("gymnax:Freeway-MinAtar", "ppo_minatar", MeasuredReturn("67 to 68", 10.0, 3), None, _blines("58")),
     _one(
-        "gymnax:SpaceInvaders-MinAtar", "ppo_minatar", Measured("187 to 190", 10.0, 3), None, _blines("131")
+        "gymnax:SpaceInvaders-MinAtar",
+        "ppo_minatar",
+        MeasuredReturn("187 to 190", 10.0, 3),
+        None,
+        _blines("131"),
     ),
     _one(
         "craftax:Craftax-Classic-Symbolic-v1",
         "ppo_memory",
-        Measured("10.9", 1.0, 1, "sampled actions, with observation='parts'", "476"),
+        MeasuredReturn("10.9", 1.0, 1, "sampled actions, with observation='parts'", "476"),
         known_settings.CRAFTAX_CLASSIC,
-        Published("10.3", 1.0, "recurrent PPO of Dedieu et al. 2025, from pictures, at second hand"),
+        PublishedReturn("10.3", 1.0, "recurrent PPO of Dedieu et al. 2025, from pictures, at second hand"),
     ),
     _one(
         "craftax:Craftax-Symbolic-v1",
         "ppo_memory",
-        Measured("9.5", 1.0, 1, "sampled actions, with observation='parts'", "2800"),
+        MeasuredReturn("9.5", 1.0, 1, "sampled actions, with observation='parts'", "2800"),
         known_settings.CRAFTAX,
-        Published("12.2", 1.0, "model-based, Dedieu et al. 2025; Craftax's README at 0a2f7f9, 5.4% of 226"),
-        Published("5.2", 1.0, "recurrent PPO of Craftax_Baselines; the same, 2.3%"),
+        PublishedReturn(
+            "12.2", 1.0, "model-based, Dedieu et al. 2025; Craftax's README at 0a2f7f9, 5.4% of 226"
+        ),
+        PublishedReturn("5.2", 1.0, "recurrent PPO of Craftax_Baselines; the same, 2.3%"),
     ),
     _one(
         "navix:Navix-DoorKey-8x8-v0",
         "ppo_mlp",
-        Measured("0.98 to 1.00", 4.0, 3, "sampled actions, with max_steps=640", "312-356"),
+        MeasuredReturn("0.98 to 1.00", 4.0, 3, "sampled actions, with max_steps=640", "312-356"),
         known_settings.DOOR_KEY,
-        Published("0.96 ± 0.04", 1.0, "NAVIX's PPO, baselines/rejax/baselines.md"),
+        PublishedReturn("0.96 ± 0.04", 1.0, "NAVIX's PPO, baselines/rejax/baselines.md"),
     ),
     _one(
         "xminigrid:MiniGrid-MemoryS8",
         "ppo_memory",
-        Measured("0.47 to 0.97", 8.0, 3, "0.97 in two of them, with an entropy bonus of 0.02", "321-533"),
+        MeasuredReturn(
+            "0.47 to 0.97", 8.0, 3, "0.97 in two of them, with an entropy bonus of 0.02", "321-533"
+        ),
         known_settings.MEMORY_S8,
     ),
     _one(
         "envpool:HalfCheetah-v4",
         "ppo_mujoco",
-        Measured("1756 to 2438", 1.0, 5, seconds="65-75"),
+        MeasuredReturn("1756 to 2438", 1.0, 5, seconds="65-75"),
         None,
         _zoo("5819 ± 664 in v3"),
         _cleanrl("1443 ± 46"),
@@ -181,7 +193,7 @@ KNOWN = (
     _one(
         "envpool:Walker2d-v4",
         "ppo_mujoco",
-        Measured("3049 to 4309", 1.0, 5, seconds="210-221"),
+        MeasuredReturn("3049 to 4309", 1.0, 5, seconds="210-221"),
         known_settings.LOCOMOTION,
         _zoo("3479 ± 822 in v3"),
         _cleanrl("2288 ± 572"),
@@ -189,7 +201,7 @@ KNOWN = (
     _one(
         "envpool:Hopper-v4",
         "ppo_mujoco",
-        Measured("924 to 3386", 1.0, 5, "median 2686", "135-172"),
+        MeasuredReturn("924 to 3386", 1.0, 5, "median 2686", "135-172"),
         known_settings.HOPPER,
         _zoo("2410 ± 10 in v3"),
         _cleanrl("2383 ± 272"),
@@ -197,106 +209,108 @@ KNOWN = (
     _one(
         "envpool:Ant-v4",
         "ppo_mujoco",
-        Measured("2639 to 3506", 1.0, 3, seconds="409-509"),
+        MeasuredReturn("2639 to 3506", 1.0, 3, seconds="409-509"),
         known_settings.LOCOMOTION,
         _zoo("1327 ± 452 in v3"),
     ),
     _one(
         "envpool:Humanoid-v4",
         "ppo_mujoco",
-        Measured("780", 1.0, 1, "sampled actions", "645"),
+        MeasuredReturn("780", 1.0, 1, "sampled actions", "645"),
         known_settings.LOCOMOTION,
         _cleanrl("716 ± 49"),
     ),
     _one(
         "envpool:LunarLander-v2",
         "ppo_mlp",
-        Measured("240 to 275", 1.0, 3, seconds="42-125"),
+        MeasuredReturn("240 to 275", 1.0, 3, seconds="42-125"),
         known_settings.LANDER,
         _zoo("242 ± 32"),
     ),
-    _one("envpool:Pong-v5", "ppo_atari", Measured("-4", 1.5, 1), None, _zoo("21.0 ± 0.1", 10.0)),
-    _one("envpool:CoinrunEasy-v0", "ppo_coinrun", Measured("7.2", 0.6, 1)),
+    _one("envpool:Pong-v5", "ppo_atari", MeasuredReturn("-4", 1.5, 1), None, _zoo("21.0 ± 0.1", 10.0)),
+    _one("envpool:CoinrunEasy-v0", "ppo_coinrun", MeasuredReturn("7.2", 0.6, 1)),
     _one(
         "jaxmarl:MPE_simple_spread_v3",
         "ippo_spread",
-        Measured("-58 to -56", 2.0, 3, seconds="23-30"),
+        MeasuredReturn("-58 to -56", 2.0, 3, seconds="23-30"),
         None,
-        Published("-68", 2.0, "JaxMARL's IPPO, run beside it"),
+        PublishedReturn("-68", 2.0, "JaxMARL's IPPO, run beside it"),
     ),
     _one(
         "jaxmarl:overcooked",
         "ippo_overcooked",
-        Measured("457", 5.0, 1, "sampled actions, in the cramped room with shaped_reward=1.0"),
+        MeasuredReturn("457", 5.0, 1, "sampled actions, in the cramped room with shaped_reward=1.0"),
         None,
-        Published("478", 5.0, "JaxMARL's IPPO, run beside it"),
+        PublishedReturn("478", 5.0, "JaxMARL's IPPO, run beside it"),
     ),
-    _one("jaxrl:Maze", "ppo_maze", Measured("89% successes", 1.5, 1, "sampled actions")),
-    _one("jaxrl:Navigation", "ppo_navigation", Measured("95 to 96% successes", 8.0, 3, seconds="180-360")),
-    _one("jaxrl:Platformer", "ppo_platformer", Measured("91% successes", 8.0, 1)),
+    _one("jaxrl:Maze", "ppo_maze", MeasuredReturn("89% successes", 1.5, 1, "sampled actions")),
+    _one(
+        "jaxrl:Navigation", "ppo_navigation", MeasuredReturn("95 to 96% successes", 8.0, 3, seconds="180-360")
+    ),
+    _one("jaxrl:Platformer", "ppo_platformer", MeasuredReturn("91% successes", 8.0, 1)),
     _one("jaxrl:ProbeMemory", "ppo_memory"),
     _one(
         "jaxrl:memory/AutoencodeEasy",
         "ppo_memory",
-        Measured("-0.27", 0.8, 1),
+        MeasuredReturn("-0.27", 0.8, 1),
         known_settings.CARDS,
         _popgym("-0.283 ± 0.029"),
     ),
     _one(
         "jaxrl:memory/HigherLowerEasy",
         "ppo_memory",
-        Measured("0.52", 1.0, 3),
+        MeasuredReturn("0.52", 1.0, 3),
         known_settings.CARDS,
         _popgym("0.529 ± 0.002"),
     ),
     _one(
         "jaxrl:memory/RepeatFirstEasy",
         "ppo_memory",
-        Measured("1.0", 0.3, 3),
+        MeasuredReturn("1.0", 0.3, 3),
         known_settings.CARDS,
         _popgym("1.000 ± 0.000"),
     ),
     _one(
         "jaxrl:memory/RepeatPreviousEasy",
         "ppo_memory",
-        Measured("1.0", 0.4, 3),
+        MeasuredReturn("1.0", 0.4, 3),
         known_settings.CARDS,
         _popgym("1.000 ± 0.000"),
     ),
     _one(
         "jaxrl:memory/CountRecallEasy",
         "ppo_memory",
-        Measured("0.34", 1.0, 1),
+        MeasuredReturn("0.34", 1.0, 1),
         known_settings.CARDS,
         _popgym("0.177 ± 0.005"),
     ),
     _one(
         "jaxrl:memory/MultiarmedBanditEasy",
         "ppo_memory",
-        Measured("0.59 to 0.62", 3.0, 3, seconds="229"),
+        MeasuredReturn("0.59 to 0.62", 3.0, 3, seconds="229"),
         known_settings.BANDIT,
         _popgym("0.619 ± 0.007"),
     ),
     _one(
         "jaxrl:memory/PositionOnlyCartPoleEasy",
         "ppo",
-        Measured("0.999", 0.3, 1),
-        known_settings.SCALED_REWARDS,
+        MeasuredReturn("0.999", 0.3, 1),
+        None,
         _popgym("1.000 ± 0.000"),
     ),
     _one(
         "jaxrl:memory/NoisyPositionOnlyCartPoleEasy",
         "ppo",
-        Measured("0.84", 2.0, 1),
-        known_settings.SCALED_REWARDS,
+        MeasuredReturn("0.84", 2.0, 1),
+        None,
         _popgym("0.995 ± 0.000"),
     ),
-    _one("jaxrl:TicTacToe", "ppo_tictactoe", Measured("no game of 2,000 lost to perfect play", 3.0, 1)),
+    _one("jaxrl:TicTacToe", "ppo_tictactoe", MeasuredReturn("no game of 2,000 lost to perfect play", 3.0, 1)),
     _one("pettingzoo:simple_spread_v3", "ippo_spread"),
     _one(
         "pgx:connect_four",
         "ppo_connect_four",
-        Measured("96 to 98% of games won against greedy moves", 6.0, 3),
+        MeasuredReturn("96 to 98% of games won against greedy moves", 6.0, 3),
     ),
     KnownEnvironment(
         ("envpool:LunarLander-v*", "gymnasium:LunarLander-v*"), "ppo_mlp", settings=known_settings.LANDER
@@ -331,7 +345,6 @@ KNOWN = (
             "jaxrl:memory/VelocityOnlyCartPole*",
         ),
         "ppo",
-        settings=known_settings.SCALED_REWARDS,
     ),
     KnownEnvironment(("jaxrl:memory/MultiarmedBandit*",), "ppo_memory", settings=known_settings.BANDIT),
     KnownEnvironment(("jaxrl:memory/*",), "ppo_memory"),

@@ -28,7 +28,6 @@ BANDIT: Settings = {
     "ppo.entropy_coef": 1e-3,
     "normalize.rewards": True,
 }
-SCALED_REWARDS: Settings = {"normalize.rewards": True}
 # Those of rl-zoo's PPO, but for the rate and the epochs: landing is many steps after what it depends on.
 LANDER: Settings = {
     "env.num_envs": 16,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.config.known_environments import KNOWN, KnownEnvironment, Measured, Published
+from jaxrl.config.known_environments import KNOWN, KnownEnvironment, MeasuredReturn, PublishedReturn
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,8 +25,8 @@ def test_a_measured_environment_is_no_family(known: KnownEnvironment) -> None:
 
 
 def test_a_figure_says_of_what_it_is() -> None:
-    measured = Measured("9.1", 1.0, 1, "sampled actions")
+    measured = MeasuredReturn("9.1", 1.0, 1, "sampled actions")
     assert str(measured) == "9.1 after 1.0 M steps, sampled actions (1 seed)"
-    assert str(Measured("0 to 3", 0.25, 2)) == "0 to 3 after 0.2 M steps (2 seeds)"
-    assert str(Published("10.3", 1.0, "who")) == "10.3 after 1.0 M steps (who)"
-    assert str(Published("28", None, "who")) == "28 (who)"
+    assert str(MeasuredReturn("0 to 3", 0.25, 2)) == "0 to 3 after 0.2 M steps (2 seeds)"
+    assert str(PublishedReturn("10.3", 1.0, "who")) == "10.3 after 1.0 M steps (who)"
+    assert str(PublishedReturn("28", None, "who")) == "28 (who)"

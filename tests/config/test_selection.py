@@ -125,7 +125,8 @@ def test_what_a_config_says_of_its_own_environment_does_not_travel(
 
 
 def test_scales_that_are_kept_are_named() -> None:
-    assert move(load_config("ppo"), "gymnax:Acrobot-v1").endswith("; kept normalize.observations=True")
+    said = move(load_config("ppo"), "gymnax:Acrobot-v1")
+    assert said.endswith("; kept normalize.observations=True, normalize.rewards=True")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,8 @@ def test_the_same_environment_keeps_all(config: str, environment: str) -> None:
 
 
 def test_fields_that_the_user_gives_are_not_called_left_out() -> None:
-    said = move(load_config("ppo"), "gymnax:Acrobot-v1", ["env.wrappers", "normalize.observations"])
+    given = ["env.wrappers", "normalize.observations", "normalize.rewards"]
+    said = move(load_config("ppo"), "gymnax:Acrobot-v1", given)
     assert "stop.return" in said
     assert "env.wrappers" not in said
     assert "normalize" not in said
