@@ -8,7 +8,8 @@ table, and a test compares the two.
 
 from __future__ import annotations
 
-from jaxrl.config.known_environments import KNOWN, KnownEnvironment, MeasuredReturn
+from jaxrl.config.known_environments import KNOWN, KnownEnvironment
+from jaxrl.config.known_returns import MeasuredReturn
 
 
 def row(known: KnownEnvironment, measured: MeasuredReturn) -> str:

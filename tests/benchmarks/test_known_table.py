@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.config.known_environments import KNOWN, KnownEnvironment, MeasuredReturn, PublishedReturn
+from jaxrl.config.known_environments import KNOWN, KnownEnvironment
+from jaxrl.config.known_returns import MeasuredReturn, PublishedReturn
 
 ROOT = Path(__file__).parents[2]
 
