@@ -32,7 +32,7 @@ class MeasuredReturn:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedReturn:
-    """What others report of an environment.
+    """The return that others report of an environment.
 
     Attributes:
       score: mean and deviation, or what it is of.
