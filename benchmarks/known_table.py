@@ -8,8 +8,17 @@ table, and a test compares the two.
 
 from __future__ import annotations
 
+from jaxrl.config.files import load_config
 from jaxrl.config.known_environments import KNOWN, KnownEnvironment
 from jaxrl.config.known_returns import MeasuredReturn
+
+
+def flags(known: KnownEnvironment, measured: MeasuredReturn) -> str:
+    """What follows `jaxrl train`; steps only where the config and its settings say another number."""
+    name = known.names[0] + measured.arguments
+    given = f'--env="{name}"' if measured.arguments else f"--env={name}"
+    steps = known.settings.get("stop.steps", load_config(known.config).stop.steps)
+    return given if steps == round(measured.steps * 1e6) else f"{given} --steps={measured.steps * 1e6:.0f}"
 
 
 def row(known: KnownEnvironment, measured: MeasuredReturn) -> str:
@@ -17,7 +26,7 @@ def row(known: KnownEnvironment, measured: MeasuredReturn) -> str:
     seeds = f"{measured.seeds} seed{'s' * (measured.seeds > 1)}"
     ours = f"{measured.score} ({'; '.join(filter(None, (seeds, measured.note)))})"
     published = "; ".join(map(str, known.published))
-    cells = (f"`--env={known.names[0]}`", f"`{known.config}`", f"{measured.steps:g}", measured.seconds)
+    cells = (f"`{flags(known, measured)}`", f"`{known.config}`", f"{measured.steps:g}", measured.seconds)
     return f"| {' | '.join((*cells, ours, published))} |"
 
 

@@ -94,30 +94,42 @@ KNOWN = (
     _one(
         "gymnax:Breakout-MinAtar",
         "ppo_minatar",
-        MeasuredReturn("26 to 87", 10.0, 3),
+        MeasuredReturn("24 to 92", 3.0, 5, "median 62", "74-85"),
         None,
         _blines("28"),
     ),
-    _one("gymnax:Asterix-MinAtar", "ppo_minatar", MeasuredReturn("65 to 66", 10.0, 3), None, _blines("15")),
-    _one("gymnax:Freeway-MinAtar", "ppo_minatar", MeasuredReturn("67 to 68", 10.0, 3), None, _blines("58")),
+    _one(
+        "gymnax:Asterix-MinAtar",
+        "ppo_minatar",
+        MeasuredReturn("65 to 66", 10.0, 3),
+        known_settings.MINATAR,
+        _blines("15"),
+    ),
+    _one(
+        "gymnax:Freeway-MinAtar",
+        "ppo_minatar",
+        MeasuredReturn("67 to 68", 10.0, 3),
+        known_settings.MINATAR,
+        _blines("58"),
+    ),
     _one(
         "gymnax:SpaceInvaders-MinAtar",
         "ppo_minatar",
         MeasuredReturn("187 to 190", 10.0, 3),
-        None,
+        known_settings.MINATAR,
         _blines("131"),
     ),
     _one(
         "craftax:Craftax-Classic-Symbolic-v1",
         "ppo_memory",
-        MeasuredReturn("10.1 to 11.3", 1.0, 3, "sampled actions, with observation='parts'", "407-824"),
+        MeasuredReturn("10.1 to 11.3", 1.0, 3, "sampled actions", "407-824", "(observation='parts')"),
         known_settings.CRAFTAX_CLASSIC,
         PublishedReturn("10.3", 1.0, "recurrent PPO of Dedieu et al. 2025, from pictures, at second hand"),
     ),
     _one(
         "craftax:Craftax-Symbolic-v1",
         "ppo_memory",
-        MeasuredReturn("9.5", 1.0, 1, "sampled actions, with observation='parts'", "2800"),
+        MeasuredReturn("9.5", 1.0, 1, "sampled actions", "2800", "(observation='parts')"),
         known_settings.CRAFTAX,
         PublishedReturn(
             "12.2", 1.0, "model-based, Dedieu et al. 2025; Craftax's README at 0a2f7f9, 5.4% of 226"
@@ -127,7 +139,7 @@ KNOWN = (
     _one(
         "navix:Navix-DoorKey-8x8-v0",
         "ppo_mlp",
-        MeasuredReturn("0.98 to 1.00", 4.0, 3, "sampled actions, with max_steps=640", "312-356"),
+        MeasuredReturn("0.98 to 1.00", 4.0, 3, "sampled actions", "312-356", "(max_steps=640)"),
         known_settings.DOOR_KEY,
         PublishedReturn("0.96 ± 0.04", 1.0, "NAVIX's PPO, baselines/rejax/baselines.md"),
     ),
@@ -194,7 +206,9 @@ KNOWN = (
     _one(
         "jaxmarl:overcooked",
         "ippo_overcooked",
-        MeasuredReturn("457", 5.0, 1, "sampled actions, in the cramped room with shaped_reward=1.0"),
+        MeasuredReturn(
+            "457", 5.0, 1, "sampled actions", arguments="(layout='cramped_room', shaped_reward=1.0)"
+        ),
         None,
         PublishedReturn("478", 5.0, "JaxMARL's IPPO, run beside it"),
     ),

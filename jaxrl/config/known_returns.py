@@ -13,8 +13,9 @@ class MeasuredReturn:
       score: of all seeds, lowest to highest, or what it is of ("95 to 96% successes").
       steps: of training, in millions.
       seeds: how many.
-      note: what else must be said, such as the arguments of the environment.
+      note: what else must be said, such as how actions were chosen.
       seconds: of the whole process on two CPU cores or one, lowest to highest; "" if they were not taken.
+      arguments: of the environment, such as "(max_steps=640)".
     """
 
     score: str
@@ -22,9 +23,11 @@ class MeasuredReturn:
     seeds: int
     note: str = ""
     seconds: str = ""
+    arguments: str = ""
 
     def __str__(self) -> str:
         note = f", {self.note}" if self.note else ""
+        note += f", with {self.arguments.strip('()')}" if self.arguments else ""
         return (
             f"{self.score} after {self.steps:.1f} M steps{note} ({self.seeds} seed{'s' * (self.seeds > 1)})"
         )

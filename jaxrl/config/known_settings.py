@@ -28,6 +28,8 @@ BANDIT: Settings = {
     "ppo.entropy_coef": 1e-3,
     "normalize.rewards": True,
 }
+# Of MinAtar's other games; those of Breakout are configs/ppo_minatar.py's own.
+MINATAR: Settings = {"ppo.entropy_coef": 0.01, "ppo.gae_lambda": 0.95, "stop.steps": 10_000_000}
 # Those of rl-zoo's PPO, but for the rate and the epochs: landing is many steps after what it depends on.
 LANDER: Settings = {
     "env.num_envs": 16,

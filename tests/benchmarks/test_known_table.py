@@ -29,5 +29,7 @@ def test_a_figure_says_of_what_it_is() -> None:
     measured = MeasuredReturn("9.1", 1.0, 1, "sampled actions")
     assert str(measured) == "9.1 after 1.0 M steps, sampled actions (1 seed)"
     assert str(MeasuredReturn("0 to 3", 0.25, 2)) == "0 to 3 after 0.2 M steps (2 seeds)"
+    parts = MeasuredReturn("9.1", 1.0, 2, "sampled actions", arguments="(observation='parts')")
+    assert str(parts) == "9.1 after 1.0 M steps, sampled actions, with observation='parts' (2 seeds)"
     assert str(PublishedReturn("10.3", 1.0, "who")) == "10.3 after 1.0 M steps (who)"
     assert str(PublishedReturn("28", None, "who")) == "28 (who)"
