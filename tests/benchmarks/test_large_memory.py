@@ -27,8 +27,9 @@ def resident(gigabytes: float) -> list[float]:
 
 
 def test_a_memory_is_held_once() -> None:
+    # 0.75 GB once, and up to 0.4 that TensorStore has in flight while it saves; held twice, it would be 1.5.
     for small, large in zip(resident(0.05), resident(0.8), strict=True):
-        assert 0.6 < large - small < 1.1
+        assert 0.6 < large - small < 1.4
 
 
 def test_the_limit_holds() -> None:
