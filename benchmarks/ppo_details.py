@@ -112,6 +112,19 @@ CONTINUOUS = (
     Detail("learning rate / 3", {"ppo.learning_rate": 3.3e-4}),
     Detail("learning rate x 3", {"ppo.learning_rate": 3e-3}),
 )
+GAME = (
+    Detail("2 epochs", {"ppo.num_epochs": 2}),
+    Detail("no entropy bonus", {"ppo.entropy_coef": 0.0}),
+    Detail("rewards scaled", {"normalize.rewards": True}),
+    Detail("discount 0.98", {"ppo.gamma": 0.98}),
+    Detail("discount 0.995", {"ppo.gamma": 0.995}),
+    Detail("lambda 0.65", {"ppo.gae_lambda": 0.65}),
+    Detail("lambda 0.95", {"ppo.gae_lambda": 0.95}),
+    Detail("gradient hardly clipped (norm 10)", {"ppo.max_grad_norm": 10.0}),
+    Detail("layers normalised", {"network.layer_norm": True}),
+    Detail("learning rate / 3", {"ppo.learning_rate": 1e-3}),
+    Detail("learning rate x 3", {"ppo.learning_rate": 9e-3}),
+)
 TASKS = {
     "acrobot": Task(
         "ppo_mlp",
@@ -127,6 +140,11 @@ TASKS = {
         "ppo_continuous",
         {"stop.steps": 500_000},
         (*(x for x in COMMON if x.name != "10 epochs"), *CONTINUOUS),
+    ),
+    "breakout": Task(
+        "ppo_minatar",
+        {"stop.steps": 500_000},
+        (*(x for x in COMMON if x.name not in ("10 epochs", "observations not normalised")), *GAME),
     ),
     "hidden-cartpole": Task(
         "ppo",

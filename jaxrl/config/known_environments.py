@@ -161,7 +161,7 @@ KNOWN = (
         "envpool:Walker2d-v4",
         "ppo_mujoco",
         MeasuredReturn("3049 to 4309", 1.0, 5, seconds="210-221"),
-        known_settings.LOCOMOTION,
+        None,
         _zoo("3479 ± 822 in v3"),
         _cleanrl("2288 ± 572"),
     ),
@@ -177,14 +177,14 @@ KNOWN = (
         "envpool:Ant-v4",
         "ppo_mujoco",
         MeasuredReturn("2639 to 3506", 1.0, 3, seconds="409-509"),
-        known_settings.LOCOMOTION,
+        None,
         _zoo("1327 ± 452 in v3"),
     ),
     _one(
         "envpool:Humanoid-v4",
         "ppo_mujoco",
         MeasuredReturn("725 to 837", 1.0, 3, seconds="549-645"),
-        known_settings.LOCOMOTION,
+        None,
         _cleanrl("716 ± 49"),
     ),
     _one(
@@ -284,17 +284,16 @@ KNOWN = (
     KnownEnvironment(
         ("envpool:LunarLander-v*", "gymnasium:LunarLander-v*"), "ppo_mlp", settings=known_settings.LANDER
     ),
-    KnownEnvironment(
-        tuple(
-            f"{suite}:{name}-v*"
-            for suite in ("envpool", "gymnasium")
-            for name in ("Ant", "Humanoid", "Walker2d")
-        ),
-        "ppo_mujoco",
-        settings=known_settings.LOCOMOTION,
-    ),
-    KnownEnvironment(
-        ("envpool:Hopper-v*", "gymnasium:Hopper-v*"), "ppo_mujoco", settings=known_settings.HOPPER
+    *(
+        KnownEnvironment((f"envpool:{name}-v*", f"gymnasium:{name}-v*"), "ppo_mujoco", settings=settings)
+        for name, settings in {
+            "Walker2d": {},
+            "Ant": {},
+            "Humanoid": {},
+            "Hopper": known_settings.HOPPER,
+            "HalfCheetah": known_settings.HALF_CHEETAH,
+            "BipedalWalker": known_settings.BIPEDAL_WALKER,
+        }.items()
     ),
     KnownEnvironment(
         (

@@ -42,22 +42,33 @@ LANDER: Settings = {
     "ppo.entropy_coef": 0.01,
     "ppo.learning_rate": 1e-3,
 }
-# Found by configs/searches/walker2d.yaml, for Walker2d.
-LOCOMOTION: Settings = {
-    "ppo.sequence_length": 1,  # without memory, single steps may be shuffled
-    "ppo.num_epochs": 5,
-    "ppo.learning_rate": 8e-4,
-    "ppo.gamma": 0.995,
-    "ppo.gae_lambda": 0.9,
-    "ppo.clip_range": 0.1,
-}
 # Found by configs/searches/hopper.yaml; with a higher discount it learns to stand still.
 HOPPER: Settings = {
     "network.activation": "relu",
     "network.policy_std": 0.4,
-    "ppo.sequence_length": 1,
+    "ppo.num_epochs": 10,
     "ppo.learning_rate": 2.6e-4,
+    "ppo.gamma": 0.99,
     "ppo.gae_lambda": 0.99,
+    "ppo.clip_range": 0.2,
+}
+# Found by configs/searches/halfcheetah.yaml.
+HALF_CHEETAH: Settings = {
+    "network.activation": "relu",
+    "network.policy_std": 0.135,
+    "ppo.num_epochs": 10,
+    "ppo.learning_rate": 3.7e-4,
+    "ppo.gamma": 0.98,
+    "ppo.gae_lambda": 0.95,
+    "ppo.clip_range": 0.2,
+}
+# Found by configs/searches/bipedalwalker.yaml.
+BIPEDAL_WALKER: Settings = {
+    "network.activation": "relu",
+    "ppo.num_epochs": 10,
+    "ppo.learning_rate": 4.3e-4,
+    "ppo.gamma": 0.99,
+    "stop.steps": 5_000_000,
 }
 DOOR_KEY: Settings = {
     "env.wrappers": ("one_hot_observation(values=12)",),
