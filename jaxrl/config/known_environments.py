@@ -176,7 +176,7 @@ KNOWN = (
     _one(
         "envpool:Ant-v4",
         "ppo_mujoco",
-        MeasuredReturn("2639 to 3506", 1.0, 3, seconds="409-509"),
+        MeasuredReturn("2408 to 3506", 1.0, 5, seconds="391-509"),
         None,
         _zoo("1327 ± 452 in v3"),
     ),
@@ -186,6 +186,13 @@ KNOWN = (
         MeasuredReturn("725 to 837", 1.0, 3, seconds="549-645"),
         None,
         _cleanrl("716 ± 49"),
+    ),
+    _one(
+        "envpool:BipedalWalker-v3",
+        "ppo_mujoco",
+        MeasuredReturn("191 to 288", 5.0, 5, "median 226", "593-760"),
+        known_settings.BIPEDAL_WALKER,
+        _zoo("213 ± 129", 5.0),
     ),
     _one(
         "envpool:LunarLander-v2",
