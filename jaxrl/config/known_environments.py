@@ -294,9 +294,6 @@ KNOWN = (
     *(
         KnownEnvironment((f"envpool:{name}-v*", f"gymnasium:{name}-v*"), "ppo_mujoco", settings=settings)
         for name, settings in {
-            "Walker2d": {},
-            "Ant": {},
-            "Humanoid": {},
             "Hopper": known_settings.HOPPER,
             "HalfCheetah": known_settings.HALF_CHEETAH,
             "BipedalWalker": known_settings.BIPEDAL_WALKER,
