@@ -6,7 +6,7 @@ import abc
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import flax.struct
 import jax
@@ -18,33 +18,16 @@ from jaxrl.algorithms.advantage import gae
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.minibatches import (
-    Epochs,
-    Minibatches,
-    MinibatchState,
-    Stop,
-)
+from jaxrl.algorithms.minibatches import Epochs, Minibatches, Stop
 from jaxrl.algorithms.parameters import layer_norms, require_frozen
 from jaxrl.algorithms.reports import Reports
+from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics
 from jaxrl.config import Config
 from jaxrl.envs.mixture import task_of
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics, Sum
-from jaxrl.networks import check_platform, normalizer, task_normalizer
-from jaxrl.types import Acting, Array, Axis, PyTree, Sharded, Trajectory, Transferable
-
-
-@flax.struct.dataclass
-class RolloutState(MinibatchState):
-    """The state of learners from rollouts.
-
-    Attributes:
-      reward_stats: running moments of the discounted return, or None.
-      discounted_return: float32[B], accumulator for reward scaling.
-    """
-
-    reward_stats: Annotated[PyTree, Transferable()]
-    discounted_return: Annotated[Array, Sharded(0)]
+from jaxrl.networks import check_platform
+from jaxrl.types import Acting, Array, Axis, PyTree, Trajectory
 
 
 @flax.struct.dataclass
@@ -156,7 +139,7 @@ class MinibatchAlgorithm(Algorithm):
             hyperparams=hyperparams,
             updates=jnp.zeros((), jnp.int32),
             opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(flat),
-            reward_stats=self._reward_stats() if self.config.normalize.rewards else None,
+            reward_stats=rewards.initial_stats(self.agent.spec) if self.config.normalize.rewards else None,
             discounted_return=zeros,
         )
 
@@ -180,7 +163,7 @@ class MinibatchAlgorithm(Algorithm):
         metrics[self.updates_metric] = Last(learner.updates)
         if self.config.nonfinite == "skip":
             metrics[f"{self.name}/skipped"] = Sum(epochs.reports["skipped"].sum(dtype=jnp.float32))
-            learner = _with_finite_statistics(before, learner)
+            learner = with_finite_statistics(before, learner)
         return Learned(learner, epochs.per_row, metrics, prepared.signals)
 
     def restart_episodes(self, learner: Any) -> Any:
@@ -327,12 +310,6 @@ class MinibatchAlgorithm(Algorithm):
             after = jax.tree.map(lambda old, new: jnp.where(keeps, old, new), stats, after)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))
 
-    def _reward_stats(self) -> PyTree:
-        """Statistics of nothing, of each of several tasks."""
-        zero = jnp.zeros((), jnp.float32)
-        tasks = len(self.agent.spec.task_names)
-        return task_normalizer.init(zero, tasks) if tasks else normalizer.init(zero)
-
     def _averages(self, reports: Reports) -> dict[str, Metric]:
         """Over the updates that were made; an iteration counts by how many of its updates these were."""
         made = reports["made"]
@@ -343,20 +320,3 @@ class MinibatchAlgorithm(Algorithm):
             return jnp.where(made, x, 0.0).sum() / total
 
         return {name: Mean(average(reports[name]) * share, share) for name in self._of_updates}
-
-
-def _with_finite_statistics(before: Any, after: Any) -> Any:
-    """`after` with the statistics of `before` where new ones are not finite, and no such memory."""
-
-    def sound(old: PyTree, new: PyTree) -> PyTree:
-        finite = jnp.isfinite(sum(jnp.sum(x) for x in jax.tree.leaves(new)))
-        return jax.tree.map(lambda x, y: jnp.where(finite, y, x), old, new)
-
-    obs_stats = sound(before.policy.obs_stats, after.policy.obs_stats)
-    discounted = after.discounted_return
-    return dataclasses.replace(
-        after,
-        policy=dataclasses.replace(after.policy, obs_stats=obs_stats),
-        reward_stats=sound(before.reward_stats, after.reward_stats),
-        discounted_return=jnp.where(jnp.isfinite(discounted), discounted, jnp.zeros_like(discounted)),
-    )

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.advantage import discounted_returns
 from jaxrl.config import NormalizeConfig
+from jaxrl.envs.base import EnvSpec
 from jaxrl.networks import normalizer, task_normalizer
 from jaxrl.types import Array, Axis, PyTree, Trajectory
 
@@ -24,6 +25,13 @@ class ScaledRewards:
     reward: Array
     stats: PyTree
     discounted_return: Array
+
+
+def initial_stats(spec: EnvSpec) -> PyTree:
+    """Statistics of nothing, of each of several tasks."""
+    zero = jnp.zeros((), jnp.float32)
+    tasks = len(spec.task_names)
+    return task_normalizer.init(zero, tasks) if tasks else normalizer.init(zero)
 
 
 def scale(

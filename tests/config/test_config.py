@@ -1,9 +1,7 @@
-"""Every check of the configuration, every derived count, and the round trip through config.json."""
+"""Every check of the configuration, and every derived count."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,16 +14,10 @@ from jaxrl.config import (
     declared_fields,
     default_config,
     fixed_fields,
-    from_json,
     largest_device_count,
     resolve,
-    to_json,
     versions,
 )
-from jaxrl.config.files import load_config, suite_file
-
-ROOT = Path(__file__).parents[2]
-CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 
 
 def changed(**fields: Any) -> ConfigDict:
@@ -317,34 +309,6 @@ def test_processes_share_the_environments_evenly() -> None:
     assert str(caught.value).endswith("multiple of 4 (see `ppo`), so the number of processes must divide 6")
 
 
-def test_json_round_trip() -> None:
-    config = changed(
-        stop__seconds=60.0,
-        ppo__target_kl=0.02,
-        network__hidden_sizes=(32, 16),
-        env__wrappers=("select_observation(indices=(0, 2))",),
-    )
-    config.stop["return"] = 475.0
-    resolved = resolve(config, 2)
-    stored = json.loads(json.dumps(to_json(resolved)))
-    assert stored["stop"]["return"] == 475.0  # the name that users write, not the attribute's
-    assert stored["derived"]["num_iterations"] == resolved.num_iterations
-    assert from_json(stored) == resolved
-
-
-def test_json_of_an_older_version_takes_defaults_for_newer_fields() -> None:
-    stored = to_json(resolve(default_config(), 1))
-    del stored["ppo"]["warmup_updates"]
-    assert from_json(stored).ppo.warmup_updates == 0
-
-
-def test_json_with_an_unknown_field_is_refused() -> None:
-    stored = to_json(resolve(default_config(), 1))
-    stored["ppo"]["learning_rat"] = 1.0
-    with pytest.raises(ConfigError, match="`ppo.learning_rat`"):
-        from_json(stored)
-
-
 def test_resolved_config_can_be_a_static_argument() -> None:
     # jax.jit hashes static arguments and compares them by value.
     assert hash(resolve(default_config(), 1)) == hash(resolve(default_config(), 1))
@@ -353,37 +317,3 @@ def test_resolved_config_can_be_a_static_argument() -> None:
 
 def test_versions_names_what_decides_results() -> None:
     assert {"python", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy"} <= set(versions())
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
-def test_shipped_config_resolves_on_one_and_two_devices(path: Path) -> None:
-    config = load_config(str(path))
-    suite = config.env.name.partition(":")[0]
-    if suite in ("jaxmarl", "pgx"):
-        pytest.importorskip(suite)
-    for device_count in (1, 2):
-        assert resolve(config, device_count).device_count == device_count
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
-def test_shipped_config_is_an_experiment_record(path: Path) -> None:
-    text = path.read_text()
-    assert f"Command:  jaxrl train {path.stem}\n" in text
-    assert "Hardware: " in text
-    assert "Expected: " in text
-
-
-def test_shipped_suite_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    shipped = ROOT / "configs/suites/cartpole.yaml"
-    assert Path(suite_file("cartpole")).samefile(shipped)
-    assert suite_file("mine.yaml") == "mine.yaml"
-    Path("cartpole").touch()
-    assert suite_file("cartpole") == "cartpole"  # a file of the user's own comes first
-
-
-def test_memory_config_needs_a_carry_that_outlives_the_rollout() -> None:
-    # correctness 23: with a delay within one rollout the record would show nothing.
-    c = resolve(load_config(str(ROOT / "configs/ppo_memory.py")), 1)
-    delay = int(c.env.name.partition("memory_length=")[2].rstrip(")"))
-    assert delay > c.ppo.rollout_length

@@ -12,9 +12,10 @@ from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.advantage import explained_variance
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.hyperparams import read_hyperparams
-from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
+from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.moments import global_moments, standardize
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import A2CConfig, Config
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean

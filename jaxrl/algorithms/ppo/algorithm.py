@@ -16,7 +16,7 @@ from jaxrl.algorithms.advantage import explained_variance
 from jaxrl.algorithms.auxiliary import load
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.hyperparams import read_hyperparams
-from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
+from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.moments import global_moments, standardize
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.ppo import losses
@@ -24,6 +24,7 @@ from jaxrl.algorithms.ppo import teacher as teaching
 from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
 from jaxrl.algorithms.ppo.proximal import proximal_batch
 from jaxrl.algorithms.ppo.teacher import PPOState
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import Config, PPOConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.minibatch_algorithm import RolloutState
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.types import Acting, Array, PyTree, Sharded, Trajectory
 
 

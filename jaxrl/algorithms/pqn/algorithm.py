@@ -14,9 +14,10 @@ import jax.numpy as jnp
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.exploration import exploration_progress
 from jaxrl.algorithms.hyperparams import read_hyperparams
-from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
+from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_MINIBATCHES
 from jaxrl.algorithms.q_values import QAgent, value_of
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import Config, PQNConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxrl.algorithms.minibatch_algorithm import RolloutState
 from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.types import Acting, CollectorState, EpisodeStats, TrainState
 from tests.compiled_programs import with_policy
