@@ -123,7 +123,7 @@ KNOWN = (
         "craftax:Craftax-Classic-Symbolic-v1",
         "ppo_memory",
         MeasuredReturn("10.1 to 11.3", 1.0, 3, "sampled actions", "407-824", "(observation='parts')"),
-        known_settings.CRAFTAX_CLASSIC,
+        known_settings.CRAFTAX,
         PublishedReturn("10.3", 1.0, "recurrent PPO of Dedieu et al. 2025, from pictures, at second hand"),
     ),
     _one(
