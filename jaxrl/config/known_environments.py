@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -129,7 +130,7 @@ KNOWN = (
     _one(
         "craftax:Craftax-Symbolic-v1",
         "ppo_memory",
-        MeasuredReturn("9.5", 1.0, 1, "sampled actions", "2800", "(observation='parts')"),
+        MeasuredReturn("10.0 to 11.0", 1.0, 2, "sampled actions", "1965-2583", "(observation='parts')"),
         known_settings.CRAFTAX,
         PublishedReturn(
             "12.2", 1.0, "model-based, Dedieu et al. 2025; Craftax's README at 0a2f7f9, 5.4% of 226"
@@ -139,8 +140,8 @@ KNOWN = (
     _one(
         "navix:Navix-DoorKey-8x8-v0",
         "ppo_mlp",
-        MeasuredReturn("0.98 to 1.00", 4.0, 3, "sampled actions", "312-356", "(max_steps=640)"),
-        known_settings.DOOR_KEY,
+        MeasuredReturn("1.00", 1.0, 5, "sampled actions; greedy 0.78 to 1.00", "323-647", "(max_steps=640)"),
+        known_settings.TILES,
         PublishedReturn("0.96 ± 0.04", 1.0, "NAVIX's PPO, baselines/rejax/baselines.md"),
     ),
     _one(
@@ -288,6 +289,7 @@ KNOWN = (
         "ppo_connect_four",
         MeasuredReturn("96 to 98% of games won against greedy moves", 6.0, 3),
     ),
+    KnownEnvironment(("navix:*",), "ppo_mlp", settings=known_settings.TILES),
     KnownEnvironment(
         ("envpool:LunarLander-v*", "gymnasium:LunarLander-v*"), "ppo_mlp", settings=known_settings.LANDER
     ),
@@ -326,9 +328,15 @@ KNOWN = (
 def known_environment(name: str) -> KnownEnvironment | None:
     """The entry of an environment, whatever its arguments; None for one that no entry names.
 
-    An entry for the environment itself goes before one for its family.
+    An entry for the environment itself goes before one for its family. Wrappers take what the environment
+    shows by default: with an argument `observation` an entry that has some does not count.
     """
-    own = without_arguments(name)
-    exact = (known for known in KNOWN if own in known.names)
-    family = (known for known in KNOWN if any(fnmatch.fnmatchcase(own, pattern) for pattern in known.names))
+    own, arguments = without_arguments(name), name.partition("(")[2]
+    known = [
+        each
+        for each in KNOWN
+        if "env.wrappers" not in each.settings or not re.search(r"\bobservation *=", arguments)
+    ]
+    exact = (each for each in known if own in each.names)
+    family = (each for each in known if any(fnmatch.fnmatchcase(own, pattern) for pattern in each.names))
     return next(exact, None) or next(family, None)

@@ -81,8 +81,21 @@ def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) 
     spec = EnvSpec("suite:Walker2d-v4", VECTOR, MOVES, None)
     assert choose(spec, True) == (
         "ppo_mujoco",
-        "it is measured on this environment with ppo.gamma of its own",
+        "it is taken for environments of this kind with ppo.gamma of its own",
     )
+
+
+def test_wrappers_of_another_observation_are_left_out() -> None:
+    # Of pictures the one-hot vectors would be zeros nearly everywhere, without a word.
+    name = "navix:Navix-DoorKey-8x8-v0"
+    whole_grid = known_environment(f"{name}(max_steps=640)")
+    assert whole_grid is not None
+    assert "env.wrappers" in whole_grid.settings
+    assert known_environment(f"{name}(observation='rgb')") is None
+    assert known_environment("craftax:Craftax-Symbolic-v1(observation='parts')") is not None
+    family = known_environment("navix:Navix-Empty-8x8-v0")
+    assert family is not None
+    assert family.measured is None
 
 
 @pytest.mark.slow
