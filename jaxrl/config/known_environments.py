@@ -123,7 +123,7 @@ KNOWN = (
     _one(
         "craftax:Craftax-Classic-Symbolic-v1",
         "ppo_memory",
-        MeasuredReturn("10.1 to 11.3", 1.0, 3, "sampled actions", "407-824", "(observation='parts')"),
+        MeasuredReturn("10.1 to 11.3", 1.0, 4, "sampled actions", "407-824", "(observation='parts')"),
         known_settings.CRAFTAX,
         PublishedReturn("10.3", 1.0, "recurrent PPO of Dedieu et al. 2025, from pictures, at second hand"),
     ),
@@ -143,6 +143,23 @@ KNOWN = (
         MeasuredReturn("1.00", 1.0, 5, "sampled actions; greedy 0.78 to 1.00", "323-647", "(max_steps=640)"),
         known_settings.TILES,
         PublishedReturn("0.96 ± 0.04", 1.0, "NAVIX's PPO, baselines/rejax/baselines.md"),
+    ),
+    *(
+        _one(
+            f"navix:Navix-{name}-v0",
+            "ppo_mlp",
+            MeasuredReturn(score, 1.0, 1, seconds=seconds),
+            known_settings.TILES,
+            PublishedReturn(published, 1.0, "NAVIX's PPO, baselines/rejax/baselines.md"),
+        )
+        for name, score, seconds, published in (
+            ("DistShift2", "1.00", "390", "1.00 ± 0.00"),
+            ("Dynamic-Obstacles-6x6-Random", "0.53", "206", "0.67 ± 0.09"),
+            ("Empty-Random-8x8", "1.00", "373", "1.00 ± 0.00"),
+            ("GoToDoor-6x6", "1.00", "192", "1.00 ± 0.00"),
+            ("LavaGapS6", "1.00", "183", "1.00 ± 0.00"),
+            ("SimpleCrossingS9N1", "1.00", "588", "0.80 ± 0.40"),
+        )
     ),
     _one(
         "xminigrid:MiniGrid-MemoryS8",
@@ -184,7 +201,7 @@ KNOWN = (
     _one(
         "envpool:Humanoid-v4",
         "ppo_mujoco",
-        MeasuredReturn("725 to 837", 1.0, 3, seconds="549-645"),
+        MeasuredReturn("693 to 837", 1.0, 4, seconds="549-698"),
         None,
         _cleanrl("716 ± 49"),
     ),
