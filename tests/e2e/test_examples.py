@@ -23,7 +23,6 @@ from jaxrl.algorithms.ppo.algorithm import PPO
 from jaxrl.config import check_config
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
-from jaxrl.main import main
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
@@ -240,11 +239,3 @@ def test_the_workflow_searches_and_trains_through_its_stages(
 def test_seeds_are_one_program(example: Any, capsys: pytest.CaptureFixture[str]) -> None:
     example("seeds").main(num_seeds=2, steps=8192)
     assert len(capsys.readouterr().out.splitlines()) == 2
-
-
-@pytest.mark.slow
-def test_reinforce_solves_cartpole(tmp_path: Path) -> None:
-    flags = [*commands("reinforce")[0][2:], "--config.stop.steps=300_000", "--config.log.writers=jsonl"]
-    assert main(["jaxrl", *flags, f"--workdir={tmp_path / 'run'}"]) == 0
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["eval_return"] > 450

@@ -38,11 +38,21 @@ def run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, timeout=120)
 
 
+_PRINT_CONFIGS = """
+import sys
+from jaxrl.commands import run
+for name in sys.argv[1:]:
+    assert run(["jaxrl", "train", name, "--print-config"]) == 0, name
+"""
+
+
 def test_shipped_configs_are_installed(installed: Path) -> None:
-    for path in (ROOT / "configs").glob("*.py"):
-        done = run(installed, "jaxrl", "train", path.stem, "--print-config")
-        assert done.returncode == 0, done.stderr
-        assert "def get_config()" in done.stdout
+    names = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
+    env = os.environ | {"PYTHONPATH": str(installed)}
+    command = [sys.executable, "-c", _PRINT_CONFIGS, *names]
+    done = subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("def get_config()") == len(names)
 
 
 def test_all_that_is_not_code_is_installed(installed: Path) -> None:
@@ -106,6 +116,13 @@ class Constant(JaxEnv):
 """
 
 
+_MAKE = """
+import sys
+from jaxrl.envs import registry
+assert [registry.make(name).spec.name for name in sys.argv[1:]]
+"""
+
+
 def test_every_module_and_every_public_name_is_there(installed: Path) -> None:
     env = os.environ | {"PYTHONPATH": str(installed)}
     command = [sys.executable, "-c", _IMPORT_ALL]
@@ -144,11 +161,15 @@ def test_trains_beside_another_package_envs(installed: Path, tmp_path: Path) -> 
     tiny = ("env.num_envs=8", "ppo.rollout_length=8", "stop.steps=512", "network.core_size=8")
     fields = [f"--config.{field}" for field in (*tiny, "env.wrappers=()", "log.writers=jsonl")]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{installed}"}
-    for name in ("envs.mine:Constant", "gymnax:CartPole-v1", "jaxrl:ProbeValue", "gymnasium:CartPole-v1"):
+    # On the device, and in worker processes, which import anew; the names of both kinds that are built in.
+    for name in ("envs.mine:Constant", "gymnasium:CartPole-v1"):
         folder = f"--workdir=runs/{name.partition(':')[0]}"
         command = [sys.executable, "-m", "jaxrl", "train", "ppo", f"--env={name}", *fields, folder]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", _MAKE, "envs.mine:Constant", "gymnax:CartPole-v1", "jaxrl:ProbeValue"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_tutorial_of_algorithms_is_done_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
