@@ -59,7 +59,7 @@ class GatedDelta(Core):
             query=_unit(query),
             key=_unit(key),
             value=value,
-            decay=jnp.exp(-jax.nn.softplus(decay)),
+            log_decay=-jax.nn.softplus(decay),
             strength=jax.nn.sigmoid(strength),
         )
         state, y = delta_rule(carry["state"], inputs, reset_LN)

@@ -1,11 +1,11 @@
-"""The gated delta rule: its equation with whole matrices in numpy, and sequences that are stored in parts."""
+"""The gated delta rule: its equation with whole matrices in numpy, and its blocks beside its steps."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.kernels.delta_rule import DeltaInputs, delta_rule
+from jaxrl.networks.kernels.delta_rule import DeltaInputs, delta_rule, delta_step
 
 N, H, K, V = 2, 2, 3, 4
 
@@ -18,7 +18,7 @@ def problem(length):
         query=normal(length, N, H, K),
         key=key / np.linalg.norm(key, axis=-1, keepdims=True),
         value=normal(length, N, H, V),
-        decay=rng.uniform(0.5, 1.0, (length, N, H)).astype(np.float32),
+        log_decay=np.log(rng.uniform(0.5, 1.0, (length, N, H))).astype(np.float32),
         strength=rng.uniform(0.0, 1.0, (length, N, H)).astype(np.float32),
     )
     return normal(N, H, V, K), inputs, rng.random((length, N)) < 0.1
@@ -35,7 +35,7 @@ def test_the_rule_is_its_equation(length):
         for n in range(N):
             for h in range(H):
                 k, b = inputs.key[t, n, h], inputs.strength[t, n, h]
-                s[n, h] = inputs.decay[t, n, h] * s[n, h] @ (np.eye(K) - b * np.outer(k, k))
+                s[n, h] = np.exp(inputs.log_decay[t, n, h]) * s[n, h] @ (np.eye(K) - b * np.outer(k, k))
                 s[n, h] += b * np.outer(inputs.value[t, n, h], k)
                 expected[t, n, h] = s[n, h] @ inputs.query[t, n, h]
     np.testing.assert_allclose(y, expected, atol=1e-5)
@@ -49,7 +49,63 @@ def test_what_was_written_is_found_and_rewritten():
     values = jnp.arange(4.0)[:, None, None, None] + jnp.ones((4, 1, 1, V))
     rates = jnp.ones((4, 1, 1))
     inputs = DeltaInputs(
-        query=jnp.roll(keys, -1, axis=0), key=keys, value=values, decay=rates, strength=rates
+        query=jnp.roll(keys, -1, axis=0), key=keys, value=values, log_decay=0 * rates, strength=rates
     )
     _, y = delta_rule(jnp.zeros((1, 1, V, K)), inputs, jnp.zeros((4, 1), bool))
     np.testing.assert_allclose(y[:, 0, 0, 0], [0.0, 1.0, 2.0, 3.0], atol=1e-6)
+
+
+def in_steps(state, inputs, reset):
+    return jax.lax.scan(lambda state, x: delta_step(state, *x), state, (inputs, reset))
+
+
+def test_gradients_are_those_of_the_steps():
+    state, inputs, reset = problem(37)
+    weights = np.random.default_rng(1).normal(size=(37, N, H, V)).astype(np.float32)
+
+    def gradients(rule):
+        def loss(state, inputs):
+            last, y = rule(state, inputs, reset)
+            return (y * weights).sum() + jnp.square(last).sum()
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1)))(state, inputs)
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
+        gradients(delta_rule),
+        gradients(in_steps),
+    )
+
+
+def test_equal_keys_that_never_fade_are_solved_exactly():
+    # Powers of the triangular system, which has ones everywhere, would be thousands that cancel.
+    state, inputs, reset = problem(16)
+    ones = jnp.ones((16, N, H))
+    inputs = inputs._replace(
+        key=jnp.broadcast_to(inputs.key[:1], inputs.key.shape), log_decay=0 * ones, strength=ones
+    )
+    for found, expected in zip(delta_rule(state, inputs, reset), in_steps(state, inputs, reset), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("where", ["state", "key", "value", "log_decay"])
+def test_what_is_not_finite_stays_in_its_episode(where):
+    state, inputs, _ = problem(50)
+    reset = np.zeros((50, N), bool)
+    reset[[5, 40], 0] = True  # from step 5 over two ends of blocks
+    expected, _ = delta_rule(state, inputs, jnp.asarray(reset))
+    _, y = delta_rule(state, inputs, jnp.asarray(reset))
+    bad = np.zeros((50, N), bool)
+    if where == "state":
+        state = np.array(state)
+        state[0] = np.nan
+        bad[:5, 0] = True
+    else:
+        spoilt = np.array(getattr(inputs, where))
+        spoilt[7, 0] = np.nan
+        inputs = inputs._replace(**{where: spoilt})
+        bad[7:40, 0] = True
+    last, found = delta_rule(state, inputs, jnp.asarray(reset))
+    assert np.isnan(found[bad]).all()
+    np.testing.assert_array_equal(found[~bad], y[~bad])
+    np.testing.assert_array_equal(last, expected)
