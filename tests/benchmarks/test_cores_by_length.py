@@ -1,0 +1,44 @@
+"""`benchmarks/cores_by_length.py` runs the cores that the package has, and refuses GPUs that it does not know."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from jaxrl.networks.cores import CORES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("cores_by_length", ROOT / "benchmarks/cores_by_length.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_core_of_the_package_is_timed(benchmark: ModuleType) -> None:
+    assert {*benchmark.CORES, "none"} == {*CORES.names()}
+
+
+@pytest.mark.parametrize("length", ["step", 4])
+def test_a_core_runs_by_steps_and_over_a_sequence(benchmark: ModuleType, length: int | str) -> None:
+    rate, needed = benchmark.measure("mingru", length, 2, 0.0)
+    assert rate > 0
+    assert needed >= 0
+
+
+def test_an_unknown_gpu_is_refused(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["cores_by_length.py", "--topology=h900"])
+    with pytest.raises(SystemExit):
+        benchmark.main()
+    assert "(='h900') must be GPU or GPU:COUNT" in capsys.readouterr().err.splitlines()[-1]
