@@ -1,4 +1,4 @@
-"""`benchmarks/cores_by_length.py` runs the cores that the package has, and refuses GPUs that it does not know."""
+"""`benchmarks/cores_by_length.py` runs all cores of the package, and refuses GPUs that it does not know."""
 
 from __future__ import annotations
 
