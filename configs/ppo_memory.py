@@ -6,7 +6,7 @@ solved if the carry persists from one rollout to the next (Kapturowski et al. 20
 Command:  jaxrl train ppo_memory
 Hardware: 2 CPU cores
 Minutes:  0.5
-Expected: greedy return 1.0, the best possible (5 seeds; docs/results.md)
+Expected: greedy return 1.0, the best possible, in most seeds (docs/results.md)
 """
 
 from ml_collections import ConfigDict
