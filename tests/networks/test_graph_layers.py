@@ -167,7 +167,8 @@ def test_padding_changes_nothing_not_even_the_gradient(name, parameters) -> None
 
     _, before = loss(parameters[name], x, kinds, short)
     _, after = loss(parameters[name], padded, padded_kinds, longer)
-    np.testing.assert_allclose(after, before, rtol=1e-6)
+    # Sums of another length are added in another order, which depends on the processor.
+    np.testing.assert_allclose(after, before, rtol=2e-5, atol=2e-6)
     finite = np.nan_to_num(padded, nan=3.0)  # NaN times zero is NaN in a weight's gradient
     gradients = [
         jax.grad(lambda *a: loss(*a)[0])(parameters[name], *given)
