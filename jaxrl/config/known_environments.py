@@ -247,40 +247,15 @@ KNOWN = (
     ),
     _one("jaxrl:Platformer", "ppo_platformer", MeasuredReturn("91% successes", 8.0, 1)),
     _one("jaxrl:ProbeMemory", "ppo_memory"),
-    _one(
-        "jaxrl:memory/AutoencodeEasy",
-        "ppo_memory",
-        MeasuredReturn("-0.27", 0.8, 1),
-        known_settings.CARDS,
-        _popgym("-0.283 ± 0.029"),
-    ),
-    _one(
-        "jaxrl:memory/HigherLowerEasy",
-        "ppo_memory",
-        MeasuredReturn("0.52", 1.0, 3),
-        known_settings.CARDS,
-        _popgym("0.529 ± 0.002"),
-    ),
-    _one(
-        "jaxrl:memory/RepeatFirstEasy",
-        "ppo_memory",
-        MeasuredReturn("1.0", 0.3, 3),
-        known_settings.CARDS,
-        _popgym("1.000 ± 0.000"),
-    ),
-    _one(
-        "jaxrl:memory/RepeatPreviousEasy",
-        "ppo_memory",
-        MeasuredReturn("1.0", 0.4, 3),
-        known_settings.CARDS,
-        _popgym("1.000 ± 0.000"),
-    ),
-    _one(
-        "jaxrl:memory/CountRecallEasy",
-        "ppo_memory",
-        MeasuredReturn("0.34", 1.0, 1),
-        known_settings.CARDS,
-        _popgym("0.177 ± 0.005"),
+    *(
+        _one(f"jaxrl:memory/{name}Easy", "ppo_memory", returned, known_settings.CARDS, _popgym(published))
+        for name, returned, published in (
+            ("Autoencode", MeasuredReturn("-0.27", 0.8, 1), "-0.283 ± 0.029"),
+            ("HigherLower", MeasuredReturn("0.52", 1.0, 3), "0.529 ± 0.002"),
+            ("RepeatFirst", MeasuredReturn("1.0", 0.3, 3), "1.000 ± 0.000"),
+            ("RepeatPrevious", MeasuredReturn("1.0", 0.4, 3), "1.000 ± 0.000"),
+            ("CountRecall", MeasuredReturn("0.34", 1.0, 1), "0.177 ± 0.005"),
+        )
     ),
     _one(
         "jaxrl:memory/MultiarmedBanditEasy",

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from jaxrl.config.files import shipped_names
+from tests.benchmarks.loading import load
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def table() -> ModuleType:
-    path = list(sys.path)
-    spec = importlib.util.spec_from_file_location("config_table", ROOT / "benchmarks/config_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.path[:] = path
-    return module
+    return load("config_table")
 
 
 def run(folder: Path, seconds: float, mean: float) -> None:

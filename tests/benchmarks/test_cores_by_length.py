@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from jaxrl.networks.cores import CORES
-
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.loading import load
 
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cores_by_length", ROOT / "benchmarks/cores_by_length.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("cores_by_length")
 
 
 def test_every_core_of_the_package_is_timed(benchmark: ModuleType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,18 +12,13 @@ import pytest
 from jaxrl.evaluation.suites.levels import Outcomes
 from jaxrl.evaluation.suites.summary import metrics
 from jaxrl.reporting.writers.jsonl import JsonlWriter
-
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.loading import load
 
 
 @pytest.fixture
 def curves() -> Iterator[ModuleType]:
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    spec = importlib.util.spec_from_file_location("learning_curves", ROOT / "benchmarks/learning_curves.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load("learning_curves")
     yield module
     pyplot.close("all")
 

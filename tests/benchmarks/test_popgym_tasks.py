@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,18 +11,12 @@ import numpy as np
 import pytest
 
 from jaxrl.config.known_environments import known_environment
-
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.loading import load
 
 
 @pytest.fixture(scope="module")
 def popgym() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("popgym_tasks", ROOT / "benchmarks/popgym_tasks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("popgym_tasks")
 
 
 def write(folder: Path, returns: Sequence[float | None]) -> None:

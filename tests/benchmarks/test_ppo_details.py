@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,19 +11,12 @@ import pytest
 
 from jaxrl.config import check_config
 from jaxrl.config.files import load_config
-
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.loading import load
 
 
 @pytest.fixture(scope="module")
 def details() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ppo_details", ROOT / "benchmarks/ppo_details.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load("ppo_details")
 
 
 def test_scores_leave_out_iterations_without_episodes(details: ModuleType) -> None:

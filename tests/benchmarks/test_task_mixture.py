@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.loading import load
 
 
 def test_parts_count_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
-    spec = importlib.util.spec_from_file_location("task_mixture", ROOT / "benchmarks/task_mixture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+    benchmark = load("task_mixture")
     seconds = {benchmark.MIXTURE: [2e-6, 3e-6]}
     for i, task in enumerate(("a", "b")):
         seconds |= {

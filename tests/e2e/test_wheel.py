@@ -33,9 +33,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python with the arguments, where the package is installed."""
     env = os.environ | {"PYTHONPATH": str(installed)}
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, timeout=300)
 
 
 _PRINT_CONFIGS = """
@@ -48,9 +49,7 @@ for name in sys.argv[1:]:
 
 def test_shipped_configs_are_installed(installed: Path) -> None:
     names = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
-    env = os.environ | {"PYTHONPATH": str(installed)}
-    command = [sys.executable, "-c", _PRINT_CONFIGS, *names]
-    done = subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, timeout=300)
+    done = run(installed, "-c", _PRINT_CONFIGS, *names)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("def get_config()") == len(names)
 
@@ -124,9 +123,7 @@ assert [registry.make(name).spec.name for name in sys.argv[1:]]
 
 
 def test_every_module_and_every_public_name_is_there(installed: Path) -> None:
-    env = os.environ | {"PYTHONPATH": str(installed)}
-    command = [sys.executable, "-c", _IMPORT_ALL]
-    done = subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, timeout=300)
+    done = run(installed, "-c", _IMPORT_ALL)
     assert done.returncode == 0, done.stderr
 
 
@@ -198,7 +195,7 @@ def test_the_tutorial_of_algorithms_is_done_in_an_empty_folder(installed: Path, 
     own = ["ppo_mlp", field("algorithm=reinforce:Reinforce"), field("reinforce.learning_rate=3e-3")]
     said = jaxrl("train", *own, field("stop.steps=300_000"), "--workdir=runs/reinforce")
     assert "done: " in said, said
-    assert json.loads((tmp_path / "runs/reinforce/summary.json").read_text())["eval_return"] > 400
+    assert json.loads((tmp_path / "runs/reinforce/summary.json").read_text())["eval_return"] > 450
     refused = jaxrl("evaluate", "--workdir=runs/reinforce", "--episodes=8")
     assert "names the module reinforce, which is only imported with --trust" in refused, refused
     assert "return" in (said := jaxrl("evaluate", "--workdir=runs/reinforce", "--trust")), said
@@ -225,7 +222,7 @@ def test_no_package_has_a_name_that_others_may_want(installed: Path) -> None:
 
 
 def test_hints_name_the_distribution(installed: Path) -> None:
-    done = run(installed, "jaxrl", "preflight", "ppo", "--topology=v9:1x1")
+    done = run(installed, "-m", "jaxrl", "preflight", "ppo", "--topology=v9:1x1")
     assert done.returncode == 2
     code = "from jaxrl.config import installation; print(installation.command('video'))"
     command = [sys.executable, "-c", code]
