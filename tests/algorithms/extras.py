@@ -128,10 +128,12 @@ def _said(out: Any, action: Array | None) -> dict[str, Array]:
 
 
 def _distance(name: str, x: Array, said: Array) -> Array:
-    """|ratio - 1| of probabilities, else the difference relative to the larger of 1 and the value."""
-    if name == "log_prob":
-        return jnp.abs(jnp.expm1(x - said))
-    return jnp.abs(x - said) / jnp.maximum(jnp.abs(said), 1.0)
+    """Relative to the larger of 1 and what was said: |ratio - 1| of probabilities, else the difference.
+
+    A logarithm of -70, of an action that was drawn uniformly before learning starts, is rounded to 8e-6.
+    """
+    difference = jnp.expm1(x - said) if name == "log_prob" else x - said
+    return jnp.abs(difference) / jnp.maximum(jnp.abs(said), 1.0)
 
 
 def on_device(config: Config) -> tuple[Any, Acting, list[Trajectory]]:
