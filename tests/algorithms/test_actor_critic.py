@@ -46,13 +46,8 @@ def test_the_description_says_what_auto_stands_for(name, fields, said):
     assert ActorCritic.build(dataclasses.replace(NETWORK, **fields), spec, NORMALIZE).describe() == said
 
 
-SLOW = pytest.mark.slow
-TRUNKS = [
-    *(("lstm", False), ("lstm", True), ("mingru", True)),
-    *(pytest.param(core, True, marks=SLOW) for core in ("gru", "lru", "gtrxl")),
-    *(pytest.param(core, False, marks=SLOW) for core in ("s5", "gated_delta")),
-    ("none", True),
-]
+# One that goes step by step and one that scans in parallel; tests/networks/test_core_check.py has all cores.
+TRUNKS = [("lstm", False), ("lstm", True), ("mingru", True), ("none", True)]
 
 
 @pytest.mark.slow
@@ -141,10 +136,7 @@ def test_gain_of_the_value_is_one():
     np.testing.assert_allclose(np.linalg.svd(hidden, compute_uv=False), np.sqrt(2), rtol=1e-5)
 
 
-CORES = [
-    *("lstm", "mingru", "none"),
-    *(pytest.param(core, marks=SLOW) for core in ("gru", "lru", "s5", "gated_delta", "gtrxl")),
-]
+CORES = ("lstm", "mingru", "none")
 
 
 @pytest.mark.slow
@@ -196,13 +188,7 @@ def test_bfloat16_reaches_no_number_that_a_head_gives(core):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "core",
-    [
-        *("lstm", "mingru", "none"),
-        *(pytest.param(core, marks=SLOW) for core in ("gru", "lru", "s5", "gated_delta", "gtrxl")),
-    ],
-)
+@pytest.mark.parametrize("core", CORES)
 def test_bfloat16_gradients_are_those_of_float32(core):
     # correctness 28: above all of biases, which are sums over all rows.
     def gradient(**fields):

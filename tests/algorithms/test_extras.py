@@ -28,8 +28,6 @@ from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, loud, tiny_config
 
 CORES = ("lstm", "gru", *PARALLEL, "none")
 LEARNERS = ("ppo", "a2c", "pqn", "uniform_dqn")
-# A core is the same for all learners; these, which take long to compile, meet one from each family.
-ONCE = {"s5": ("ppo", "pqn"), "gated_delta": ("ppo",), "gtrxl": ("ppo", "uniform_dqn")}
 ON_HOST = "envpool:CartPole-v1(max_episode_steps=20)"
 
 slow = pytest.mark.slow
@@ -55,12 +53,14 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
     return algorithm, acting, found
 
 
+# PPO with every core; the others with one that goes step by step, one that scans in parallel, and none.
+WITH = dict.fromkeys(LEARNERS, ("lstm", "mingru", "none")) | {"ppo": CORES}
 ON_DEVICE = [
     pytest.param(
         algorithm, core, marks=() if (algorithm, core) == ("ppo", "gru") else slow, id=f"{algorithm}-{core}"
     )
-    for core in CORES
-    for algorithm in ONCE.get(core, LEARNERS)
+    for algorithm, cores in WITH.items()
+    for core in cores
 ]
 
 
@@ -96,14 +96,11 @@ def test_of_what_a_memory_draws(algorithm: str, core: str | None) -> None:
     require_same(*on_device(tiny_config(algorithm, **({} if core is None else {"network__core": core}))))
 
 
-# Every algorithm with every core that compiles fast, and both of them with both collectors.
+# Every algorithm with both collectors, each time with another core.
 ON_HOSTS = [
-    pytest.param(
-        algorithm, core, (i + j) % 2 == 1, id=f"{algorithm}-{core}-{'fused' if (i + j) % 2 else 'stepped'}"
-    )
-    for i, algorithm in enumerate(LEARNERS)
-    for j, core in enumerate(CORES)
-    if algorithm in ONCE.get(core, LEARNERS)
+    *(("ppo", "lstm", False), ("ppo", "mingru", True), ("a2c", "none", False), ("a2c", "gru", True)),
+    *(("pqn", "lru", False), ("pqn", "lstm", True), ("uniform_dqn", "gtrxl", False)),
+    ("uniform_dqn", "none", True),
 ]
 
 

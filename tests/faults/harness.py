@@ -83,8 +83,11 @@ class Training:
         self.send(signal.SIGKILL)
         return self.ended()
 
-    def comes_to(self, condition: Callable[[], Any]) -> bool:
-        """Waits until `condition()` holds; returns False where the process ends before."""
+    def comes_to(self, condition: Callable[[], Any], look_every: float = 0.02) -> bool:
+        """Waits until `condition()` holds; returns False where the process ends before.
+
+        Looking takes time from the training on a machine of few cores: `look_every` is in seconds.
+        """
         deadline = time.monotonic() + PATIENCE
         while not condition():
             if self.process.poll() is not None:
@@ -92,7 +95,7 @@ class Training:
             if time.monotonic() > deadline:
                 self.kill()
                 pytest.fail(f"what was waited for did not come in {PATIENCE} s:\n{self.said()}")
-            time.sleep(0.001)
+            time.sleep(look_every)
         return True
 
     def wait_until(self, condition: Callable[[], Any]) -> None:
@@ -114,7 +117,7 @@ class Training:
 
     def pause_in_mid_save(self) -> bool:
         """Stops it where a checkpoint is half written; `resume` or `kill` it. False where it ends before."""
-        while self.comes_to(self.is_saving):
+        while self.comes_to(self.is_saving, look_every=0.001):
             self.pause()
             if self.is_saving():
                 return True

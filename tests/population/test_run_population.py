@@ -100,28 +100,35 @@ def test_tools_take_a_population_as_its_best_member_and_as_its_members(populatio
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_population_that_was_ended_goes_on_exactly(
-    population: tuple[Path, str], tmp_path: Path, signum: signal.Signals
-) -> None:
+def test_a_population_that_was_ended_goes_on_exactly(population: tuple[Path, str], tmp_path: Path) -> None:
     whole, _ = population
     arguments = ("--config.population.seeds=3", "--config.seed=5", "--config.stop.steps=4096")
-    saved = [tmp_path / f"members/seed_{seed}/checkpoints" for seed in (5, 6, 7)]
-    with train(tmp_path, *arguments, "--config.stop.steps=400000") as process:
-        deadline = time.monotonic() + 200
-        while not all(any(folder.glob("*[0-9]/commit_success.txt")) for folder in saved):
-            assert process.poll() is None
-            if time.monotonic() > deadline:
-                process.kill()
-            time.sleep(0.05)
-        process.send_signal(signum)
-        process.communicate(timeout=120)
-    assert process.returncode == (-9 if signum == signal.SIGKILL else 128 + signum)
-    steps = max(row["step"] for row in rows(tmp_path / "members/seed_5"))
+    folders = [tmp_path / f"members/seed_{seed}" for seed in (5, 6, 7)]
+    saved: list[set[str]] = [set()] * len(folders)
+
+    def complete() -> list[set[str]]:
+        """The complete checkpoints of each member."""
+        return [
+            {str(x.parent) for x in each.glob("checkpoints/*[0-9]/commit_success.txt")} for each in folders
+        ]
+
+    for signum in (signal.SIGKILL, signal.SIGTERM):
+        with train(tmp_path, *arguments, "--config.stop.steps=400000") as process:
+            deadline = time.monotonic() + 200
+            while not all(now - before for now, before in zip(complete(), saved, strict=True)):
+                assert process.poll() is None
+                if time.monotonic() > deadline:
+                    process.kill()
+                time.sleep(0.05)
+            process.send_signal(signum)
+            process.communicate(timeout=120)
+        assert process.returncode == (-9 if signum == signal.SIGKILL else 128 + signum)
+        saved = complete()
+    steps = max(row["step"] for row in rows(folders[0]))
     finished(train(tmp_path, *arguments, f"--config.stop.steps={max(4096, steps + 1024)}"))
-    for seed in (5, 6, 7):
-        expected = [row for row in rows(whole / f"members/seed_{seed}") if row["step"] < 4096]
-        found = [row for row in rows(tmp_path / f"members/seed_{seed}") if row["step"] < 4096]
+    for folder in folders:
+        expected = [row for row in rows(whole / f"members/{folder.name}") if row["step"] < 4096]
+        found = [row for row in rows(folder) if row["step"] < 4096]
         assert [r for r in found if "checkpoint/step" not in r] == [
             r for r in expected if "checkpoint/step" not in r
         ]

@@ -77,18 +77,20 @@ def test_one_batched_hyperparameter_may_be_named_by_in_axes(train: Any, single: 
     assert_close(member(states.learner.policy.params, 0), state.learner.policy.params)
 
 
-@pytest.mark.parametrize("name", ["gamma", "entropy_coef", "max_grad_norm", "target_kl"])
 @pytest.mark.slow
-def test_every_hyperparameter_is_each_members_own(name: str) -> None:
-    config = tiny_config(**{"ppo.target_kl": 0.5})
-    train = jaxrl.make_train(config)
-    values = [0.5, 1e-7 if name == "target_kl" else 1e-3]
-    hyperparams = jaxrl.hyperparameters(config, **{name: values})
-    _, metrics = jax.jit(jax.vmap(train, in_axes=(None, 0)))(jax.random.key(0), hyperparams)
-    for i, value in enumerate(values):
-        alone = jaxrl.make_train(tiny_config(**{"ppo.target_kl": 0.5, f"ppo.{name}": value}))
-        assert_close(member(metrics, i), jax.jit(alone)(jax.random.key(0))[1])
-    assert not all(np.allclose(*x, rtol=1e-4, equal_nan=True) for x in jax.tree.leaves(metrics))
+def test_every_hyperparameter_is_each_members_own() -> None:
+    changes = {"gamma": 0.5, "entropy_coef": 0.5, "max_grad_norm": 1e-3, "target_kl": 1e-7}
+    fields = [{}, *({f"ppo.{name}": value} for name, value in changes.items())]
+    configs = [tiny_config(**{"ppo.target_kl": 0.5} | each) for each in fields]
+    train, key = jaxrl.make_train(configs[0]), jax.random.key(0)
+    own = [jaxrl.hyperparameters(config) for config in configs]
+    hyperparams = jax.tree.map(lambda *x: jnp.stack(x), *own)
+    _, metrics = jax.jit(jax.vmap(train, in_axes=(None, 0)))(key, hyperparams)
+    single = jax.jit(train)
+    for i, alone in enumerate(own):
+        assert_close(member(metrics, i), single(key, alone)[1])
+        same = [np.allclose(x[i], x[0], rtol=1e-4, equal_nan=True) for x in jax.tree.leaves(metrics)]
+        assert all(same) == (i == 0)
 
 
 def test_hyperparameters_have_one_shape() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -136,14 +135,14 @@ def members(folder: Path) -> list[Member]:
     ]
 
 
-def train_population(folder: Path, exchanges: bool, stops: bool) -> list[dict[str, Any]]:
+def train_population(folder: Path, stops: bool) -> list[dict[str, Any]]:
     folder.mkdir(exist_ok=True)
     interruption = Interruption()
     stopping = (StopsAtEvaluation(interruption),) if stops else ()
     population = members(folder)
     names = [member.name for member in population]
     ranges = {"learning_rate": Range(1e-4, 1e-1, is_log=True)}
-    exchange = Exchange(names, ranges, 7, folder / "lineage.jsonl") if exchanges else None
+    exchange = Exchange(names, ranges, 7, folder / "lineage.jsonl")
     shared = PopulationRows(len(population), MultiWriter(stopping))
     endings = train_members(population, shared, Conditions(Topology.of(1), interruption), exchange)
     assert all(ending.summary for ending in endings), [ending.error for ending in endings]
@@ -151,17 +150,14 @@ def train_population(folder: Path, exchanges: bool, stops: bool) -> list[dict[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exchanges", [False, True])
-def test_members_stopped_wherever_an_evaluation_is_due_make_them_all(tmp_path: Path, exchanges: bool) -> None:
-    train_here = functools.partial(train_population, exchanges=exchanges)
+def test_members_stopped_wherever_an_evaluation_is_due_make_them_all(tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    expected = train_here(whole, stops=False)
+    expected = train_population(whole, stops=False)
     for _ in range(ITERATIONS):
-        train_here(stopped, stops=True)
-    found = train_here(stopped, stops=False)
+        train_population(stopped, stops=True)
+    found = train_population(stopped, stops=False)
     names = ("steps", "eval_return", "best_return", "best_step")
     assert [[each[n] for n in names] for each in found] == [[each[n] for n in names] for each in expected]
     for member in members(stopped):
         assert rows(stopped / member.name) == rows(whole / member.name)
-    if exchanges:
-        assert (stopped / "lineage.jsonl").read_text() == (whole / "lineage.jsonl").read_text()
+    assert (stopped / "lineage.jsonl").read_text() == (whole / "lineage.jsonl").read_text()

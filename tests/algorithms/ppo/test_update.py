@@ -24,12 +24,7 @@ T, B = 16, 8
             for each in (
                 ("lstm", 1, 2),
                 ("lstm", T, 2),
-                ("gru", 4, 2),
                 ("mingru", T, 2),
-                ("lru", 4, 1),
-                ("s5", 4, 2),
-                ("gated_delta", T, 1),
-                ("gtrxl", 4, 1),
                 ("none", 4, 1),
             )
         ),

@@ -51,8 +51,9 @@ def on(devices: int, iterations: int = ITERATIONS) -> Config:
 
 def main(folder: Path) -> None:
     measured: dict[str, Any] = {f"loop_{devices}": _loop(devices, folder) for devices in (1, 2, 8)}
-    measured["fit_8"] = _fit(folder)
-    measured["evaluations"] = _evaluations(folder)
+    trainer = Trainer(on(8))
+    measured["fit_8"] = _fit(trainer, folder)
+    measured["evaluations"] = _evaluations(trainer, folder)
     measured["batch_copies"] = batch_copies_by_loop_depth(training_program(Trainer(on(1))))
     measured["restored"] = _restore_onto_fewer(folder)
     (folder / "measured.json").write_text(json.dumps(measured))
@@ -72,8 +73,7 @@ def _loop(devices: int, folder: Path) -> dict[str, Any]:
     return {"metrics": metrics, "replicas_equal": _replicas_equal(_learned(trainer))}
 
 
-def _fit(folder: Path) -> dict[str, Any]:
-    trainer = Trainer(on(8))
+def _fit(trainer: Trainer, folder: Path) -> dict[str, Any]:
     before = jax.tree.leaves(trainer.state)
     summary = trainer.fit()
     _save(folder / "state_fit.npz", _learned(trainer))
@@ -90,10 +90,9 @@ def _fit(folder: Path) -> dict[str, Any]:
     }
 
 
-def _evaluations(folder: Path) -> dict[str, list[float]]:
+def _evaluations(trainer: Trainer, folder: Path) -> dict[str, list[float]]:
     """(episodes, mean return, mean length) of so many episodes on eight devices, and of five on one."""
-    trainer, alone = Trainer(on(8)), Trainer(on(1))
-    trainer.fit()
+    alone = Trainer(on(1))
     trainer.save(folder / "evaluated")
     alone.load(folder / "evaluated")
     results = {str(episodes): trainer.evaluate(episodes) for episodes in (5, 8, 19)}
