@@ -51,7 +51,7 @@ def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Run, 
     file.write_text(text)
     options = [f"--config.{field}={file}", f"--config.env.name={env}", f"--config.log.every_steps={STEPS}"]
     options += [f"--config.stop.steps={LAST * COUNT * STEPS}", "--config.ppo.schedule=constant"]
-    options += [f"--config.checkpoint.every_steps={COUNT // 4 * STEPS}"]
+    options += [f"--config.checkpoint.every_steps={COUNT // 8 * STEPS}"]
     found = Run(tmp_path / "straight", *options), Run(tmp_path / "run", *options)
     yield (*found, metric, killed_in)
     for run in found:
