@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import SingleDeviceSharding
+
+_log = logging.getLogger(__name__)
 
 # Held by the thread that traces a program. Python runs one thread at a time: while several trace in turn, XLA
 # has nothing to compile until all of them are nearly done.
@@ -66,7 +71,7 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
 }
 
 
-def options(platform: str, device_count: int = 1, brief: bool = False) -> dict[str, str | bool | int | float]:
+def flags(platform: str, device_count: int = 1, brief: bool = False) -> dict[str, str | bool | int | float]:
     """Compiler options of `FLAGS`, except those that XLA_FLAGS sets.
 
     Args:
@@ -75,12 +80,51 @@ def options(platform: str, device_count: int = 1, brief: bool = False) -> dict[s
       brief: True if the program takes longer to compile than it runs.
     """
     given = os.environ.get("XLA_FLAGS", "")
-    flags = [flag for flag in FLAGS.get(platform, ()) if flag.name not in given]
     return {
         flag.name: flag.value
-        for flag in flags
-        if (device_count > 1 or not flag.several_devices) and (brief or not flag.brief)
+        for flag in FLAGS.get(platform, ())
+        if flag.name not in given
+        and (device_count > 1 or not flag.several_devices)
+        and (brief or not flag.brief)
     }
+
+
+_asking = threading.Lock()
+_answers: dict[tuple[str, str], bool] = {}  # by platform and option: what its compiler said in this process
+
+
+def options(device: jax.Device, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `wanted` that the compiler for a device knows; XLA drops options from one version to the next.
+
+    Args:
+      device: one that programs are compiled for; it may be only described. Its compiler is asked about each
+        option once in a process, by an empty program.
+      wanted: values by name.
+    """
+    with _asking:
+        while unasked := {
+            name: value for name, value in wanted.items() if (device.platform, name) not in _answers
+        }:
+            refused = _refused(device, unasked)
+            if refused is None:
+                _answers.update(dict.fromkeys(((device.platform, name) for name in unasked), True))
+            else:
+                _log.debug("jax %s: XLA has no option %s; it is left out", jax.__version__, refused)
+                _answers[device.platform, refused] = False
+        return {name: value for name, value in wanted.items() if _answers[device.platform, name]}
+
+
+def _refused(device: jax.Device, some: Mapping[str, Any]) -> str | None:
+    """The first of some options that the compiler does not know; None if it knows them all."""
+    argument = jax.ShapeDtypeStruct((), "int32", sharding=SingleDeviceSharding(device))
+    try:
+        jax.jit(lambda x: x).lower(argument).compile(compiler_options=dict(some))
+    except jax.errors.JaxRuntimeError as error:
+        found = re.search(r"No such compile option: '(\w+)'", str(error))
+        if found is None or found[1] not in some:
+            raise
+        return found[1]
+    return None
 
 
 def compile_in_turn(lower: Callable[[], Any]) -> Any:

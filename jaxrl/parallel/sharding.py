@@ -94,8 +94,12 @@ class Topology:
             mapped,
             out_shardings=shardings,
             donate_argnums=(0,) if donate else (),
-            compiler_options=compilation.options(self.axis.platform, self.axis.size, brief),
+            compiler_options=self._compiler_options(brief),
         )
+
+    def _compiler_options(self, brief: bool) -> dict[str, Any]:
+        device = self.own_device or self.mesh.devices.flat[0]
+        return compilation.options(device, compilation.flags(device.platform, self.mesh.size, brief))
 
     def abstract(self, tree: PyTree, specs: PyTree) -> PyTree:
         """Shapes, dtypes and shardings of `tree`, for compiling and for restoring checkpoints."""

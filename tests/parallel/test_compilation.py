@@ -20,24 +20,24 @@ def test_flags_of_the_environment_come_first(
     platform: str, flags: str, level: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", flags)
-    assert compilation.options(platform).get("xla_backend_optimization_level") == level
+    assert compilation.flags(platform).get("xla_backend_optimization_level") == level
 
 
 def test_flags_for_collectives_are_for_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "")
-    assert compilation.options("gpu") == compilation.options("tpu", 8) == {}
-    assert compilation.options("gpu", 2) == {"xla_gpu_enable_latency_hiding_scheduler": True}
+    assert compilation.flags("gpu") == compilation.flags("tpu", 8) == {}
+    assert compilation.flags("gpu", 2) == {"xla_gpu_enable_latency_hiding_scheduler": True}
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_latency_hiding_scheduler=false")
-    assert compilation.options("gpu", 2) == {}
+    assert compilation.flags("gpu", 2) == {}
 
 
 def test_brief_programs_are_compiled_without_kernels_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "")
-    assert "xla_cpu_use_fusion_emitters" not in compilation.options("cpu")
-    assert compilation.options("cpu", brief=True)["xla_cpu_use_fusion_emitters"] is False
-    assert compilation.options("gpu", brief=True) == compilation.options("gpu")
+    assert "xla_cpu_use_fusion_emitters" not in compilation.flags("cpu")
+    assert compilation.flags("cpu", brief=True)["xla_cpu_use_fusion_emitters"] is False
+    assert compilation.flags("gpu", brief=True) == compilation.flags("gpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
-    assert "xla_cpu_use_fusion_emitters" not in compilation.options("cpu", brief=True)
+    assert "xla_cpu_use_fusion_emitters" not in compilation.flags("cpu", brief=True)
 
 
 def test_every_flag_has_a_source() -> None:
@@ -46,10 +46,22 @@ def test_every_flag_has_a_source() -> None:
     assert len({flag.name for flag in flags}) == len(flags)
 
 
-def test_xla_takes_the_options() -> None:
-    options = compilation.options(jax.default_backend())
+def test_options_that_xla_does_not_know_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    wanted = {"xla_no_such": 1, "xla_backend_optimization_level": 1, "xla_nor_this": True}
+    (device,) = jax.devices()[:1]
+    with caplog.at_level("DEBUG", logger="jaxrl"):
+        assert compilation.options(device, wanted) == {"xla_backend_optimization_level": 1}
+        assert sorted(record.args[1] for record in caplog.records) == ["xla_no_such", "xla_nor_this"]
+        assert compilation.options(device, wanted) == {"xla_backend_optimization_level": 1}
+    assert len(caplog.records) == 2  # it is not asked again
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_xla_takes_the_options(brief: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "")
+    options = compilation.options(jax.devices()[0], compilation.flags(jax.default_backend(), 2, brief))
+    assert options["xla_backend_optimization_level"] == 1
     assert jax.jit(lambda x: x + 1, compiler_options=options)(1) == 2
     topology = sharding.Topology.of(1)
-    for brief in (False, True):
-        doubled = topology.shard(lambda x: 2 * x, (sharding.REPLICATED,), sharding.REPLICATED, brief=brief)
-        assert doubled(3.0) == 6
+    doubled = topology.shard(lambda x: 2 * x, (sharding.REPLICATED,), sharding.REPLICATED, brief=brief)
+    assert doubled(3.0) == 6
