@@ -12,27 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import compilation_settings
+
 if TYPE_CHECKING:
     from tests.runs.storage.gcs_server import GcsServer
 
 # Before jax is imported anywhere: results must not depend on the accelerator of the machine at hand.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tests compile far more than they compute: without LLVM's optimisations, and without the emitters of fusions
-# that go through MLIR, they take a third of the time. The others contract a product and a sum here and
-# not there, so that equal rows of two programs would differ in the last bit: no such instructions. A program
-# in one part: the cores are taken by other tests already.
-_FASTER = (
-    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_max_isa=AVX "
-    "--xla_cpu_parallel_codegen_split_count=1"
-)
-os.environ.setdefault("XLA_FLAGS", _FASTER)
+compilation_settings.apply()
 # Programs need not say which line of which file each of their operations comes from.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-# Compiled programs are shared by all workers, by the processes that tests start, and by the next test run,
-# which takes half the time; `make clean` removes them.
-_COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
 # Tracing makes many objects and few cycles: with fewer searches for those, a fifth less time.
 gc.set_threshold(200_000, 20, 100)
 # A shell's background job ignores SIGINT, and one under nohup SIGHUP, and so would the processes that tests
