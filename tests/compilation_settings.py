@@ -31,7 +31,7 @@ print(json.dumps(compilation.options(jax.devices()[0], json.loads(sys.argv[1])))
 
 
 def apply() -> None:
-    """Sets the environment variables of this process, and of those that tests start, before jax is imported."""
+    """Sets the environment of this process, and of those that tests start, before jax is imported."""
     folder = _cache() / importlib.metadata.version("jaxlib")
     folder.mkdir(parents=True, exist_ok=True)
     if "XLA_FLAGS" not in os.environ:
@@ -46,7 +46,7 @@ def _cache() -> Path:
 
 
 def _known(folder: Path) -> Mapping[str, object]:
-    """Those of `FLAGS` that this XLA has, which a process is asked once: an unknown one in XLA_FLAGS ends it."""
+    """Those of `FLAGS` that this XLA has, asked once: an unknown one in XLA_FLAGS ends a process."""
     answer = folder / "flags.json"
     asked = json.dumps(FLAGS)
     if answer.exists() and (found := json.loads(answer.read_text()))["asked"] == asked:
