@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 # Tests compile far more than they compute: without LLVM's optimisations, and without the emitters of fusions
-# that go through MLIR, they take a third of the time. The others contract a product and a sum here and
-# not there, so that equal rows of two programs would differ in the last bit: no such instructions. A program
-# in one part: the cores are taken by other tests already.
+# that go through MLIR (`EXTRA`), they take a third of the time. The others contract a product and a sum here
+# and not there, so that equal rows of two programs would differ in the last bit: no such instructions. A
+# program in one part: the cores are taken by other tests already.
 FLAGS = {
     "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_max_isa": "AVX",
     "xla_cpu_parallel_codegen_split_count": 1,
 }
+# XLA ignores one that it does not know.
+EXTRA = "xla_cpu_disable_new_fusion_emitters"
 
 _ASK = """
 import json, sys
@@ -35,7 +36,8 @@ def apply() -> None:
     folder = _cache() / importlib.metadata.version("jaxlib")
     folder.mkdir(parents=True, exist_ok=True)
     if "XLA_FLAGS" not in os.environ:
-        os.environ["XLA_FLAGS"] = " ".join(f"--{name}={value}" for name, value in _known(folder).items())
+        flags = [f"--{name}={value}" for name, value in _known(folder).items()]
+        os.environ["XLA_FLAGS"] = " ".join([*flags, f"--xla_backend_extra_options={EXTRA}"])
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
 
