@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -86,20 +88,21 @@ def read(file: Path) -> TraceSummary:
     host: defaultdict[str, float] = defaultdict(float)
     spans: list[tuple[float, float]] = []
     threads = 0
-    for line in _lines(file):
-        events = []
-        for event in line.events:
-            stats = dict(event.stats)
-            if "hlo_op" in stats:
-                key = str(stats.get("hlo_module", "")), str(stats["hlo_op"])
-                events.append(_Event(event.start_ns, event.start_ns + event.duration_ns, key))
-            elif event.name in PHASES:
-                host[event.name] += event.duration_ns / 1e9
-        threads += bool(events)
-        for event, own in _own_times(events):
-            seconds[event.key] += own / 1e9
-            counts[event.key] += 1
-            spans.append((event.start, event.end))
+    with _jaxlib_types():
+        for line in _lines(file):
+            events = []
+            for event in line.events:
+                stats = dict(event.stats)
+                if "hlo_op" in stats:
+                    key = str(stats.get("hlo_module", "")), str(stats["hlo_op"])
+                    events.append(_Event(event.start_ns, event.start_ns + event.duration_ns, key))
+                elif event.name in PHASES:
+                    host[event.name] += event.duration_ns / 1e9
+            threads += bool(events)
+            for event, own in _own_times(events):
+                seconds[event.key] += own / 1e9
+                counts[event.key] += 1
+                spans.append((event.start, event.end))
     if not spans:
         raise ConfigError(f"{file} holds no operation of a device")
     programs = _programs(file.parent)
@@ -133,6 +136,18 @@ def _lines(file: Path) -> Iterator[Any]:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     for plane in planes:
         yield from plane.lines
+
+
+@contextlib.contextmanager
+def _jaxlib_types() -> Iterator[None]:
+    """Lets jaxlib make the types that it reads traces with, also where warnings are errors.
+
+    jaxlib 0.11.2 makes one that has no module when the first number of an event is read. Python warns of it,
+    and where that warning is an error (`python -W error`, pytest), jaxlib ends the process.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
+        yield
 
 
 def _programs(folder: Path) -> dict[str, PhaseMap]:

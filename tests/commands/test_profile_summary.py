@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -77,6 +80,28 @@ def test_a_trace_without_its_programs_is_still_read(
     (tmp_path / file.name).write_bytes(file.read_bytes())
     assert main(["profile_summary", str(tmp_path)]) == 0
     assert "no *.hlo.txt beside the trace" in capsys.readouterr().out
+
+
+class _Event(SimpleNamespace):
+    """Warns when its numbers are read, as Python does when jaxlib 0.11.2 makes their type."""
+
+    @property
+    def stats(self) -> Iterator[tuple[str, str]]:
+        warnings.warn("builtin type stats has no __module__ attribute", DeprecationWarning, stacklevel=2)
+        yield "hlo_op", "add.1"
+
+
+def test_what_python_warns_of_when_jaxlib_makes_its_types_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = _Event(name="add.1", start_ns=1e9, duration_ns=2e9)
+    trace = SimpleNamespace(planes=[SimpleNamespace(lines=[SimpleNamespace(events=[event])])])
+    monkeypatch.setattr(jax.profiler, "ProfileData", SimpleNamespace(from_file=lambda name: trace))
+    file = tmp_path / "x.xplane.pb"
+    file.touch()
+    assert [(x.name, x.seconds, x.count) for x in read(file).operations] == [("add.1", 2.0, 1)]
+    with pytest.raises(DeprecationWarning):
+        list(event.stats)
 
 
 @pytest.mark.parametrize(
