@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxrl.config import ConfigError
 from jaxrl.parallel import compilation
+from jaxrl.parallel.empty_arrays import shard_map
 from jaxrl.parallel.gpus import runs_triton
 from jaxrl.types import Array, Axis, PyTree, Sharded, marks
 
@@ -84,9 +85,7 @@ class Topology:
           donate: donates the buffers of its first argument.
           brief: compiles quickly what runs briefly.
         """
-        # check_vma=False: we sum the gradients ourselves, with a single psum per minibatch; with the check
-        # on, JAX would insert another psum for every replicated parameter.
-        mapped = jax.shard_map(fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        mapped = shard_map(fn, self.mesh, in_specs, out_specs)
         shardings = jax.tree.map(
             lambda spec: NamedSharding(self.mesh, spec), out_specs, is_leaf=lambda x: isinstance(x, P)
         )
