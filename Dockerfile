@@ -12,13 +12,14 @@ WORKDIR /src
 RUN python -m venv /opt/jaxrl
 ENV PATH=/opt/jaxrl/bin:$PATH PIP_CACHE_DIR=/pip-cache
 # Dependencies first: this layer is made anew only when they change. Only the names of the packages are needed.
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml requirements.lock requirements-3.11.lock README.md LICENSE ./
 RUN mkdir jaxrl launch && printf '__version__ = "0"\n' >jaxrl/__init__.py
 # pip's cache is a mount and no part of the image; hadolint knows that of its default folder alone.
 # hadolint ignore=DL3042
 RUN --mount=type=cache,target=/pip-cache \
     case "$VARIANT" in cpu) extras=$EXTRAS ;; *) extras=$VARIANT,$EXTRAS ;; esac \
-    && pip install --constraint requirements.lock ".[$extras]" \
+    && case "$(python --version)" in *\ 3.11.*) lock=requirements-3.11.lock ;; *) lock=requirements.lock ;; esac \
+    && pip install --constraint "$lock" ".[$extras]" \
     && pip uninstall --yes jaxrl-recurrent && rm -rf jaxrl launch build
 COPY envs envs
 COPY configs configs

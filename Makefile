@@ -80,11 +80,9 @@ dist:
 	$(INSTALL) dev release
 	$(BIN)/python .ci/dist.py
 
-# Resolves the newest versions that pyproject.toml admits and pins them.
-lock: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
-		--report $(VENV)/report.json --editable '.[dev,docs,release,tpu]'
-	$(BIN)/python .ci/lock.py $(VENV)/report.json requirements.lock
+# Resolves the newest versions that pyproject.toml admits and pins them, for Python 3.11 and for later ones.
+lock:
+	$(PYTHON) .ci/lock.py
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from check_python import lacks
+from pythons import lock_of, probed
 
-LOCK = "requirements.lock"
 RECORD = ".installed"  # in the environment: a digest of what decides the versions, and the extras
 _TAIL = 30  # lines of pip's output that are shown when it fails
 
@@ -26,8 +26,10 @@ def main(venv: str, *extras: str) -> int:
     """Returns the exit code of what failed, or 0."""
     wanted = {name for names in extras for name in names.split(",") if name}
     python = Path(venv, "bin", "python")
-    there = _usable(python)
-    before, is_current = installed(venv) if there else (set(), False)
+    there = probed(str(python))
+    # Of the environment's Python, which need not be the one that runs this.
+    lock = lock_of(there.minor if there else sys.version_info[:2])
+    before, is_current = installed(venv, lock) if there else (set(), False)
     if is_current and wanted <= before:
         return 0
     wanted |= before
@@ -46,10 +48,10 @@ def main(venv: str, *extras: str) -> int:
     else:
         print(f"[1/2] {venv} is there already.", flush=True)
     package = f"[{','.join(sorted(wanted))}]" if wanted else ""
-    print(f"[2/2] Installing jaxrl{package} with {'uv' if uv else 'pip'}, in the versions of {LOCK}:")
+    print(f"[2/2] Installing jaxrl{package} with {'uv' if uv else 'pip'}, in the versions of {lock}:")
     much = "650 MB or more" if wanted else "350 MB"
     print(f"      {much} to download the first time, which takes a minute or some.", flush=True)
-    what = ["--constraint", LOCK, "--editable", f".{package}"]
+    what = ["--constraint", lock, "--editable", f".{package}"]
     if uv:
         code = subprocess.run([uv, "pip", "install", "--python", str(python), *what]).returncode
     else:
@@ -57,31 +59,24 @@ def main(venv: str, *extras: str) -> int:
     if code:
         print("error: the packages could not be installed; see above", file=sys.stderr)
         return code
-    Path(venv, RECORD).write_text(f"{_digest()}\n{','.join(sorted(wanted))}\n")
+    Path(venv, RECORD).write_text(f"{_digest(lock)}\n{','.join(sorted(wanted))}\n")
     seconds = time.monotonic() - began
     print(f"Ready after {seconds:.0f} s. `source {venv}/bin/activate`, and `jaxrl` is a command.")
     return 0
 
 
-def installed(venv: str) -> tuple[set[str], bool]:
+def installed(venv: str, lock: str) -> tuple[set[str], bool]:
     """The extras of an environment, and if it was made from today's requirements."""
     record = Path(venv, RECORD)
     if not record.exists():
         return set(), False
     digest, _, extras = record.read_text().partition("\n")
-    return {name for name in extras.strip().split(",") if name}, digest == _digest()
+    return {name for name in extras.strip().split(",") if name}, digest == _digest(lock)
 
 
-def _digest() -> str:
+def _digest(lock: str) -> str:
     """Contents and not times: a checkout of another branch and back changes nothing."""
-    return hashlib.sha256(b"".join(Path(name).read_bytes() for name in ("pyproject.toml", LOCK))).hexdigest()
-
-
-def _usable(python: Path) -> bool:
-    if not python.exists():
-        return False
-    found = subprocess.run([python, ".ci/check_python.py"], capture_output=True)
-    return found.returncode == 0
+    return hashlib.sha256(b"".join(Path(name).read_bytes() for name in ("pyproject.toml", lock))).hexdigest()
 
 
 def _pip(command: list[str]) -> int:

@@ -95,9 +95,7 @@ def versions() -> Iterator[HealthFinding]:
     if not wrong:
         yield HealthFinding("versions", OK, shown)
     for text, requirement in wrong:
-        yield HealthFinding(
-            "versions", BROKEN, text, f"pip install --constraint requirements.lock '{requirement}'"
-        )
+        yield HealthFinding("versions", BROKEN, text, f"pip install '{requirement}'")
 
 
 def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""`make` and `.ci/install.py`: a target installs what it uses, and nothing twice."""
+"""`make` and `.ci/install.py`: a target installs what it uses, nothing twice, and the lock of its Python."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The module, in a folder with the two files that decide the versions."""
+    """The module, in a folder with the files that decide the versions."""
     monkeypatch.syspath_prepend(str(ROOT / ".ci"))
-    for name in ("pyproject.toml", "requirements.lock"):
+    for name in ("pyproject.toml", "requirements.lock", "requirements-3.11.lock"):
         shutil.copy(ROOT / name, tmp_path)
     monkeypatch.chdir(tmp_path)
     return importlib.import_module("install")
@@ -34,7 +34,9 @@ def asked(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return subprocess.CompletedProcess(command, 0)
 
     Path(".venv").mkdir()
-    monkeypatch.setattr(install, "_usable", lambda python: True)
+    monkeypatch.setattr(
+        install, "probed", lambda path: importlib.import_module("pythons").Python((3, 13, 0), path)
+    )
     monkeypatch.setattr(install, "_pip", lambda command: run(command).returncode)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(subprocess, "run", run)
@@ -58,6 +60,33 @@ def test_new_requirements_are_installed_with_every_extra_that_was_there(
     install.main(".venv")
     install.main(".venv", "dev")
     assert asked == [".[dev]", ".[dev]"]
+
+
+@pytest.mark.parametrize(
+    ("version", "lock"),
+    [
+        ((3, 11, 7), "requirements-3.11.lock"),
+        ((3, 12, 1), "requirements.lock"),
+        ((3, 14, 0), "requirements.lock"),
+    ],
+)
+def test_the_lock_is_that_of_the_environments_python(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], lock: str
+) -> None:
+    """Whatever Python runs the script; and a change of the other lock installs nothing."""
+    asked: list[list[str]] = []
+    python = importlib.import_module("pythons").Python(version, ".venv/bin/python")
+    Path(".venv").mkdir()
+    monkeypatch.setattr(install, "probed", lambda path: python)
+    monkeypatch.setattr(install, "_pip", lambda command: asked.append(command) or 0)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    install.main(".venv", "dev")
+    assert [word for word in asked[0] if word.endswith(".lock")] == [lock]
+    (other,) = {"requirements.lock", "requirements-3.11.lock"} - {lock}
+    for name, calls in ((other, 1), (lock, 2)):
+        Path(name).write_text("numpy==2.0.0\n")
+        install.main(".venv", "dev")
+        assert len(asked) == calls
 
 
 def test_an_installation_that_failed_is_tried_again(
