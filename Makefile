@@ -23,7 +23,7 @@ PARALLEL = $(lastword $(sort $(wildcard runs/ppo_parallel/*)))
 RUN = $(patsubst %/config.json,%,$(shell ls -t runs/*/config.json runs/*/*/config.json 2>/dev/null | head -n 1))
 
 .PHONY: setup tools procgen train train-sequential train-parallel train-timed train-parallel-timed compare evaluate \
-	test test-slow test-faults lint docs dist lock clean
+	test test-slow test-faults smoke lint docs dist lock clean
 
 setup:
 	$(INSTALL)
@@ -79,6 +79,10 @@ docs:
 dist:
 	$(INSTALL) dev release
 	$(BIN)/python .ci/dist.py
+
+# Tries the wheel with another Python and the newest versions, four minutes; .ci/run does so at its end.
+smoke: setup
+	$(BIN)/python .ci/smoke.py $(ARGS)
 
 # Resolves the newest versions that pyproject.toml admits and pins them, for Python 3.11 and for later ones.
 lock:
