@@ -71,7 +71,11 @@ def test_another_package_jaxrl_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_
     information = tmp_path / "jaxrl_other-0.1.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: jaxrl-other\nVersion: 0.1\n")
-    (information / "RECORD").write_text("jaxrl/__init__.py,,\njaxrl/agents/sac.py,,\n")
+    (information / "RECORD").write_text("jaxrl/agents/sac.py,,\n")
+    # Python 3.12 and later know of files that are there alone.
+    module = tmp_path / "jaxrl" / "agents" / "sac.py"
+    module.parent.mkdir(parents=True)
+    module.touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     first, _ = machine_health.versions()
     assert (first.status, first.advice) == ("broken", "pip uninstall jaxrl-other")

@@ -5,6 +5,7 @@ Symbolic links are never followed.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -91,13 +92,20 @@ def remove(path: epath.Path) -> None:
         if is_step(path.name):
             doomed = path.with_name(f"{path.name}{DELETED}")
             if doomed.exists():
-                shutil.rmtree(doomed)
+                _remove_local(doomed)
             os.rename(path, doomed)
             path = doomed
-        shutil.rmtree(path)
+        _remove_local(path)
     else:
         (path / COMMITTED).unlink(missing_ok=True)
         path.rmtree()
+
+
+def _remove_local(path: epath.Path) -> None:
+    # `rmtree` refuses links itself, but in Python 3.13 its error has no text.
+    if os.path.islink(path):
+        raise NotADirectoryError(errno.ENOTDIR, "a symbolic link is not followed", os.fspath(path))
+    shutil.rmtree(path)
 
 
 def plain_files(path: epath.Path) -> Iterator[epath.Path]:

@@ -79,6 +79,7 @@ def test_a_kill_while_removing_leaves_no_checkpoint(tmp_path: Path, monkeypatch:
 def test_removing_never_goes_through_a_link(tmp_path: Path) -> None:
     outside = folder(tmp_path / "outside")
     (tmp_path / "5.deleted").symlink_to(outside)
-    with pytest.raises(OSError, match="symbolic link"):
-        checkpoint_files.remove(epath.Path(tmp_path / "5.deleted"))
+    for name in ("5.deleted", folder(tmp_path / "5").name):
+        with pytest.raises(OSError, match="a symbolic link is not followed: '.*/5.deleted'"):
+            checkpoint_files.remove(epath.Path(tmp_path / name))
     assert len(files_of(outside)) == 3
