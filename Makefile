@@ -75,7 +75,7 @@ docs:
 	$(INSTALL) docs
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 
-# Builds wheel and sdist into dist/, and trains with the wheel in an environment of its own.
+# Builds wheel and sdist into dist/, and tries the wheel in an environment of its own.
 dist:
 	$(INSTALL) dev release
 	$(BIN)/python .ci/dist.py
