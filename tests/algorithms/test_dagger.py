@@ -123,6 +123,35 @@ def test_beta_falls_with_the_updates(program: Any) -> None:
     np.testing.assert_allclose(found, [1, 0.5, 0, 0], atol=1e-6)
 
 
+def test_beta_falls_with_the_clock_of_a_budget_in_seconds(program: Any) -> None:
+    iteration, _, state = program
+    algorithm = iteration.learning.algorithm
+    found = []
+    for elapsed in (0.0, 0.05, 0.1, 1.0):  # over a tenth of the budget
+        learner = dataclasses.replace(state.learner, elapsed=jnp.float32(elapsed))
+        found.append(algorithm.scheduled_values(learner)["beta"])
+    np.testing.assert_allclose(found, [1, 0.5, 0, 0], atol=1e-6)
+
+
+def test_steps_that_do_not_count_are_not_imitated(program: Any) -> None:
+    """Each environment has valid steps of its own, so that a draw says where it is from."""
+    iteration, rollout, state = program
+    memory, trajectory = iteration.learning.memory, rollout(state)[1]
+    valid = np.random.default_rng(0).random((LENGTH, ENVS)) < 0.5
+    held = jax.jit(memory.add)(
+        memory.init(trajectory), dataclasses.replace(trajectory, valid=jnp.asarray(valid))
+    )
+    drawn = jax.device_get(jax.jit(memory.draw)(held, trajectory, jax.random.key(0)))
+    burn_in = len(drawn.obs) - len(drawn.usable)
+    seen = 0
+    for n in np.flatnonzero(drawn.usable.any(axis=0)):
+        (start, env), *_ = np.argwhere((np.asarray(trajectory.obs) == drawn.obs[0, n]).all(axis=-1))
+        span = slice(start + burn_in, start + len(drawn.obs))
+        np.testing.assert_array_equal(drawn.usable[:, n], valid[span, env])
+        seen += 1
+    assert seen > 3
+
+
 def test_what_is_drawn_is_what_was_collected_and_crosses_no_seam(program: Any) -> None:
     iteration, rollout, state = program
     plan = iteration.learning.memory.plan

@@ -129,6 +129,16 @@ def test_epsilon_falls_with_the_updates() -> None:
         assert float(found) == pytest.approx(epsilon)
 
 
+def test_epsilon_follows_the_clock_of_a_budget_in_seconds() -> None:
+    """All schedules of a run follow one clock; how many updates fit into the seconds is not known."""
+    config = tiny_config("dqn", learner__exploration_fraction=0.5)
+    own = algorithm_of(config)
+    start = dataclasses.replace(first(own), updates=jnp.int32(config.total_updates))
+    for elapsed, epsilon in ((0.0, 1.0), (0.25, 0.525), (0.5, 0.05), (1.0, 0.05)):
+        found = own.exploration(dataclasses.replace(start, elapsed=jnp.float32(elapsed)))
+        assert float(found) == pytest.approx(epsilon)
+
+
 def test_ladder_of_epsilons() -> None:
     expected = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
     np.testing.assert_allclose([float(ladder(i, 8)) for i in range(8)], expected, rtol=1e-5)

@@ -140,6 +140,21 @@ def test_first_actions_are_uniform_and_within_bounds() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("aimed_at", [-30.0, 30.0])
+def test_the_temperature_moves_towards_the_entropy_that_is_aimed_at(aimed_at: float) -> None:
+    """No policy of two actions in [-1, 1] has that little or that much entropy (at most 2 log 2).
+
+    Adam's first step is its rate, in the direction against the gradient of alpha (entropy - target).
+    """
+    algorithm = sac(learner__batch_size=N, learner__target_entropy=aimed_at)
+    learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(algorithm.config))
+    after = jax.jit(algorithm.learn)(learner, transitions(np.ones(N, bool)), jax.random.key(1)).learner
+    rate = algorithm.config.learner.temperature_rate  # type: ignore[attr-defined]
+    moved = float(after.log_temperature - learner.log_temperature)
+    assert moved == pytest.approx(math.copysign(rate, aimed_at), rel=1e-3)
+
+
+@pytest.mark.slow
 def test_a_fixed_temperature_stays() -> None:
     algorithm = sac(learner__batch_size=N, learner__learn_temperature=False, learner__temperature=0.2)
     learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(algorithm.config))

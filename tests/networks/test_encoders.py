@@ -13,6 +13,8 @@ from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.envs.graphs import GraphSpace, LevelGraphs
 from jaxrl.networks import ENCODERS
 from jaxrl.networks.encoders import build_encoder
+from jaxrl.networks.graph.encoder import LEVEL_ENCODERS
+from jaxrl.networks.graph.packing import PackedGraphs
 from jaxrl.networks.registry import Registry
 from tests.compiled_programs import tiny_config
 
@@ -321,3 +323,32 @@ def test_graphs_that_are_named_are_encoded_as_those_in_rows():
     named = jax.jit(build_encoder(NETWORK, GraphSpace.of(graphs)).apply)
     found = named(params, {"agent": obs["agent"], "level": np.zeros(1, np.int32)})
     np.testing.assert_array_equal(found, apply(params, obs))
+
+
+@pytest.mark.parametrize("architecture", sorted(LEVEL_ENCODERS))
+def test_a_level_has_the_same_features_beside_a_larger_one(architecture):
+    """Beside a larger level it is padded; the mean and the maximum are over its own nodes."""
+    encoder = LEVEL_ENCODERS[architecture]
+    rng = np.random.default_rng(0)
+    counts, size = (2, 5), 5
+    graphs = LevelGraphs(
+        nodes=rng.normal(size=(2, size, 3)).astype(np.float32),
+        node_mask=np.arange(size) < np.array(counts)[:, None],
+        node_kinds=np.zeros((2, size), np.int8),
+        edges=np.array([[[0, 1], [1, 0]], [[0, 4], [2, 1]]], np.int16),
+        edge_mask=np.ones((2, 2), bool),
+        edge_kinds=np.zeros((2, 2), np.int8),
+    )
+    alone = LevelGraphs(
+        nodes=graphs.nodes[:1, :2],
+        node_mask=graphs.node_mask[:1, :2],
+        node_kinds=graphs.node_kinds[:1, :2],
+        edges=graphs.edges[:1],
+        edge_mask=graphs.edge_mask[:1],
+        edge_kinds=graphs.edge_kinds[:1],
+    )
+    obs = {"agent": np.array([1], np.int16), "level": np.zeros(1, np.int32)}
+    both, one = (encoder(PackedGraphs.of(x), 4, 1, 2, jnp.float32) for x in (graphs, alone))
+    features, variables = jax.jit(both.init_with_output)(jax.random.key(0), obs)
+    params = {"params": variables["params"]}  # without the tables of the levels
+    np.testing.assert_allclose(jax.jit(one.apply)(params, obs), features, rtol=1e-5, atol=1e-6)

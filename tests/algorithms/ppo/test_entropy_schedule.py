@@ -45,6 +45,16 @@ def test_the_bonus_has_that_weight() -> None:
     assert max(jax.tree.leaves(moved)) > 1e-3
 
 
+def test_the_weight_follows_the_clock_of_a_budget_in_seconds() -> None:
+    """The learning rate falls with the seconds too: both reach their ends with the run."""
+    falling = iteration_of(tiny_config("ppo", **ONE_UPDATE, learner__entropy_schedule="linear"))
+    algorithm, learner = falling.learning.algorithm, _start(falling).learner
+    for elapsed, expected in ((0.0, 0.5), (0.25, 0.375), (1.0, 0.0)):
+        # Far more updates than were planned would be the end by any other clock.
+        spent = dataclasses.replace(learner, updates=jnp.int32(1_000), elapsed=jnp.float32(elapsed))
+        assert float(algorithm._entropy_weight(spent)) == pytest.approx(expected)
+
+
 def _with_constant(entropy_coef: float) -> Any:
     """The state after one iteration without a schedule."""
     constant = iteration_of(tiny_config("ppo", **ONE_UPDATE | {"learner__entropy_coef": entropy_coef}))

@@ -167,6 +167,21 @@ def drawn(task: dict[str, Any], env: str) -> dict[str, set[float]]:
     return {name: {float(value) for value in np.asarray(x)} for name, x in tasks.items()}
 
 
+@pytest.mark.parametrize(("successes", "stage"), [(2, 1), (1, 0)])
+def test_a_stage_is_left_for_the_one_before_below_its_limit_not_at_it(successes: int, stage: int) -> None:
+    made = sampler({"success": 0.9, "window": 4}, {"back": 0.5, "window": 4}, num_envs=4, start_stage=2)
+    ended = np.ones((1, 4), bool)
+    dealt = {
+        "ended": ended,
+        "label": np.tile([1, 0], (1, 4, 1)),
+        "return": np.zeros((1, 4), np.float32),
+        "success": (np.arange(4) < successes).astype(np.float32)[None],
+        "cost": np.zeros((1, 4), np.float32),
+    }
+    update = jax.jit(lambda state: made.update(state, rows(dealt), {}, Axis()))
+    assert int(update(made.init(jax.random.key(0))).stage) == stage
+
+
 @pytest.mark.slow
 def test_difficulty_of_a_room() -> None:
     assert drawn({"difficulty": 0.5}, "jaxrl:Navigation(obstacles=6,sensor_noise=0.5)") == {

@@ -17,6 +17,7 @@ from jaxrl.config.hindsight import STRATEGIES
 from jaxrl.envs.goals import NearGoals
 from jaxrl.experience.replay import HindsightReplayBuffer, Replay
 from jaxrl.experience.replay.hindsight import first_age
+from jaxrl.experience.replay.relabelling import new_goals
 from jaxrl.types import Axis, Trajectory
 from tests.experience.replay.test_replay_memory import rollouts as plain_rollouts
 
@@ -306,3 +307,19 @@ def test_devices_exchange_the_goals_that_one_exchanges(strategy: str) -> None:
             lambda *x, axis=axis: np.concatenate(x, axis=axis), *(getattr(p, name) for p in parts)
         )
         jax.tree.map(np.testing.assert_array_equal, joined, getattr(one, name))
+
+
+def test_steps_before_a_restart_by_force_keep_their_goals() -> None:
+    """What they achieved is not known: the next row is of another episode."""
+    plan = plan_of("random", False)
+    memory, found = Replay(plan), rollouts(4)
+    state = memory.init(found[0])
+    for each in found:
+        state = memory.add(state, each)
+    row, env = (jnp.asarray(x, jnp.int32) for x in np.divmod(np.arange(19 * ENVS), ENVS))
+    keys = jax.random.split(jax.random.key(0), plan.groups)
+    new = jax.device_get(jax.jit(functools.partial(new_goals, plan))(state, keys, env, row))
+    ends = history(found)["reset"][1:].reshape(-1)
+    assert ends.any()
+    assert new.exchanged[~ends].any()
+    assert not new.exchanged[ends].any()
