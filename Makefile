@@ -23,7 +23,7 @@ PARALLEL = $(lastword $(sort $(wildcard runs/ppo_parallel/*)))
 RUN = $(patsubst %/config.json,%,$(shell ls -t runs/*/config.json runs/*/*/config.json 2>/dev/null | head -n 1))
 
 .PHONY: setup tools procgen train train-sequential train-parallel train-timed train-parallel-timed compare evaluate \
-	test test-slow test-faults smoke lint docs dist lock clean
+	test test-slow test-faults test-mutants smoke lint docs dist lock clean
 
 setup:
 	$(INSTALL)
@@ -60,6 +60,10 @@ test: lint
 
 test-slow: tools
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# Bugs put in on purpose, one after the other; some of them: make test-mutants ARGS="envs/native her_k".
+test-mutants: tools
+	$(BIN)/python .ci/mutants.py $(ARGS)
 
 # One process at a time: what is measured there are seconds.
 test-faults: tools
