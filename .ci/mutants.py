@@ -30,7 +30,7 @@ from pathlib import Path, PurePosixPath
 
 LIST = "tests/mutants.jsonl"
 LIMIT = 240  # seconds of a mutant's tests; a bug that makes them hang is found
-_NOT_COPIED = ("__pycache__", ".*_cache", ".git", ".venv", "build", "dist", "runs", "site")
+_NOT_COPIED = {".git", ".venv", "build", "dist", "runs", "site"}  # at the top
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - |$)", re.MULTILINE)
 
 
@@ -130,7 +130,12 @@ def copied(tree: Path) -> Iterator[Path]:
     """A copy of the tree in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         root = Path(folder, "tree").resolve()
-        shutil.copytree(tree, root, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        caches = shutil.ignore_patterns("__pycache__", ".*_cache")
+
+        def ignored(place: str, names: list[str]) -> set[str]:
+            return caches(place, names) | (_NOT_COPIED if Path(place) == tree else set())
+
+        shutil.copytree(tree, root, symlinks=True, ignore=ignored)
         yield root
 
 

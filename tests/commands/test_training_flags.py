@@ -25,6 +25,9 @@ def test_tasks_of_one_policy() -> None:
     for flags in ([f"--task-list={tasks}"], ["--multi-task", "--task-list", tasks]):
         config = run_arguments.parse_training(["jaxrl train", "ppo_mlp", *flags]).config
         assert config.env.tasks == ("CartPole-v1", "Acrobot-v1")
+    plain = "jaxrl:Maze(max_steps=9,edits=2), CartPole-v1"  # commas in brackets separate nothing
+    config = run_arguments.parse_training(["jaxrl train", "ppo_mlp", f"--task-list={plain}"]).config
+    assert config.env.tasks == ("jaxrl:Maze(max_steps=9,edits=2)", "CartPole-v1")
     with pytest.raises(ConfigError, match="`--multi-task` needs `--task-list`"):
         run_arguments.parse_training(["jaxrl train", "ppo_mlp", "--multi-task"])
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ADD = {"file": "room/sums.py", "old": "x + y", "tests": ["tests/test_sums.py"], "why": "sums are wrong"}
+ADD = {"file": "room/runs/sums.py", "old": "x + y", "tests": ["tests/test_sums.py"], "why": "sums are wrong"}
 
 
 @pytest.fixture
@@ -25,10 +25,10 @@ def mutants(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A function, and a test that knows no negative numbers."""
-    (tmp_path / "room").mkdir()
+    (tmp_path / "room/runs").mkdir(parents=True)
     (tmp_path / "tests").mkdir()
-    (tmp_path / "room/sums.py").write_text("def add(x, y):\n    return x + y\n")
-    test = "from room.sums import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+    (tmp_path / "room/runs/sums.py").write_text("def add(x, y):\n    return x + y\n")
+    test = "from room.runs.sums import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
     (tmp_path / "tests/test_sums.py").write_text(test)
     return tmp_path
 
@@ -73,13 +73,15 @@ def test_what_becomes_of_each(
     ]
     assert total == "3 mutants, 1 not as they should be: survives"
     assert mutants.test(tree, ["found", "known"]) == 0
-    assert (tree / "room/sums.py").read_text().endswith("return x + y\n")
+    assert (tree / "room/runs/sums.py").read_text().endswith("return x + y\n")
 
     monkeypatch.setattr(mutants, "LIMIT", 5)
     write(
         tree, {"name": "hangs", "new": "x + y if x else hang()\n\ndef hang():\n    while True: pass", **ADD}
     )
-    (tree / "tests/test_sums.py").write_text("from room.sums import add\n\ndef test_zero():\n    add(0, 1)\n")
+    (tree / "tests/test_sums.py").write_text(
+        "from room.runs.sums import add\n\ndef test_zero():\n    add(0, 1)\n"
+    )
     assert mutants.test(tree, []) == 0
     assert "more than 5 s" in capsys.readouterr().out
 
@@ -100,10 +102,10 @@ def test_a_text_that_is_not_there_once_is_refused(
 ) -> None:
     write(tree, {"name": "sum_sign", "new": "x - y", **ADD})
     if source is None:
-        (tree / "room/sums.py").unlink()
+        (tree / "room/runs/sums.py").unlink()
     else:
-        (tree / "room/sums.py").write_text(source)
-    message = rf"^sum_sign: room/sums.py holds its old text {count} times, not once$"
+        (tree / "room/runs/sums.py").write_text(source)
+    message = rf"^sum_sign: room/runs/sums.py holds its old text {count} times, not once$"
     with pytest.raises(ValueError, match=message):
         mutants.test(tree, [])
 

@@ -59,6 +59,7 @@ def evaluated(progress: Progress, iteration: int, mean: float) -> Progress:
 def test_best_is_the_latest_of_equals_and_never_what_is_not_finite() -> None:
     progress = Progress(Interval.empty({}))
     assert not progress.is_best
+    assert not evaluated(progress, 1, math.nan).is_best
     progress = evaluated(progress, 1, 5.0)
     assert progress.is_best
     progress = progress.after_save()
