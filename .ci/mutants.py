@@ -84,16 +84,19 @@ def _inside(room: str, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tests said: those that failed, or (`is_hung`) that they did not end."""
+    """What the tests said: those that failed, that they did not end, or that all of them are skipped here."""
 
-    failed: tuple[str, ...]
+    failed: tuple[str, ...] = ()
     is_hung: bool = False
+    is_skipped: bool = False
 
     @property
-    def is_green(self) -> bool:
-        return not (self.failed or self.is_hung)
+    def finds(self) -> bool:
+        return bool(self.failed) or self.is_hung
 
     def text(self) -> str:
+        if self.is_skipped:
+            return "NOT TRIED: its tests are skipped here"
         if self.is_hung:
             return f"more than {LIMIT} s"
         return self.failed[0] if self.failed else "SURVIVED"
@@ -114,15 +117,17 @@ def run_tests(root: Path, tests: Sequence[str], *options: str, limit: float | No
     try:
         output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        return Outcome((), is_hung=True)
+        return Outcome(is_hung=True)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)  # with the processes that the tests started
             process.communicate()
     failed = tuple(_FAILED.findall(output))
-    if process.returncode not in (0, 1) or (process.returncode == 1) != bool(failed):
+    is_skipped = " skipped" in output and " passed" not in output and not failed
+    known = {0, 1, 5} if is_skipped else {0, 1}  # 5: no test was collected
+    if process.returncode not in known or (process.returncode == 1) != bool(failed):
         raise ValueError(f"pytest {' '.join(tests)}: exit code {process.returncode}\n{output[-3000:]}")
-    return Outcome(failed)
+    return Outcome(failed, is_skipped=is_skipped)
 
 
 @contextmanager
@@ -177,7 +182,7 @@ def test(tree: Path, names: Sequence[str]) -> int:
                 is_wrong, said = True, f"NOT TRIED: {red[0]} fails without it"
             else:
                 outcome = try_mutant(root, mutant)
-                is_wrong = outcome.is_green != bool(mutant.survives)
+                is_wrong = not outcome.is_skipped and outcome.finds == bool(mutant.survives)
                 said = outcome.text() + (f": {mutant.survives}" if mutant.survives else "")
             wrong += [mutant.name] if is_wrong else []
             print(f"{mutant.name:24} {mutant.room:28} {time.monotonic() - began:4.0f} s  {said}", flush=True)

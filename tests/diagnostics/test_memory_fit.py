@@ -107,3 +107,16 @@ def test_a_program_on_this_machine() -> None:
     little = dataclasses.replace(plenty, limit=1000)
     assert not little.fits
     assert little.largest
+
+
+@pytest.mark.parametrize(
+    ("complaint", "needed"),
+    [
+        # As XLA for TPUs words it: binary units.
+        ("Ran out of memory in memory space hbm. Used 20.50G of 15.48G hbm.", 20.5 * 2**30),
+        ("memory space smem: Used 1.5M of 1.00M smem. Exceeded smem capacity by 512.0K.", 1.5 * 2**20),
+        ("something else", None),
+    ],
+)
+def test_the_memory_that_a_compiler_asked_for(complaint: str, needed: float | None) -> None:
+    assert memory_fit._parse_needed(f"RESOURCE_EXHAUSTED: {complaint}") == needed

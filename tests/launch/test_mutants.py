@@ -75,6 +75,11 @@ def test_what_becomes_of_each(
     assert mutants.test(tree, ["found", "known"]) == 0
     assert (tree / "room/runs/sums.py").read_text().endswith("return x + y\n")
 
+    (tree / "tests/test_other.py").write_text("import pytest\n\npytest.importorskip('no_such_package')\n")
+    write(tree, {**found, "tests": ["tests/test_other.py"]})
+    assert mutants.test(tree, []) == 0
+    assert "NOT TRIED: its tests are skipped here" in capsys.readouterr().out
+
     monkeypatch.setattr(mutants, "LIMIT", 5)
     write(
         tree, {"name": "hangs", "new": "x + y if x else hang()\n\ndef hang():\n    while True: pass", **ADD}

@@ -54,6 +54,13 @@ def test_success_against_the_deployed_model() -> None:
     assert "is open" in RATE.check(perfect, perfect)
 
 
+def test_the_pooled_rate_is_over_all_episodes() -> None:
+    """86 of 100 and 376 of 400: z = -0.08 / sqrt(0.924 * 0.076 * 0.0125) = -2.700, p 0.0035."""
+    deployed = {"success_rate": 0.94, "episodes": 400.0}
+    with pytest.raises(GateClosed, match=r"p 0\.003"):
+        RATE.check({"success_rate": 0.86, "episodes": 100.0}, deployed)
+
+
 def test_returns_against_the_deployed_model() -> None:
     """Means 10 and 11 with deviations 3 and 4, 100 and 64 episodes: z = -1 / sqrt(0.09 + 0.25) = -1.715."""
     deployed = {"mean": 11.0, "std": 4.0, "episodes": 64.0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from etils import epath
@@ -38,6 +39,13 @@ def test_curves_leave_out_what_is_not_finite(tmp_path: Path) -> None:
     older = [{k: x for k, x in row.items() if k != "time/budget_seconds"} for row in run.rows]
     assert dataclasses.replace(run, rows=older).seconds_at(1500) == 32.0
     assert run.config["ppo.learning_rate"] == 1e-3
+
+
+def test_a_curve_is_in_the_order_of_its_steps() -> None:
+    """Rows of a run that went back may come in another order."""
+    rows: list[dict[str, Any]] = [{"step": step, "a": float(step)} for step in (2, 3, 1)]
+    steps, values = records.Run("x", {}, rows, None).curve("a")
+    assert (steps.tolist(), values.tolist()) == ([1, 2, 3], [1, 2, 3])
 
 
 def steps_of(tail: MetricsTail) -> tuple[bool, list[int]]:

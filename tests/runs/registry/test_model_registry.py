@@ -261,6 +261,8 @@ def test_gates() -> None:
         gates[1].require({"mean": 400.0})
     with pytest.raises(GateClosed, match="is nan"):
         Gate("mean", "<", 1.0).require({"mean": float("nan")})
+    with pytest.raises(GateClosed, match="is inf"):
+        gates[1].require({"mean": float("inf")})
     with pytest.raises(ConfigError, match="did you mean `mean`"):
         Gate("meen", "<", 1.0).require({"mean": 1.0})
     for text in ("mean", "mean>=", ">=1", "mean>=x", "mean>=nan", "mean==1", ""):

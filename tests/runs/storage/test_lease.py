@@ -88,6 +88,18 @@ def test_a_holder_elsewhere_that_renews_is_noticed(gcs: GcsServer, monkeypatch: 
     holder.release()
 
 
+def test_a_renewal_alone_shows_that_a_holder_lives(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a process on another machine nothing else is known."""
+    monkeypatch.setattr(lease_module, "_state", lambda content: "unknown")
+    holder = make()
+    holder.acquire()
+    started = time.monotonic()
+    with pytest.raises(ConfigError, match="^in use by "):
+        make().acquire()
+    assert time.monotonic() - started < LASTS
+    holder.release()
+
+
 def test_who_has_lost_it_is_told(gcs: GcsServer) -> None:
     lost: queue.SimpleQueue[str] = queue.SimpleQueue()
     holder = make(lost)
