@@ -10,7 +10,7 @@ import pytest
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.networks.distributions import draw_noise
-from jaxrl.networks.heads import build_head
+from jaxrl.networks.heads import QHead, build_head
 from tests.compiled_methods import compiled_method
 from tests.compiled_programs import tiny_config
 
@@ -152,3 +152,15 @@ def test_gain_of_the_policy_is_small(space):
     params = jax.jit(head.module.init)(jax.random.key(0), FEATURES, None)["params"]
     kernel = params["mean" if space is ARM else "logits"]["kernel"]
     np.testing.assert_allclose(np.linalg.svd(kernel, compute_uv=False), 0.01, rtol=1e-5)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_dueling_head_is_the_value_and_what_an_action_has_over_the_mean(copies):
+    """V + A - mean A (Wang et al. 2016, equation 9), by numpy from the two layers."""
+    head = QHead(3, dueling=True, copies=copies)
+    x = FEATURES[:4]
+    q, variables = jax.jit(lambda: head.init_with_output(jax.random.key(0), x, None))()
+    layers = {name: np.float64(x) @ np.float64(p["kernel"]) for name, p in variables["params"].items()}
+    advantage = layers["advantage"].reshape(4, copies, 3)
+    expected = layers["value"][..., None] + advantage - advantage.sum(axis=-1, keepdims=True) / 3
+    np.testing.assert_allclose(q, expected if copies > 1 else expected[:, 0], atol=1e-5)
