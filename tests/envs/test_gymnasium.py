@@ -66,6 +66,18 @@ def test_environments_reset_on_the_step_after_an_end(start, num_groups, num_work
     np.testing.assert_array_equal(got["score"], got["reward"])
 
 
+def test_episodes_after_the_first_are_drawn_on(start):
+    """The seed is for the first reset: the others go on with the environment's own random numbers."""
+    env = start("gymnasium:CartPole-v1(max_episode_steps=2)", num_groups=1, num_workers=1)
+    got = play(env, np.zeros((6, 4), np.int64))
+    begins = got["obs"][got["first"][:, 0]]
+    assert len(begins) == 3
+    bare = gymnasium.make("CartPole-v1")
+    seeds = [0, None, None]
+    np.testing.assert_allclose(begins[:, 0], [bare.reset(seed=seed)[0] for seed in seeds], rtol=1e-6)
+    assert len(np.unique(begins.reshape(-1, 4), axis=0)) == 12
+
+
 def test_first_episodes_can_be_cut_off(start):
     # correctness 24.
     env = start(f"{MODULE}:Count(length=5)", first_episode_steps=(1, 3, 5, 9))

@@ -38,6 +38,7 @@ def test_environment_variables_fill_in_and_flags_win() -> None:
     found = processes.find(environ)
     assert (found.coordinator, found.num_processes, found.process_id) == ("a:1", 4, 3)
     assert processes.find(environ, process_id=1).process_id == 1
+    assert processes.find(environ, coordinator="b:2").coordinator == "b:2"
     # With everything given, no launcher is asked.
     assert processes.find(environ | SLURM).launcher is None
 
