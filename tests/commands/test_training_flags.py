@@ -20,6 +20,12 @@ def test_curriculum_alone_is_that_of_the_environment(flags: list[str]) -> None:
     assert started.curriculum.start_stage == 2
 
 
+@pytest.mark.parametrize(("flag", "seconds"), [("--minutes=2", 120), ("--duration=0.5", 1800)])
+def test_time_is_given_in_minutes_or_hours(flag: str, seconds: float) -> None:
+    config = run_arguments.parse_training(["jaxrl train", "ppo_mlp", flag]).config
+    assert config.stop.seconds == seconds
+
+
 def test_tasks_of_one_policy() -> None:
     tasks = "['CartPole-v1', 'Acrobot-v1']"
     for flags in ([f"--task-list={tasks}"], ["--multi-task", "--task-list", tasks]):
