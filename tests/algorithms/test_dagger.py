@@ -133,6 +133,14 @@ def test_beta_falls_with_the_clock_of_a_budget_in_seconds(program: Any) -> None:
     np.testing.assert_allclose(found, [1, 0.5, 0, 0], atol=1e-6)
 
 
+def test_nothing_is_learnt_from_an_empty_memory(program: Any) -> None:
+    iteration, rollout, state = program
+    memory, trajectory = iteration.learning.memory, rollout(state)[1]
+    drawn = jax.jit(memory.draw)(memory.init(trajectory), trajectory, jax.random.key(0))
+    assert not drawn.ready
+    assert not drawn.usable.any()
+
+
 def test_steps_that_do_not_count_are_not_imitated(program: Any) -> None:
     """Each environment has valid steps of its own, so that a draw says where it is from."""
     iteration, rollout, state = program
