@@ -20,10 +20,18 @@ from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Array, PyTree, Trajectory
 from tests.algorithms.tiny import CHUNK, ENVS, iteration_of, loud
 
-# correctness 33: of ratios, in float32. Values may differ by a few roundings more: no ratio is made of them.
-# So may the outputs of a parallel scan or of attention, which add in another order than steps do, those of
-# fast weights, which are divided by their size, and actions of several numbers, whose logarithms add up.
-TOLERANCE, LOOSER = 3e-7, 1e-6
+ROUNDING = 2.0**-24  # relative, of one operation in float32
+# correctness 33: of ratios. Where logits are equal, the maximum, exponentials, their sum, its logarithm and a
+# difference are rounded.
+TOLERANCE = 5 * ROUNDING
+# Sums in another order, which processors add in yet others: at most a rounding for each term on the way from
+# an observation to an output. Terms are as many as a layer is wide, in the encoder, the core, the head and at
+# each step of a sequence. So are the outputs of a parallel scan or of attention, those of fast weights, the
+# logarithms of several numbers, which add up, and values.
+WIDTH, LONGEST = 8, 1 + 2 * CHUNK
+LOOSER = (3 + LONGEST) * WIDTH * ROUNDING
+# What a carry, a reset or a minibatch of another step changes at the least.
+MISTAKE = 3e-4
 PARALLEL = ("mingru", "lru", "s5", "gated_delta", "gtrxl")
 ROLLOUTS = 3
 

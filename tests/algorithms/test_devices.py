@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.algorithms.tiny import ALGORITHMS
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Any]:
     # Virtual devices are made when jax starts.
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.algorithms.measure_devices"]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    done = processes.run("-m", "tests.algorithms.measure_devices", devices=2, timeout=600)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.partition("FOUND")[2])
     return found

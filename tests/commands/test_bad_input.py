@@ -258,7 +258,7 @@ def _assert_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("override", "rule"), [*BAD_OVERRIDES[::20], BAD_NAMES[0]])
+@pytest.mark.parametrize(("override", "rule"), [BAD_OVERRIDES[0], BAD_NAMES[0]])
 def test_processes_say_the_same(override: str, rule: str, tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +13,8 @@ from typing import Any
 import pytest
 
 from jaxrl.commands import run
+from tests import processes
 
-ROOT = Path(__file__).parents[2]
 SPACE = "ppo.learning_rate: {log: [1e-4, 1e-2]}\nnetwork.hidden_sizes: {choice: [[8], [8, 8]]}\n"
 
 
@@ -61,7 +59,7 @@ def test_bad_input_is_one_line(
 def command(folder: Path, *more: str) -> list[str]:
     (folder / "space.yaml").write_text(SPACE)
     return [
-        *(sys.executable, "-m", "jaxrl", "search", "ppo_mlp", f"--space={folder / 'space.yaml'}"),
+        *("-m", "jaxrl", "search", "ppo_mlp", f"--space={folder / 'space.yaml'}"),
         *("--config.stop.steps=8192", "--config.log.writers=jsonl", "--config.checkpoint.every_steps=1024"),
         *("--config.evaluate.episodes=4", f"--workdir={folder / 'search'}", *more),
     ]
@@ -73,7 +71,12 @@ def trials(folder: Path) -> dict[int, dict[str, Any]]:
     return {record["number"]: record for record in map(json.loads, lines)}
 
 
-def wait_for_checkpoint(process: subprocess.Popen[Any], folder: Path) -> None:
+def started(arguments: list[str], folder: Path) -> processes.Process:
+    with (folder / "printed.txt").open("w") as printed:
+        return processes.start(*arguments, stdout=printed, stderr=printed)
+
+
+def wait_for_checkpoint(process: processes.Process, folder: Path) -> None:
     """Waits until the first trial has a checkpoint that is whole, not one that is being written."""
     deadline = time.monotonic() + 120
     while not any((folder / "search/trials/0000/checkpoints").glob("*[0-9]/commit_success.txt")):
@@ -103,7 +106,8 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[A
             return outcomes_of("random")
         folder = tmp_path_factory.mktemp(kind)
         arguments = command(folder, *KILLED[kind], "--verify=0")
-        subprocess.run(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, check=True, timeout=240)
+        done = processes.run(*arguments)
+        assert done.returncode == 0, done.stderr
         return outcomes(folder)
 
     return outcomes_of
@@ -117,13 +121,13 @@ def test_killed_search_continues_with_the_same_command(
     if kind in EXTRAS:
         pytest.importorskip(EXTRAS[kind])
     arguments = command(tmp_path, *KILLED[kind])
-    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL)
+    process = started(arguments, tmp_path)
     wait_for_checkpoint(process, tmp_path)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     assert trials(tmp_path)[0]["state"] == "running"
 
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = processes.run(*arguments)
     assert done.returncode == 0, done.stderr
     if kind != "population":  # Its members share a display, which does not say so.
         assert "resumed from the checkpoint" in (tmp_path / "search/trials/0000.log").read_text()
@@ -147,12 +151,11 @@ def outcomes(folder: Path) -> list[Any]:
 @pytest.mark.slow
 def test_interrupted_search_saves_its_trials_and_says_how_to_go_on(tmp_path: Path) -> None:
     arguments = command(tmp_path, "--trials=1", "--config.stop.steps=100000000")
-    with subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_checkpoint(process, tmp_path)
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        error = process.stderr.read()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert error.splitlines()[-1] == "SIGTERM: the same command continues the search"
+    process = started(arguments, tmp_path)
+    wait_for_checkpoint(process, tmp_path)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 128 + signal.SIGTERM
+    printed = (tmp_path / "printed.txt").read_text()
+    assert "\nSIGTERM: the same command continues the search\n" in f"\n{printed}"
     assert trials(tmp_path)[0]["state"] == "running"
     assert "SIGTERM: saved" in (tmp_path / "search/trials/0000.log").read_text()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.runs.storage.s3_server import s3_server
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +24,7 @@ def s3() -> Iterator[dict[str, str]]:
 
 def run_sync(s3: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own: the client keeps threads and credentials."""
-    command = [sys.executable, "-m", "jaxrl", "sync", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | s3, capture_output=True, text=True, timeout=60)
+    return processes.run("-m", "jaxrl", "sync", *arguments, env=os.environ | s3, timeout=60)
 
 
 @pytest.mark.slow

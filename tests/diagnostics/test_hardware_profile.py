@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from jaxrl.diagnostics import hardware_profile, memory_fit
 from jaxrl.diagnostics.hardware_profile import MIN_ITERATIONS, _Search
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.folder import RunFolder
+from tests import processes
 from tests.compiled_programs import SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -93,10 +91,8 @@ def test_train_says_and_records_what_was_chosen(tmp_path: Path) -> None:
         "env.num_envs=8",
     ]
     fields += ["env.num_envs=8", "ppo.rollout_length=16", "network.core_size=8", "evaluate.episodes=2"]
-    command = [sys.executable, "-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path}/run"]
-    command += [f"--config.{field}" for field in fields]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    flags = [f"--config.{field}" for field in fields]
+    done = processes.run("-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path}/run", *flags)
     assert done.returncode == 0, done.stderr
     first = done.stdout.splitlines()[0]
     assert first.startswith("hardware_profile=auto: 1 x cpu, 16 environments; with more, stop.steps would be")

@@ -1,10 +1,10 @@
 """How many virtual devices a run on a CPU of two cores takes, in a process whose backend has not started."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests import processes
 
 CHOOSE = """
 import sys
@@ -35,9 +35,7 @@ print(choose_devices(config))
     ],
 )
 def test_a_second_core_is_taken_where_it_pays_off(name, sizes, devices):
-    env = os.environ | {"JAX_PLATFORMS": "cpu"}
-    for variable in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES"):
-        env.pop(variable, None)
-    command = [sys.executable, "-c", CHOOSE, name, *map(str, sizes)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    unset = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    done = processes.run("-c", CHOOSE, name, *map(str, sizes), env=env)
     assert done.stdout.strip() == devices, done.stderr

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.config.packages import install
 
 pytestmark = pytest.mark.slow
@@ -40,10 +39,7 @@ def jaxrl(tmp_path: Path) -> object:
     paths = os.pathsep.join((str(package.parent), str(ROOT)))
 
     def run(*words: str) -> str:
-        command = [sys.executable, "-m", "jaxrl", *words]
-        found = subprocess.run(
-            command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
-        )
+        found = processes.run("-m", "jaxrl", *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths})
         assert found.returncode == 0, found.stderr[-2000:]
         return found.stdout
 

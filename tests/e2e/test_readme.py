@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -11,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -30,9 +31,7 @@ _JAXRL = "import sys; from jaxrl.commands import run; sys.exit(run(['jaxrl', *sy
 
 
 def run(arguments: list[str], folder: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    done = processes.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
 
 
@@ -74,8 +73,7 @@ def test_the_tutorials_files_are_not_checked_with_the_code(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_library_example_runs(tmp_path: Path) -> None:
     (block,) = [block for block in BLOCKS if "make_train" in block]
-    (tmp_path / "example.py").write_text(block.replace("100_000", "8192").replace("range(3)", "range(1)"))
-    run(["example.py"], tmp_path)
+    run(["-c", block.replace("100_000", "8192").replace("range(3)", "range(1)")], tmp_path)
 
 
 @pytest.mark.slow
@@ -83,8 +81,7 @@ def test_a_trained_policy_acts_as_shown(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     run(["-m", "jaxrl", "train", "ppo", "--workdir=runs/mine", *SHORTER], tmp_path)
     (block,) = [block for block in BLOCKS if "jaxrl.load(" in block]
-    (tmp_path / "example.py").write_text(block)
-    run(["example.py"], tmp_path)
+    run(["-c", block], tmp_path)
 
 
 @pytest.mark.slow
@@ -95,8 +92,7 @@ def test_population_examples_run(tmp_path: Path) -> None:
         (vmapped, "assert returns.shape == (3, 4, 32), returns.shape"),
         (spread, 'assert metrics["episode/return"].shape == (8, 32)'),
     ):
-        (tmp_path / "example.py").write_text(block.replace("100_000", "16_384") + f"\n{check}\n")
-        run(["example.py"], tmp_path)
+        run(["-c", block.replace("100_000", "16_384") + f"\n{check}\n"], tmp_path)
 
 
 def test_training_and_the_algorithms_come_before_the_table_of_commands() -> None:

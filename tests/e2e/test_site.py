@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import processes
+
 ROOT = Path(__file__).parents[2]
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 
@@ -80,23 +82,7 @@ def test_the_code_of_tutorials_trains(page: str, flags: list[str], tmp_path: Pat
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         (tmp_path / block.split()[1]).write_text(block)
     tiny = ("stop.steps=512", "env.num_envs=8", "ppo.rollout_length=8", "network.core_size=8")
-    command = [
-        sys.executable,
-        "-m",
-        "jaxrl",
-        "train",
-        "ppo",
-        *flags,
-        *(f"--config.{field}" for field in tiny),
-    ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, "--workdir=run"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    fields = [f"--config.{field}" for field in tiny]
+    done = processes.run("-m", "jaxrl", "train", "ppo", *flags, *fields, "--workdir=run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run/summary.json").exists()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +28,7 @@ from jaxrl.programs.learning import environment_keys
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import Acting, PyTree
+from tests import processes
 
 TASKS = ("gymnax:CartPole-v1", "gymnax:Acrobot-v1", "gymnax:MountainCar-v0")
 SHARES = (2, 1, 1)
@@ -241,10 +239,7 @@ print("equal")
 
 @pytest.mark.slow
 def test_two_devices_equal_one() -> None:
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", _TWO_DEVICES], env=environment, capture_output=True, text=True, check=False
-    )
+    done = processes.run("-c", _TWO_DEVICES, devices=2)
     assert done.stdout.strip().endswith("equal"), done.stderr
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from jaxrl.experiments.cells import ExperimentPlan
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.runs.signals import Interruption
+from tests import processes
 from tests.experiments.test_experiment import finish, options
 from tests.runs.storage.s3_server import s3_server
 
@@ -81,8 +81,7 @@ def test_a_bucket_has_the_files_of_an_experiment_and_a_manifest(tmp_path: Path) 
     with s3_server() as s3:
 
         def jaxrl(*arguments: str) -> None:
-            command = [sys.executable, "-m", "jaxrl", *arguments]
-            done = subprocess.run(command, env=os.environ | s3, capture_output=True, text=True, timeout=120)
+            done = processes.run("-m", "jaxrl", *arguments, env=os.environ | s3)
             assert done.returncode == 0, done.stderr
             assert "warning" not in done.stdout + done.stderr
 
@@ -114,22 +113,24 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
         "output_dir": str(tmp_path / "out"),
     }
     file.write_text(json.dumps(given))
-    command = [sys.executable, "-m", "jaxrl", "experiment"]
-    first = subprocess.Popen([*command, str(file)], cwd=tmp_path)
+    command = ("-m", "jaxrl", "experiment")
+    printed = tmp_path / "printed.txt"
+    with printed.open("w") as output:
+        first = processes.start(*command, str(file), cwd=tmp_path, stdout=output, stderr=output)
     # Both train at the same time: neither has finished.
     wait_for(first, lambda: len(list(tmp_path.glob("out/tiny_*/*/no_pretrain/config.json"))) == 2)
     assert not list(tmp_path.glob("out/tiny_*/*/no_pretrain/eval_results.json"))
-    first.send_signal(signal.SIGKILL)
+    first.kill()
     first.wait()
     (folder,) = (tmp_path / "out").iterdir()
-    resume = [*command, f"--resume-from={folder}"]
-    second = subprocess.Popen(resume, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    resume = (*command, f"--resume-from={folder}")
+    with printed.open("w") as output:
+        second = processes.start(*resume, cwd=tmp_path, stdout=output, stderr=output)
     wait_for(second, lambda: (folder / "tiny.log").read_text().count("starts") == 4)
     second.send_signal(signal.SIGTERM)
-    _, stderr = second.communicate(timeout=120)
-    assert second.returncode == 128 + signal.SIGTERM, stderr
-    assert f"SIGTERM: jaxrl experiment --resume-from={folder} goes on" in stderr
-    done = subprocess.run(resume, capture_output=True, text=True, cwd=tmp_path, timeout=400)
+    assert second.wait(120) == 128 + signal.SIGTERM, printed.read_text()
+    assert f"SIGTERM: jaxrl experiment --resume-from={folder} goes on" in printed.read_text()
+    done = processes.run(*resume, cwd=tmp_path, timeout=400)
     assert done.returncode == 0, done.stderr
     cells = json.loads((folder / "all_results.json").read_text())["cells"]
     assert [cell["state"] for cell in cells] == ["finished", "finished"]

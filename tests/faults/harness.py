@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from etils import epath
 
 from jaxrl.runs.checkpoint import checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_record import Record
+from tests import processes
 
-ROOT = Path(__file__).parents[2]
+ROOT = processes.ROOT
 CONFIG = "tests/faults/tiny.py"
 PATIENCE = 120.0  # seconds until something that must happen counts as hanging
 GRACE = 10.0  # seconds that a signal may take; a spot machine is given 15 or 30
@@ -53,9 +53,7 @@ class Training:
         # Files, and not in the folder: a pipe would have to be read, and the folder may be lost.
         self._logs = [run.notes / f"{run.starts}.{name}" for name in ("stdout", "stderr")]
         with self._logs[0].open("w") as out, self._logs[1].open("w") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, *arguments], cwd=ROOT, env=env, stdout=out, stderr=err
-            )
+            self.process = processes.start(*arguments, env=env, stdout=out, stderr=err)
         self._since = time.monotonic()
         self._started = time.time()
 

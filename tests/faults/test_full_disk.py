@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.faults.disks import ext4, fill, make_read_only
 from tests.faults.harness import GRACE, Run, Training
 from tests.faults.test_signals import FAULTY
@@ -96,30 +96,21 @@ def test_several_processes_go_on_and_end_together(disk: Path) -> None:
 def test_a_search_goes_on_once_there_is_space_again(disk: Path) -> None:
     space = disk.with_name("space.yaml")
     space.write_text("ppo.learning_rate: {log: [1e-4, 1e-2]}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "jaxrl",
-        "search",
-        "ppo_mlp",
-        f"--space={space}",
-        "--trials=2",
-        "--jobs=1",
-    ]
+    command = ["-m", "jaxrl", "search", "ppo_mlp", f"--space={space}", "--trials=2", "--jobs=1"]
     command += ["--verify=0", f"--workdir={disk / 'search'}", *SMALL]
 
     def searched() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=disk.parent, capture_output=True, text=True, timeout=300)
+        return processes.run(*command, cwd=disk.parent)
 
-    search = subprocess.Popen(
-        command, cwd=disk.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    printed = [disk.with_name(name) for name in ("printed", "complaints")]
+    with printed[0].open("w") as output, printed[1].open("w") as complaints:
+        search = processes.start(*command, cwd=disk.parent, stdout=output, stderr=complaints)
     while not (disk / "search/trials/0001.log").exists():
         assert search.poll() is None
         time.sleep(0.02)
     fill(disk / "ballast")
-    _, said = search.communicate(timeout=120)
-    assert search.returncode == 1
+    assert search.wait(120) == 1
+    said = printed[1].read_text()
     assert said.startswith("error: "), said
     assert said.count("\n") == 1, said
     assert "with free space the same command continues" in said

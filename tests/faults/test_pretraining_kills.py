@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import ROOT, Run, differences
+from jaxrl import commands
+from tests.faults.harness import Run, differences
 
 UPDATES = 1500
 
 
 @pytest.mark.slow
 def test_killed_it_is_the_same_clone(tmp_path: Path) -> None:
-    record = [sys.executable, "-m", "jaxrl", "prepare-data", "--env=gymnax:CartPole-v1", "--episodes=20"]
-    subprocess.run([*record, f"--output={tmp_path / 'data'}"], cwd=ROOT, check=True, timeout=120)
+    record = ["prepare-data", "--env=gymnax:CartPole-v1", "--episodes=20", f"--output={tmp_path / 'data'}"]
+    assert commands.run(["jaxrl", *record]) == 0
     options = [
         "--config.algorithm=behavior_cloning",
         f"--config.behavior_cloning.data={tmp_path / 'data'}",

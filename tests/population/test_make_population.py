@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import processes
+
 # Three members on two devices: one of them is trained twice there, and must not show.
 SCRIPT = """
 import json, jax, jaxrl
@@ -44,10 +41,7 @@ print("FOUND" + json.dumps({
 @pytest.mark.slow
 def test_members_are_single_runs_on_two_devices() -> None:
     # correctness 25 and 31; tests/programs/test_make_train.py has one device.
-    env = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
-    )
+    done = processes.run("-c", SCRIPT, devices=2)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.partition("FOUND")[2])
     assert found["devices"] == 2

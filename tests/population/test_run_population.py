@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 from ml_collections import ConfigDict
 
+from jaxrl import commands
 from jaxrl.config import ConfigError, resolve
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.sharding import Topology
@@ -24,9 +23,9 @@ from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.signals import Interruption
+from tests import processes
 from tests.programs.test_make_train import tiny_config
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = (
     "--config.env.num_envs=8 --config.ppo.rollout_length=16 --config.ppo.num_minibatches=2 "
     "--config.network.hidden_sizes=(8,) --config.network.core_size=8 --config.log.every_steps=512 "
@@ -35,18 +34,15 @@ SETTINGS = (
 ).split()
 
 
-def train(folder: Path, *arguments: str, devices: int = 2) -> subprocess.Popen[str]:
-    env = os.environ | {"JAX_NUM_CPU_DEVICES": str(devices), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "jaxrl", "train", "ppo", *SETTINGS, *arguments, f"--workdir={folder}"]
-    return subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+def command(folder: Path, *arguments: str) -> list[str]:
+    return ["-m", "jaxrl", "train", "ppo", *SETTINGS, *arguments, f"--workdir={folder}"]
 
 
-def finished(process: subprocess.Popen[str], code: int = 0) -> str:
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == code, output
-    return output
+def train(folder: Path, *arguments: str, devices: int = 2) -> str:
+    """What training to the end prints."""
+    done = processes.run(*command(folder, *arguments), devices=devices)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -61,7 +57,7 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Three members on two devices."""
     folder = tmp_path_factory.mktemp("population")
     arguments = ("--config.population.seeds=3", "--config.seed=5", "--config.stop.steps=4096")
-    return folder, finished(train(folder, *arguments))
+    return folder, train(folder, *arguments)
 
 
 @pytest.mark.slow
@@ -69,7 +65,7 @@ def test_a_member_is_the_single_run_of_its_seed(population: tuple[Path, str], tm
     # correctness 25 and 31.
     folder, output = population
     assert sorted(each.name for each in (folder / "members").iterdir()) == ["seed_5", "seed_6", "seed_7"]
-    finished(train(tmp_path, "--config.seed=7", "--config.stop.steps=4096", devices=1))
+    train(tmp_path, "--config.seed=7", "--config.stop.steps=4096", devices=1)
     assert rows(tmp_path) == rows(folder / "members/seed_7")
     summary = json.loads((folder / "summary.json").read_text())
     returns = {name: each["best_return"] for name, each in summary["members"].items()}
@@ -83,20 +79,19 @@ def test_a_member_is_the_single_run_of_its_seed(population: tuple[Path, str], tm
 
 
 @pytest.mark.slow
-def test_tools_take_a_population_as_its_best_member_and_as_its_members(population: tuple[Path, str]) -> None:
+def test_tools_take_a_population_as_its_best_member_and_as_its_members(
+    population: tuple[Path, str], capfd: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = population
     best = json.loads((folder / "summary.json").read_text())["best_member"]
-    for command, expected in (
+    for words, expected in (
         (("evaluate", f"--workdir={folder}", "--episodes=4"), f"best member {folder / best}"),
         (("verify-checkpoint", f"--workdir={folder}"), "checkpoints of " + str(folder / "members/seed_7")),
         (("compare", str(folder)), "3 runs of 1 variant"),
         (("watch", str(folder)), "seed_6"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "jaxrl", *command], cwd=ROOT, capture_output=True, text=True, timeout=240
-        )
-        assert done.returncode == 0, done.stderr
-        assert expected in done.stdout
+        assert commands.run(["jaxrl", *words]) == 0
+        assert expected in capfd.readouterr().out
 
 
 @pytest.mark.slow
@@ -113,19 +108,21 @@ def test_a_population_that_was_ended_goes_on_exactly(population: tuple[Path, str
         ]
 
     for signum in (signal.SIGKILL, signal.SIGTERM):
-        with train(tmp_path, *arguments, "--config.stop.steps=400000") as process:
-            deadline = time.monotonic() + 200
-            while not all(now - before for now, before in zip(complete(), saved, strict=True)):
-                assert process.poll() is None
-                if time.monotonic() > deadline:
-                    process.kill()
-                time.sleep(0.05)
-            process.send_signal(signum)
-            process.communicate(timeout=120)
-        assert process.returncode == (-9 if signum == signal.SIGKILL else 128 + signum)
+        words = command(tmp_path, *arguments, "--config.stop.steps=400000")
+        with (tmp_path / "printed.txt").open("a") as printed:
+            env = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
+            process = processes.start(*words, env=env, stdout=printed, stderr=printed)
+        deadline = time.monotonic() + 200
+        while not all(now - before for now, before in zip(complete(), saved, strict=True)):
+            assert process.poll() is None, (tmp_path / "printed.txt").read_text()
+            if time.monotonic() > deadline:
+                process.kill()
+            time.sleep(0.05)
+        process.send_signal(signum)
+        assert process.wait(120) == (-9 if signum == signal.SIGKILL else 128 + signum)
         saved = complete()
     steps = max(row["step"] for row in rows(folders[0]))
-    finished(train(tmp_path, *arguments, f"--config.stop.steps={max(4096, steps + 1024)}"))
+    train(tmp_path, *arguments, f"--config.stop.steps={max(4096, steps + 1024)}")
     for folder in folders:
         expected = [row for row in rows(whole / f"members/{folder.name}") if row["step"] < 4096]
         found = [row for row in rows(folder) if row["step"] < 4096]

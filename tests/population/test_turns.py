@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import processes
+
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
 from jaxrl.parallel.sharding import Topology
@@ -46,8 +42,6 @@ print("devices", len({next(iter(states[i]["x"].devices())).id for i in range(3)}
 
 @pytest.mark.slow
 def test_members_that_wait_change_nothing() -> None:
-    env = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", PROGRAM]
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    ended = processes.run("-c", PROGRAM, devices=2)
     assert ended.returncode == 0, ended.stderr
     assert "devices 2" in ended.stdout

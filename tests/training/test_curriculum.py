@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import jaxrl
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import PyTree
+from tests import processes
 
 ITERATIONS, STEPS = 10, 8 * 8  # of one iteration
 # An odd level of the corridor succeeds, an even one fails, whatever the policy does.
@@ -93,11 +91,7 @@ assert found[0][1]["curriculum/stage"] == 4, found[0][1]
 
 @pytest.mark.slow
 def test_two_devices_have_the_curriculum_of_one() -> None:
-    root = Path(__file__).parents[2]
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(root)}
-    done = subprocess.run(
-        [sys.executable, "-c", _TWO_DEVICES], cwd=root, env=env, capture_output=True, text=True, timeout=600
-    )
+    done = processes.run("-c", _TWO_DEVICES, devices=2)
     assert done.returncode == 0, done.stderr
 
 

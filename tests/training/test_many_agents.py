@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import jax
@@ -19,6 +16,7 @@ from jaxrl.config.environment import check_same_spaces
 from jaxrl.envs.native.probe_agents import STEPS, ProbeAgents
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.experience.episodes import play
+from tests import processes
 from tests.experience.agents.shared_policy import config, first_state, iteration
 
 AGENTS = 4
@@ -148,8 +146,5 @@ for row, other in zip(rows, others, strict=True):
 
 @pytest.mark.slow
 def test_two_devices_learn_what_one_does() -> None:
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", _ON_DEVICES], env=os.environ | flags, capture_output=True, text=True
-    )
+    done = processes.run("-c", _ON_DEVICES, devices=2)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from jaxrl.config import ConfigError, check_config, default_config
 from jaxrl.training.mirror import Mirror
+from tests import processes
 from tests.faults.harness import ROOT
 from tests.faults.tiny import STEPS
 from tests.runs.storage.gcs_server import GcsServer
@@ -49,14 +49,7 @@ def train(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProc
         "--config.storage.sync_to=s3://runs/mine",
         f"--config.storage.sync_every_steps={10 * STEPS}",
     ]
-    return subprocess.run(
-        [sys.executable, "-m", "jaxrl", "train", *arguments],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+    return processes.run("-m", "jaxrl", "train", *arguments, env=os.environ | environment)
 
 
 def assert_mirrored(folder: Path, s3: Any) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests import processes
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 # Of float32 after 20 updates; sums over devices are added in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
 
@@ -32,14 +30,7 @@ class Measured:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     folder = tmp_path_factory.mktemp("devices")
-    env = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": "8",
-        "PYTHONPATH": str(ROOT),
-    }
-    script = str(Path(__file__).with_name("measure.py"))
-    command = [sys.executable, script, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    done = processes.run("-m", "tests.parallel.multi_device.measure", str(folder), devices=8, timeout=600)
     assert done.returncode == 0, done.stderr
     return Measured(folder)
 

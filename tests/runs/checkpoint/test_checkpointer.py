@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.types import TrainState
+from tests import processes
 from tests.runs.checkpoint.checkpoints import abstract_of, assert_bitwise_equal, make_state
 
 
@@ -242,12 +242,7 @@ def test_restores_onto_another_number_of_devices(tmp_path: Path) -> None:
         (1, "of_one", "save"),
         (2, "of_one", "restore"),
     ]:
-        env = os.environ | {
-            "JAX_NUM_CPU_DEVICES": str(devices),
-            "JAX_PLATFORMS": "cpu",
-        }
-        arguments = [sys.executable, "-c", _RESHARD, str(tmp_path / folder), command]
-        done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=120)
+        done = processes.run("-c", _RESHARD, str(tmp_path / folder), command, devices=devices)
         assert done.returncode == 0, done.stderr
         digests += [json.loads(line) for line in done.stdout.splitlines()]
     # Of the whole arrays, whatever devices held their parts.

@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +21,7 @@ from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, SaveError, chec
 from jaxrl.runs.checkpoint.verification import verify
 from jaxrl.runs.storage.copy import sync
 from jaxrl.types import Bulk, Sharded
+from tests import processes
 from tests.runs.checkpoint.checkpoints import abstract_of, assert_bitwise_equal, files_of
 from tests.runs.storage.gcs_server import GcsServer
 
@@ -314,7 +312,6 @@ from tests.runs.checkpoint.test_memory_item import state_at
 from tests.runs.checkpoint.checkpoints import assert_bitwise_equal
 
 memory_files.BLOCK_BYTES = 100
-folder, saved, read = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
 def placed(count):
     mesh = Mesh(np.array(jax.devices()[:count]), ("data",))
@@ -323,23 +320,22 @@ def placed(count):
         return jax.device_put(x, NamedSharding(mesh, P(None, "data") if rows else P()))
     return jax.tree_util.tree_map_with_path(put, state_at(5))
 
-checkpointer = Checkpointer(str(folder))
-checkpointer.save(5, placed(saved), {})
-checkpointer.close()
-files = [file.name for file in (folder / "memory" / "5").iterdir()]
-assert len(files) == 4 * saved + 2, files  # what every device holds is written once
-wanted = placed(read)
-abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), wanted)
-step, state, _ = Checkpointer(str(folder)).restore_latest(abstract)
-assert_bitwise_equal(state, wanted)
-assert all(jax.tree.leaves(jax.tree.map(lambda x, y: x.sharding == y.sharding, state, wanted)))
+for saved, read in ((1, 4), (2, 1), (4, 2), (2, 2)):
+    folder = Path(sys.argv[1]) / f"{saved} to {read}"
+    checkpointer = Checkpointer(str(folder))
+    checkpointer.save(5, placed(saved), {})
+    checkpointer.close()
+    files = [file.name for file in (folder / "memory" / "5").iterdir()]
+    assert len(files) == 4 * saved + 2, files  # what every device holds is written once
+    wanted = placed(read)
+    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), wanted)
+    step, state, _ = Checkpointer(str(folder)).restore_latest(abstract)
+    assert_bitwise_equal(state, wanted)
+    assert all(jax.tree.leaves(jax.tree.map(lambda x, y: x.sharding == y.sharding, state, wanted)))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("saved", "read"), [(1, 4), (2, 1), (4, 2), (2, 2)])
-def test_another_number_of_devices(tmp_path: Path, saved: int, read: int) -> None:
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", _DEVICES, str(tmp_path / "checkpoints"), str(saved), str(read)]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+def test_another_number_of_devices(tmp_path: Path) -> None:
+    done = processes.run("-c", _DEVICES, str(tmp_path), devices=4)
     assert done.returncode == 0, done.stderr
