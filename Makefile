@@ -23,7 +23,7 @@ PARALLEL = $(lastword $(sort $(wildcard runs/ppo_parallel/*)))
 RUN = $(patsubst %/config.json,%,$(shell ls -t runs/*/config.json runs/*/*/config.json 2>/dev/null | head -n 1))
 
 .PHONY: setup tools procgen train train-sequential train-parallel train-timed train-parallel-timed compare evaluate \
-	test test-slow test-faults test-mutants smoke lint docs dist lock clean
+	test test-slow test-long test-faults test-mutants smoke lint docs dist lock clean
 
 setup:
 	$(INSTALL)
@@ -59,7 +59,10 @@ test: lint
 	$(BIN)/python -m pytest $(ARGS)
 
 test-slow: tools
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not long" $(ARGS)
+
+test-long: tools
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 # Bugs put in on purpose, one after the other; some of them: make test-mutants ARGS="envs/native her_k".
 test-mutants: tools

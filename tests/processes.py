@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import functools
 import json
@@ -30,13 +31,14 @@ class Process:
     def __init__(self, arguments: list[str], report: socket.socket) -> None:
         self.args = arguments
         self.returncode: int | None = None
-        self._report = report.makefile("rb", buffering=0)  # what `select` sees is all there is
-        self.pid = int(self._report.readline())
+        self._report = report.detach()
+        self.pid = self._number()
 
     def poll(self) -> int | None:
         """The code with which it ended, -N by signal N; None while it runs."""
         if self.returncode is None and select.select([self._report], [], [], 0)[0]:
-            self.returncode = int(self._report.readline())
+            self.returncode = self._number()
+            os.close(self._report)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -55,9 +57,18 @@ class Process:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def _number(self) -> int:
+        """The next line of the server's."""
+        line = b""
+        while not line.endswith(b"\n"):
+            part = os.read(self._report, 1)
+            assert part, f"the server of {self.args} has ended"
+            line += part
+        return int(line)
+
 
 @functools.cache
-def _server(read_once: frozenset[tuple[str, str]]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _server(read_once: frozenset[tuple[str, str]]) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     rest = {name: value for name, value in os.environ.items() if not name.startswith(_READ_ONCE)}
     # Threads do not survive a fork.
@@ -67,7 +78,13 @@ def _server(read_once: frozenset[tuple[str, str]]) -> tuple[subprocess.Popen[byt
         command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
     )
     theirs.close()
-    return process, ours
+    atexit.register(_end, process, ours)
+    return ours
+
+
+def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    control.close()
+    process.wait()
 
 
 def start(
@@ -83,15 +100,14 @@ def start(
     """
     given = {"PYTHONPATH": str(ROOT), **(os.environ if env is None else env)}
     read_once = (name for name in given if name.startswith(_READ_ONCE) and name not in _CHOSEN_LATER)
-    _, control = _server(frozenset((name, given[name]) for name in read_once))
+    control = _server(frozenset((name, given[name]) for name in read_once))
     ours, theirs = socket.socketpair()
     request = {"arguments": arguments, "cwd": str(cwd), "env": given}
     with theirs, open(os.devnull) as nothing:
         files = [theirs, nothing, stdout, stderr]
         rights = array.array("i", [file.fileno() for file in files])
         control.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-    with ours:
-        return Process([sys.executable, *arguments], ours)
+    return Process([sys.executable, *arguments], ours)
 
 
 def run(

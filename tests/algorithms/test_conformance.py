@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 import re
-import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 import jaxrl
+from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import row
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
@@ -24,7 +24,9 @@ from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.checkpoint import state_arrays
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import nonfinite
+from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks
+from jaxrl.training.coordination import Coordinator
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
 from tests.algorithms.environments import FORBIDDEN_REWARD
@@ -59,9 +61,16 @@ each_that_collects = _each(COLLECTING)
 
 
 @functools.cache
+def assembled(algorithm: str) -> Assembly:
+    """All that a trainer drives, on an environment with masks and ends of episodes; one for all duties."""
+    return Assembly.build(tiny_config(algorithm, checkpoint__every_steps=4 * clock_of(algorithm)))
+
+
+@functools.cache
 def compiled(algorithm: str) -> DeviceRuntime:
-    """The program that training compiles, on an environment with masks and ends of episodes."""
-    runtime = DeviceRuntime(tiny_config(algorithm), Topology.of(1))
+    """The program that training compiles."""
+    runtime = assembled(algorithm).runtime
+    assert isinstance(runtime, DeviceRuntime)
     runtime.compile()
     return runtime
 
@@ -247,8 +256,9 @@ def test_only_collecting_explores(algorithm: str) -> None:
     assert not own.agent.samples
 
 
+# The others compute in bfloat16 on the host, below, and learn by the same code.
 @pytest.mark.slow
-@each_algorithm
+@pytest.mark.parametrize("algorithm", ["ppo", *IMITATING])
 def test_bfloat16(algorithm: str) -> None:
     runtime = DeviceRuntime(tiny_config(algorithm, network__compute_dtype="bfloat16"), Topology.of(1))
     runtime.compile()
@@ -263,6 +273,7 @@ def test_bfloat16(algorithm: str) -> None:
 @pytest.mark.slow
 @each_algorithm
 def test_members_of_a_population_are_single_runs(algorithm: str) -> None:
+    runtime = compiled(algorithm)
     config = config_fields(algorithm)
     config.stop.steps = 3 * clock_of(algorithm)
     train = jaxrl.make_train(config)
@@ -270,9 +281,17 @@ def test_members_of_a_population_are_single_runs(algorithm: str) -> None:
     rates = [1e-2, 1e-3]
     hyperparams = jaxrl.hyperparameters(config, learning_rate=rates)
     states, metrics = jax.jit(jax.vmap(train))(keys, hyperparams)
-    single = jax.jit(train)
+    init = jax.jit(iteration_of(runtime.learning.per_device.config).init)
+    places = jax.tree.map(lambda x: x.sharding, runtime.learning.abstract_state())
     for i, key in enumerate(keys):
-        state, found = single(key, jaxrl.hyperparameters(config, learning_rate=rates[i]))
+        first = init(key, jaxrl.hyperparameters(config, learning_rate=rates[i]))
+        state = jax.device_put(first, places)
+        rows = []
+        for _ in range(3):
+            state, interval, failed = advanced(runtime, state, 1)
+            assert not failed
+            rows.append(copied({name: metric.value() for name, metric in interval.metrics.items()}))
+        found = jax.tree.map(lambda *x: np.stack(x), *rows)
         member = jax.tree.map(lambda x: x[i], (states, metrics))  # noqa: B023
         assert_close(
             (member[0].learner.policy, member[0].memory, member[1]),
@@ -285,20 +304,25 @@ def test_members_of_a_population_are_single_runs(algorithm: str) -> None:
 
 @pytest.mark.slow
 @each_algorithm
-def test_stopped_in_the_middle_it_goes_on_bitwise(algorithm: str, tmp_path: Path) -> None:
+def test_stopped_in_the_middle_it_goes_on_bitwise(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Stopped(Exception):
         pass
 
     def stop(trainer: Trainer, step: int) -> None:
         raise Stopped
 
+    compiled(algorithm)
+    monkeypatch.setattr(Assembly, "compile", lambda assembly, make_state: make_state())
+
     def trained(folder: Path, callbacks: Callbacks = Callbacks()) -> TrainState:  # noqa: B008
         run = RunFolder(str(folder))
         run.create()
-        # The same budget for all: schedules depend on it.
-        clock = clock_of(algorithm)
-        config = tiny_config(algorithm, checkpoint__every_steps=4 * clock, stop__steps=6 * clock)
-        trainer = Trainer(config, run, MultiWriter([]), callbacks=callbacks)
+        clock = Clock()
+        # The programs are shared; time and signals are of each run.
+        assembly = dataclasses.replace(assembled(algorithm), clock=clock, coordinator=Coordinator(clock))
+        trainer = Trainer(assembly.config, run, MultiWriter([]), assembly, callbacks=callbacks)
         try:
             trainer.fit()
         finally:
@@ -312,40 +336,11 @@ def test_stopped_in_the_middle_it_goes_on_bitwise(algorithm: str, tmp_path: Path
     assert_equal(trained(tmp_path / "stopped"), straight)
 
 
-# In processes of their own: one that learns from what it just collected, and one with a memory and carries.
-# The others resume above, by the same calls.
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["ppo", "r2d2"])
-def test_killed_in_the_middle_it_goes_on_bitwise(algorithm: str, tmp_path: Path) -> None:
-    from tests.faults.harness import Run, differences
-
-    config = tmp_path / "config.py"
-    config.write_text(
-        "from tests.algorithms.tiny import clock_of, config_fields\n\n\n"
-        "def get_config():\n"
-        f"    c = config_fields({algorithm!r})\n"
-        f"    clock = clock_of({algorithm!r})\n"
-        "    c.stop.steps = 40 * clock\n"
-        "    c.checkpoint.every_steps = 4 * clock\n"
-        "    return c\n"
-    )
-    straight, run = (Run(tmp_path / name, config=str(config)) for name in ("straight", "killed"))
-    outcome = straight.train()
-    assert (outcome.code, outcome.stderr) == (0, "")
-    training = run.start()
-    training.wait_until(lambda: max(run.checkpoints, default=0) >= 4 * clock_of(algorithm))
-    assert training.kill().code == 128 + signal.SIGKILL
-    assert run.newest() < straight.newest()
-    outcome = run.train()
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert differences(run, straight) == []
-
-
 # Not DAgger, whose teacher here is the environment's solver: tests/algorithms/test_dagger.py.
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [name for name in COLLECTING if name != "dagger"])
 def test_trains_on_the_host(algorithm: str) -> None:
-    config = config_fields(algorithm)
+    config = config_fields(algorithm, network__compute_dtype="bfloat16")
     config.env.name = f"envpool:{'Pendulum-v1' if algorithm in ENVIRONMENTS else 'CartPole-v1'}"
     config.stop.steps = 4 * STEPS
     trainer = Trainer(config, writer=MultiWriter([]))
@@ -353,4 +348,7 @@ def test_trains_on_the_host(algorithm: str) -> None:
     summary = trainer.fit()
     assert summary["steps"] == 4 * STEPS
     assert math.isfinite(summary["eval_return"])
-    assert least_move(algorithm, start, copied(trainer.state.learner.policy.params)) > 1e-5
+    end = copied(trainer.state.learner.policy.params)
+    assert {x.dtype for x in jax.tree.leaves(end)} == {jnp.dtype(jnp.float32)}
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(end))
+    assert least_move(algorithm, start, end) > 1e-5

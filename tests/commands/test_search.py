@@ -113,8 +113,14 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[A
     return outcomes_of
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KILLED)
+# The others propose from the trials that are recorded: tests/search/test_optuna.py and test_pareto.py.
+KINDS = [
+    pytest.param(kind, marks=pytest.mark.slow if kind in ("random", "population") else pytest.mark.long)
+    for kind in KILLED
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_killed_search_continues_with_the_same_command(
     kind: str, unkilled: Callable[[str], list[Any]], tmp_path: Path
 ) -> None:

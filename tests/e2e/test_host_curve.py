@@ -39,7 +39,8 @@ def curve(name: str, seed: int) -> list[float]:
     return writer.values
 
 
-@pytest.mark.slow
+# What either collects is the same step by step: tests/algorithms/test_extras.py, tests/experience/host/.
+@pytest.mark.long
 def test_same_curve_within_noise() -> None:
     names = ("envpool:CartPole-v1", "gymnax:CartPole-v1")
     host, device = (np.array([curve(name, seed) for seed in SEEDS]) for name in names)

@@ -42,8 +42,14 @@ def test_notebooks_for_accelerators_use_them(name: str) -> None:
     assert "# !jaxrl train $CONFIG $FAST --workdir" in text
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NOTEBOOKS)
+# Kaggle's cells are Colab's, but for names of folders and hours.
+RUN = [
+    pytest.param(name, marks=pytest.mark.long if name == "kaggle_training" else pytest.mark.slow)
+    for name in NOTEBOOKS
+]
+
+
+@pytest.mark.parametrize("name", RUN)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:(jupyter_client|zmq|tornado|nbclient).*")
 def test_every_cell_after_installing_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")

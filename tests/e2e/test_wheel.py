@@ -169,6 +169,9 @@ def test_trains_beside_another_package_envs(installed: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
 
 
+# Its files update in tests/e2e/test_examples.py, and a package that registers its own trains, resumes and is
+# evaluated in tests/e2e/test_installed_algorithm.py.
+@pytest.mark.long
 def test_the_tutorial_of_algorithms_is_done_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs/tutorials/algorithm.md").read_text()
     for name, block in re.findall(r"```(?:python|yaml)\n# ([\w.]+)\n(.*?)```", page, flags=re.DOTALL):

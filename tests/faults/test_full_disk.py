@@ -70,7 +70,8 @@ def test_a_nan_on_a_full_disk_is_still_named(disk: Path) -> None:
     assert (outcome.code, outcome.stderr) == (1, f"error: {message}\n")
 
 
-@pytest.mark.slow
+# One process: tests/faults/test_storage.py.
+@pytest.mark.long
 def test_several_processes_go_on_and_end_together(disk: Path) -> None:
     folder = disk.with_name("run")  # what the processes print lies beside it, on a disk with space
     folder.symlink_to(disk)
@@ -92,7 +93,8 @@ def test_several_processes_go_on_and_end_together(disk: Path) -> None:
     assert not [text for text in TRACE if text in training.output]
 
 
-@pytest.mark.slow
+# In one process: tests/search/test_trials.py.
+@pytest.mark.long
 def test_a_search_goes_on_once_there_is_space_again(disk: Path) -> None:
     space = disk.with_name("space.yaml")
     space.write_text("ppo.learning_rate: {log: [1e-4, 1e-2]}\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl import commands
-from tests.faults.harness import Run, differences
+from tests.faults.harness import Run, differences, killed_and_resumed
 
 UPDATES = 1500
 
@@ -28,12 +28,8 @@ def test_killed_it_is_the_same_clone(tmp_path: Path) -> None:
     ]
     straight, run = Run(tmp_path / "straight", *options), Run(tmp_path / "run", *options)
     try:
-        assert straight.train().code == 0
-        training = run.start()
-        training.wait_until(lambda: run.checkpoints and run.newest() >= 0.4 * UPDATES)
-        training.kill()
-        assert run.newest() < UPDATES
-        assert run.train().code == 0
+        outcome = killed_and_resumed(straight, run, lambda: run.checkpoints and run.newest() >= 0.4 * UPDATES)
+        assert "resumed from the checkpoint" in outcome.stdout
         assert differences(run, straight) == []
     finally:
         straight.end()

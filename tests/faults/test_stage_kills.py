@@ -11,7 +11,6 @@ from tests.faults.harness import Run, differences
 from tests.faults.tiny import STEPS
 
 COUNT = 24  # iterations of a stage, so that it lasts long enough to be killed in
-LAST = 4
 CURRICULUM = f"""
 window: 20
 success: 0.01
@@ -26,12 +25,11 @@ stages:
 """
 TRAINING = f"""
 - {{iterations: {COUNT}}}
-- {{iterations: {COUNT}, learning_rate: 3.0e-3}}
-- {{iterations: {COUNT}, network.frozen: ["params/MLP_0/*"]}}
+- {{iterations: {COUNT}, learning_rate: 3.0e-3, network.frozen: ["params/MLP_0/*"]}}
 - {{iterations: {COUNT}, env.name: gymnax:CartPole-v1(masspole=0.2), fresh: ["params/head/*"]}}
 """
-# Of both: the file, the field that names it, the metric that says the stage, the environment, and the stages
-# to kill in, which are all of them together.
+# Of both: the file, the field that names it, the metric that says the stage, the environment, the stages to
+# kill in, and the last one.
 KINDS = {
     "curriculum": (
         CURRICULUM,
@@ -39,28 +37,36 @@ KINDS = {
         "curriculum/stage",
         "jaxrl:Navigation(max_steps=30)",
         (1, 3),
+        4,
     ),
-    "training": (TRAINING, "stages", "stage", "gymnax:CartPole-v1", (2, 4)),
+    "training": (TRAINING, "stages", "stage", "gymnax:CartPole-v1", (2, 3), 3),
 }
 
 
-@pytest.fixture(params=list(KINDS))
-def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Run, Run, str, tuple[int, ...]]]:
-    text, field, metric, env, killed_in = KINDS[request.param]
+# A curriculum resumes in each of its stages in tests/training/test_curriculum.py, in one process.
+@pytest.fixture(
+    params=[
+        pytest.param("curriculum", marks=pytest.mark.long),
+        pytest.param("training", marks=pytest.mark.slow),
+    ]
+)
+def runs(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Run, Run, str, tuple[int, ...], int]]:
+    text, field, metric, env, killed_in, last = KINDS[request.param]
     file = tmp_path / "stages.yaml"
     file.write_text(text)
     options = [f"--config.{field}={file}", f"--config.env.name={env}", f"--config.log.every_steps={STEPS}"]
-    options += [f"--config.stop.steps={LAST * COUNT * STEPS}", "--config.ppo.schedule=constant"]
+    options += [f"--config.stop.steps={last * COUNT * STEPS}", "--config.ppo.schedule=constant"]
     options += [f"--config.checkpoint.every_steps={COUNT // 8 * STEPS}"]
     found = Run(tmp_path / "straight", *options), Run(tmp_path / "run", *options)
-    yield (*found, metric, killed_in)
+    yield (*found, metric, killed_in, last)
     for run in found:
         run.end()
 
 
-@pytest.mark.slow
-def test_killed_in_a_stage_it_ends_the_same(runs: tuple[Run, Run, str, tuple[int, ...]]) -> None:
-    straight, run, metric, killed_in = runs
+def test_killed_in_a_stage_it_ends_the_same(runs: tuple[Run, Run, str, tuple[int, ...], int]) -> None:
+    straight, run, metric, killed_in, last = runs
     assert straight.train().code == 0
 
     def stage() -> float:
@@ -71,7 +77,7 @@ def test_killed_in_a_stage_it_ends_the_same(runs: tuple[Run, Run, str, tuple[int
         training.wait_until(lambda: run.checkpoints and stage() >= number)  # noqa: B023
         training.kill()
         assert stage() == number
-        assert run.newest() < LAST * COUNT * STEPS
+        assert run.newest() < last * COUNT * STEPS
     assert run.train().code == 0
-    assert [row[metric] for row in run.rows() if metric in row][-1] == LAST
+    assert [row[metric] for row in run.rows() if metric in row][-1] == last
     assert differences(run, straight) == []
