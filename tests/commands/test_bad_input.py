@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl import commands
 from jaxrl.config import declared_fields
 from jaxrl.config.built_in import BUILT_IN
 from jaxrl.config.fields import Field
-from jaxrl.main import main
+from tests.commands.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 CONFIG = f"--config={ROOT / 'configs/ppo.py'}"
@@ -247,11 +246,7 @@ def test_unknown_name(override: str, rule: str, tmp_path: Path, capsys: pytest.C
 def _assert_refused(
     arguments: list[str], override: str, rule: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["jaxrl", CONFIG, f"--workdir={workdir}", *arguments]) == 2
-    output, error = capsys.readouterr()
-    assert output == ""
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
+    error = refused(capsys, "train", CONFIG, f"--workdir={workdir}", *arguments)
     assert given(override) in error
     assert rule in error
     assert not workdir.exists()
@@ -308,14 +303,11 @@ def test_wrong_host_environments_are_one_line(
     command: str, name: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The number of devices is left to the program, which asks what the environment shows to choose it.
-    arguments = ["jaxrl", command, CONFIG, f"--config.env.name={name}", "--config.env.wrappers=()"]
+    arguments = [command, CONFIG, f"--config.env.name={name}", "--config.env.wrappers=()"]
     if command == "train":
         arguments.append(f"--workdir={tmp_path / 'run'}")
-    assert commands.run(arguments) == 2
-    output, error = capsys.readouterr()
-    assert output == ""
+    error = refused(capsys, *arguments)
     assert error.startswith(f"error: `env.name` (={name!r}): ")
-    assert error.count("\n") == 1
     assert rule in error
     assert not (tmp_path / "run").exists()
 

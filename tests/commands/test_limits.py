@@ -8,20 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl import commands
 from jaxrl.runs.storage import bucket
+from tests.commands.refusals import refused
 from tests.runs.storage.gcs_server import GcsServer
 
 Output = pytest.CaptureFixture[str]
-
-
-def refused(arguments: list[str], capfd: Output) -> str:
-    assert commands.run(["jaxrl", *arguments]) == 2
-    output, error = capfd.readouterr()
-    assert output == ""
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1, error
-    return error
 
 
 @pytest.mark.parametrize(
@@ -42,7 +33,7 @@ def refused(arguments: list[str], capfd: Output) -> str:
 )
 def test_numbers_without_end_are_refused(arguments: list[str], tmp_path: Path, capfd: Output) -> None:
     flag = arguments[-1].partition("=")[0]
-    assert flag in refused([*arguments, f"--workdir={tmp_path}"], capfd)
+    assert flag in refused(capfd, *arguments, f"--workdir={tmp_path}")
 
 
 @pytest.mark.parametrize(
@@ -60,13 +51,13 @@ def test_numbers_without_end_are_refused(arguments: list[str], tmp_path: Path, c
     ],
 )
 def test_so_are_those_of_commands_without_a_run(arguments: list[str], capfd: Output) -> None:
-    assert arguments[-1].partition("=")[0] in refused(arguments, capfd)
+    assert arguments[-1].partition("=")[0] in refused(capfd, *arguments)
 
 
 @pytest.mark.parametrize("value", ["9" * 20, "9" * 5_000, "²"])
 def test_so_are_those_of_the_environment(value: str, monkeypatch: pytest.MonkeyPatch, capfd: Output) -> None:
     monkeypatch.setenv("JAX_NUM_PROCESSES", value)
-    assert "`JAX_NUM_PROCESSES`" in refused(["train", "ppo"], capfd)
+    assert "`JAX_NUM_PROCESSES`" in refused(capfd, "train", "ppo")
 
 
 @pytest.mark.parametrize("command", ["compare", "watch"])
@@ -77,7 +68,7 @@ def test_a_bucket_that_does_not_answer_is_one_line(
     gcs.rule = lambda request: 503  # the client would try again for minutes
     monkeypatch.setattr(bucket, "TIMEOUT_SECONDS", 0.6)  # 1 in messages
     started = time.monotonic()
-    error = refused([command, name], capfd)
+    error = refused(capfd, command, name)
     assert time.monotonic() - started < 20
     assert re.search(rf"\(='{re.escape(name)}'\) cannot be reached in 1 s", error)
 
@@ -85,7 +76,7 @@ def test_a_bucket_that_does_not_answer_is_one_line(
 @pytest.mark.parametrize("command", ["compare", "watch"])
 @pytest.mark.parametrize("name", ["s3://runs/mine", "gs://", "gs:///x", "ftp://runs/mine"])
 def test_what_is_no_bucket_is_one_line(command: str, name: str, capfd: Output) -> None:
-    assert "must be a local folder or gs://bucket/folder" in refused([command, name], capfd)
+    assert "must be a local folder or gs://bucket/folder" in refused(capfd, command, name)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +97,6 @@ def test_a_config_file_that_raises_shows_its_own_line(
 ) -> None:
     (tmp_path / "mine.py").write_text(text)
     for command in ("train", "benchmark"):
-        error = refused([command, str(tmp_path / "mine.py")], capfd)
+        error = refused(capfd, command, str(tmp_path / "mine.py"))
         assert shown in error
         assert "Traceback" not in error

@@ -16,8 +16,8 @@ import pytest
 from jaxrl.commands import next_steps, resumption, run_arguments
 from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.files import load_config
-from jaxrl.main import main
 from jaxrl.training.outcome import RunOutcome
+from tests.commands.refusals import refused
 
 
 @pytest.fixture(autouse=True)
@@ -92,10 +92,7 @@ def test_what_cannot_be_resumed(
     for name, text in (("broken", "{"), ("list", "[]")):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(text)
-    assert main(["jaxrl train", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+    assert message in refused(capsys, "train", *arguments)
 
 
 def test_stored_configuration_imports_nothing_by_itself(folder: Path) -> None:

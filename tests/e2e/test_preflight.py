@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.refusals import refused
+
 ROOT = Path(__file__).parents[2]
 PPO = "--config=configs/ppo.py"
 TINY = (
@@ -95,10 +97,5 @@ def test_this_machine() -> None:
         (["--topologie=v5e:4x8"], "unknown flag `--topologie`"),
     ],
 )
-def test_bad_input(arguments: list[str], message: str) -> None:
-    done = preflight(PPO, *arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refused(capsys, "preflight", "ppo", *arguments)
