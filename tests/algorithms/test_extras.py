@@ -35,7 +35,6 @@ from tests.algorithms.extras import (
 from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, loud, tiny_config
 
 CORES = ("lstm", "gru", *PARALLEL, "none")
-LEARNERS = ("ppo", "a2c", "pqn", "uniform_dqn")
 ON_HOST = "envpool:CartPole-v1(max_episode_steps=20)"
 
 slow = pytest.mark.slow
@@ -61,8 +60,9 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
     return algorithm, acting, found
 
 
-# PPO with every core; the others with one that goes step by step, one that scans in parallel, and none.
-WITH = dict.fromkeys(LEARNERS, ("lstm", "mingru", "none")) | {"ppo": CORES}
+# PPO with every core. The others learn by the same parts: each has a core of another kind, which goes step by
+# step or scans in parallel, and the one from outside none as well.
+WITH = {"ppo": CORES, "a2c": ("lstm",), "pqn": ("mingru",), "uniform_dqn": ("lstm", "none")}
 ON_DEVICE = [
     pytest.param(
         algorithm, core, marks=() if (algorithm, core) == ("ppo", "gru") else slow, id=f"{algorithm}-{core}"
@@ -94,14 +94,11 @@ def test_every_head(head: str) -> None:
     require_same(*on_device(tiny_config("ppo", env__name=name, network__head=head)))
 
 
-# R2D2 with each core in turn; the others replay by the same parts.
+# R2D2 with the other cores: tests/algorithms/test_r2d2_cores.py.
 @slow
-@pytest.mark.parametrize(
-    ("algorithm", "core"),
-    [*((x, None) for x in ("dqn", "sac", "recurrent_sac", "dagger")), *(("r2d2", x) for x in CORES[:-1])],
-)
-def test_of_what_a_memory_draws(algorithm: str, core: str | None) -> None:
-    require_same(*on_device(tiny_config(algorithm, **({} if core is None else {"network__core": core}))))
+@pytest.mark.parametrize("algorithm", ["dqn", "sac", "recurrent_sac", "dagger", "r2d2"])
+def test_of_what_a_memory_draws(algorithm: str) -> None:
+    require_same(*on_device(tiny_config(algorithm)))
 
 
 # Every algorithm with both collectors, each time with another core.

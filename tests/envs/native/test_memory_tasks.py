@@ -40,6 +40,12 @@ FAST = [
 ]
 SLOW = [name.removeprefix("memory/") for name in NAMES if re.search("(Easy|Medium|Hard)$", name)]
 SLOW = [name for name in SLOW if name not in FAST and "Noisy" not in name]
+# Sizes between those of the others, by the same code.
+BETWEEN = [name for name in SLOW if name.endswith("Medium")]
+BY_COST = [
+    *FAST,
+    *(pytest.param(name, marks=pytest.mark.long if name in BETWEEN else pytest.mark.slow) for name in SLOW),
+]
 
 
 @functools.cache
@@ -160,7 +166,7 @@ def assert_same(first, outcomes, actions, expected):
     return sum(gains), *ends[-1]
 
 
-@pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize("name", BY_COST)
 def test_task_follows_its_rules(name):
     actions = random_actions(name)
     returns, planned = [], []
