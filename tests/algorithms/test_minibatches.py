@@ -124,8 +124,10 @@ def test_two_devices_make_the_updates_of_one(rolled, updated):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group_chunks", [1, 2])
-@pytest.mark.parametrize(("chunk_parts", "environment_parts"), [(1, 1), (2, 1), (1, 3), (2, 3), (4, 3)])
+@pytest.mark.parametrize(
+    ("chunk_parts", "environment_parts", "group_chunks"),
+    [(1, 1, 2), (2, 1, 1), (2, 1, 2), (1, 3, 1), (2, 3, 2), (4, 3, 1)],
+)
 def test_parts_are_joined_where_they_were_split(chunk_parts, environment_parts, group_chunks):
     length, num_envs, num_chunks = 2, 6, 4 * group_chunks
     dealing = Dealing(num_chunks, num_envs, 2, group_chunks)
@@ -196,13 +198,12 @@ def test_rows_of_a_loss_come_back_where_they_belong(minibatches, length, accumul
     assert epochs.learner.updates == 2 * minibatches
 
 
-# (environments, minibatches): four chunks of 16 environments, and all sequences of the only one.
-OVER_TIME = [(16, 64), (1, 32)]
+# (environments, minibatches, core): four chunks of 16 environments, and all sequences of the only one.
+OVER_TIME = [(16, 64, "lstm"), (1, 32, "none"), (1, 32, "lstm")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["none", "lstm"])
-@pytest.mark.parametrize(("num_envs", "minibatches"), OVER_TIME)
+@pytest.mark.parametrize(("num_envs", "minibatches", "core"), OVER_TIME[:2])
 def test_minibatches_over_time_train(num_envs, minibatches, core):
     program = tiny_program(
         registry.make("jaxrl:ProbeValue", ()),
@@ -224,8 +225,7 @@ def test_minibatches_over_time_train(num_envs, minibatches, core):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["none", "lstm"])
-@pytest.mark.parametrize(("num_envs", "minibatches"), OVER_TIME)
+@pytest.mark.parametrize(("num_envs", "minibatches", "core"), OVER_TIME)
 def test_minibatches_over_time_start_from_their_own_carries(num_envs, minibatches, core):
     # correctness 1 and 2: at unchanged parameters every ratio is 1.
     program = tiny_program(

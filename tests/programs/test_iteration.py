@@ -36,13 +36,22 @@ def normalized():
     return states, trajectories, metrics
 
 
-OTHERS = (("", "gru"), ("", "mingru"), ("gymnax:Breakout-MinAtar", "none"))
+# Whatever a program lacks of its precision shows under each that is not the default.
+OTHERS = (
+    ("", "gru", "tensorfloat32"),
+    ("", "mingru", "float32"),
+    ("gymnax:Breakout-MinAtar", "none", "tensorfloat32"),
+)
+PRECISIONS = ("default", "tensorfloat32", "float32")
 
 
 @pytest.mark.parametrize(
-    ("env", "core"), [("", "lstm"), *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
+    ("env", "core", "precision"),
+    [
+        *(("", "lstm", precision) for precision in PRECISIONS),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS),
+    ],
 )
-@pytest.mark.parametrize("precision", ["default", "tensorfloat32", "float32"])
 def test_the_precision_of_products_is_that_of_the_field(env, core, precision):
     """Of each product and convolution of rollout and update, gradients included, as a GPU gets them."""
     program = tiny_program(
