@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.metrics.clock import Clock
+from jaxrl.config import Config
 from jaxrl.metrics.reduction import row
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
@@ -24,9 +24,7 @@ from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.checkpoint import state_arrays
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import nonfinite
-from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks
-from jaxrl.training.coordination import Coordinator
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
 from tests.algorithms.environments import FORBIDDEN_REWARD
@@ -48,6 +46,7 @@ from tests.algorithms.tiny import (
     tiny_config,
     with_policy,
 )
+from tests.compiled_trainers import assembly_of, compile_once
 
 
 def _each(names: Iterable[str]) -> pytest.MarkDecorator:
@@ -60,16 +59,15 @@ each_algorithm = _each(ALGORITHMS)
 each_that_collects = _each(COLLECTING)
 
 
-@functools.cache
-def assembled(algorithm: str) -> Assembly:
-    """All that a trainer drives, on an environment with masks and ends of episodes; one for all duties."""
-    return Assembly.build(tiny_config(algorithm, checkpoint__every_steps=4 * clock_of(algorithm)))
+def config_of(algorithm: str) -> Config:
+    """With masks and ends of episodes; one for all duties, so that they share what it compiles."""
+    return tiny_config(algorithm, checkpoint__every_steps=4 * clock_of(algorithm))
 
 
 @functools.cache
 def compiled(algorithm: str) -> DeviceRuntime:
     """The program that training compiles."""
-    runtime = assembled(algorithm).runtime
+    runtime = assembly_of(config_of(algorithm)).runtime
     assert isinstance(runtime, DeviceRuntime)
     runtime.compile()
     return runtime
@@ -314,15 +312,13 @@ def test_stopped_in_the_middle_it_goes_on_bitwise(
         raise Stopped
 
     compiled(algorithm)
-    monkeypatch.setattr(Assembly, "compile", lambda assembly, make_state: make_state())
+    compile_once(monkeypatch)
+    config = config_of(algorithm)
 
     def trained(folder: Path, callbacks: Callbacks = Callbacks()) -> TrainState:  # noqa: B008
         run = RunFolder(str(folder))
         run.create()
-        clock = Clock()
-        # The programs are shared; time and signals are of each run.
-        assembly = dataclasses.replace(assembled(algorithm), clock=clock, coordinator=Coordinator(clock))
-        trainer = Trainer(assembly.config, run, MultiWriter([]), assembly, callbacks=callbacks)
+        trainer = Trainer(config, run, MultiWriter([]), assembly_of(config), callbacks=callbacks)
         try:
             trainer.fit()
         finally:

@@ -216,9 +216,16 @@ def test_values_of_wrong_types_stop_no_reader(
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.slow
-def test_many_values_of_wrong_types_stop_no_reader(
-    saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        pytest.param(range(100, 150), marks=pytest.mark.slow),
+        pytest.param(range(150, 400), marks=pytest.mark.long),
+    ],
+    ids=["some", "many"],
+)
+def test_values_of_wrong_types_stop_none_of_all_readers(
+    numbers: range, saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    failed = wrong_values(saved, tmp_path, capfd, range(100, 400), tuple(READERS))
+    failed = wrong_values(saved, tmp_path, capfd, numbers, tuple(READERS))
     assert not failed, "\n".join(failed)

@@ -116,7 +116,7 @@ def test_reinforce_updates_with_rewards_to_go(example: Any) -> None:
     ],
 )
 def test_auxiliary_losses_are_added_with_their_weight(name: str, metric: str, weight: float) -> None:
-    metrics = first_update(name, **{"network.core": "none"})
+    metrics = first_update(name)  # with memory
     assert metrics[metric] > 0
     assert metrics["loss/auxiliary"] == pytest.approx(weight * metrics[metric], rel=1e-5)
 
@@ -158,10 +158,7 @@ def test_a_variant_of_ppo_may_have_fields_of_its_own(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["clip_higher", "slow_features", "predict_next", "residual_network", "action_delay", "trace_core"],
-)
+@pytest.mark.parametrize("name", ["clip_higher", "residual_network", "action_delay", "trace_core"])
 def test_examples_with_memory_update(name: str) -> None:
     first_update(name)
 
@@ -215,7 +212,8 @@ def test_training_loop_saves_a_run(example: Any, tmp_path: Path, capsys: pytest.
     assert jaxrl.load(tmp_path / "run").step >= 512
 
 
-@pytest.mark.slow
+# Its parts: tests/search/test_trials.py and tests/training/test_training_stages.py.
+@pytest.mark.long
 def test_the_workflow_searches_and_trains_through_its_stages(
     example: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

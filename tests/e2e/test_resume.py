@@ -20,9 +20,15 @@ from jaxrl.runs.checkpoint import SaveError, background_save
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
+from tests.compiled_trainers import assembly_of, compile_once
 
 STEPS = 16 * 8  # of one iteration
 ITERATIONS = 6
+
+
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_once(monkeypatch)
 
 
 class Killed(BaseException):
@@ -60,7 +66,8 @@ def train(folder: Path, config: ConfigDict, *others: Writer) -> TrainState:
     run = RunFolder(str(folder), keep=2)
     run.create()
     writer = MultiWriter([JsonlWriter(folder / "metrics.jsonl"), *others])
-    trainer = Trainer(resolve(config, 1), run, writer)
+    resolved = resolve(config, 1)
+    trainer = Trainer(resolved, run, writer, assembly_of(resolved))
     try:
         trainer.fit()
     finally:
