@@ -22,16 +22,13 @@ from typing import Any
 
 import jax
 
-# Of gymnax, which starts jax's backend when it is imported, what it imports itself.
+# Not gymnax, which starts jax's backend when it is imported.
 PRELOADED = (
     "jaxrl.commands.evaluate",
     "jaxrl.commands.train",
     "jaxrl.training.run",
     "jaxrl.training.trainer",
-    "matplotlib.animation",
-    "matplotlib.pyplot",
     "orbax.checkpoint",
-    "scipy.stats",
     "tensorboardX",
 )
 LARGEST = 1 << 20  # bytes of a request

@@ -38,8 +38,10 @@ def wait_for_checkpoint(training: Pod, after: int) -> None:
     training.wait_until(lambda: max(steps(training.folder), default=0) >= after)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lost", [1, 0])
+# Of the first the launcher hears in the same way, and then of the others, which end with it.
+@pytest.mark.parametrize(
+    "lost", [pytest.param(1, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.long)]
+)
 def test_a_lost_worker_and_on_with_one_process(tmp_path: Path, one_process: States, lost: int) -> None:
     folder = tmp_path / "run"
     with pod(folder, "2", "--devices=2", "--restart=1", "--shrink") as training:
