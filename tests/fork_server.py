@@ -16,6 +16,7 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import sys
 import types
 from typing import Any
@@ -31,7 +32,7 @@ PRELOADED = (
     "orbax.checkpoint",
     "tensorboardX",
 )
-LARGEST = 1 << 20  # bytes of a request
+SIZE = struct.Struct("!I")  # comes before a request, and with it the files
 
 
 def serve(control: socket.socket) -> dict[str, Any] | None:
@@ -47,17 +48,13 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
         ready, _, _ = select.select([control, ended], [], [])
         if ended in ready:
             with contextlib.suppress(BlockingIOError):
-                ended.recv(LARGEST)
+                ended.recv(4096)
             _report(reports)
         if control not in ready:
             continue
-        text, ancillary, _, _ = control.recvmsg(LARGEST, socket.CMSG_SPACE(4 * array.array("i").itemsize))
-        if not text:
+        request, (report, *streams) = _receive(control)
+        if not request:
             return None
-        files = array.array("i")
-        for _, _, data in ancillary:
-            files.frombytes(data)
-        report, *streams = files
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
@@ -65,16 +62,32 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for end in (control, ended, wake, *reports.values()):
                 end.close()
+            # From here on it takes signals as any process does.
+            os.write(report, b"%d\n" % os.getpid())
             os.close(report)
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
                 os.close(stream)
-            request: dict[str, Any] = json.loads(text)
             return request
         for stream in streams:
             os.close(stream)
         reports[pid] = socket.socket(fileno=report)
-        reports[pid].sendall(b"%d\n" % pid)
+
+
+def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """The next request and the files that come with it; nothing, and one that is none, at the end."""
+    files = array.array("i")
+    size, ancillary, _, _ = control.recvmsg(SIZE.size, socket.CMSG_SPACE(4 * files.itemsize))
+    if not size:
+        return {}, [-1]
+    for _, _, data in ancillary:
+        files.frombytes(data)
+    (left,) = SIZE.unpack(size)
+    parts = []
+    while left:
+        parts.append(control.recv(left))
+        left -= len(parts[-1])
+    return json.loads(b"".join(parts)), files.tolist()
 
 
 def _report(reports: dict[int, socket.socket]) -> None:

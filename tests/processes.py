@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
+# As tests.fork_server has it, which imports jax: the length of a request.
+SIZE = struct.Struct("!I")
 # What jax and Python read when they are imported, so that there is a server for each of their values. Not the
 # number of devices, which a process may choose until its backend starts.
 _READ_ONCE = ("JAX", "PYTHON")
@@ -69,7 +72,7 @@ class Process:
 
 @functools.cache
 def _server(read_once: frozenset[tuple[str, str]]) -> socket.socket:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair()
     rest = {name: value for name, value in os.environ.items() if not name.startswith(_READ_ONCE)}
     # Threads do not survive a fork.
     env = {**rest, **dict(read_once), "OPENBLAS_NUM_THREADS": "1"}
@@ -106,7 +109,9 @@ def start(
     with theirs, open(os.devnull) as nothing:
         files = [theirs, nothing, stdout, stderr]
         rights = array.array("i", [file.fileno() for file in files])
-        control.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        text = json.dumps(request).encode()
+        control.sendmsg([SIZE.pack(len(text))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        control.sendall(text)
     return Process([sys.executable, *arguments], ours)
 
 

@@ -18,18 +18,17 @@ from jaxrl.experience import memory as memories
 from jaxrl.experience.replay import draws
 from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Array, PyTree, Trajectory
+from tests import rounding
 from tests.algorithms.tiny import CHUNK, ENVS, iteration_of, loud
 
-ROUNDING = 2.0**-24  # relative, of one operation in float32
 # correctness 33: of ratios. Where logits are equal, the maximum, exponentials, their sum, its logarithm and a
 # difference are rounded.
-TOLERANCE = 5 * ROUNDING
-# Sums in another order, which processors add in yet others: at most a rounding for each term on the way from
-# an observation to an output. Terms are as many as a layer is wide, in the encoder, the core, the head and at
+TOLERANCE = 5 * rounding.UNIT
+# Sums in another order: of as many terms as a layer is wide, in the encoder, the core and the head, and at
 # each step of a sequence. So are the outputs of a parallel scan or of attention, those of fast weights, the
 # logarithms of several numbers, which add up, and values.
 WIDTH, LONGEST = 8, 1 + 2 * CHUNK
-LOOSER = (3 + LONGEST) * WIDTH * ROUNDING
+LOOSER = rounding.of_sums(*[WIDTH] * (3 + LONGEST))
 # What a carry, a reset or a minibatch of another step changes at the least.
 MISTAKE = 3e-4
 PARALLEL = ("mingru", "lru", "s5", "gated_delta", "gtrxl")
