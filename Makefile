@@ -16,6 +16,10 @@ INSTALL = @command -v $(PYTHON) >/dev/null || \
 	{ echo "error: $(PYTHON) is not installed; jaxrl needs Python 3.11 to 3.14" >&2; exit 1; }; \
 	$(PYTHON) .ci/check_python.py && $(PYTHON) .ci/install.py $(VENV) $(EXTRAS)
 
+# Each says what it finds, also after another has found something.
+LINT = failed=; for linter in 'ruff check .' 'ruff format --check .' mypy; do \
+	echo "$$linter"; $(BIN)/python -m $$linter || failed=yes; done; [ -z "$$failed" ]
+
 # Of the timed targets, in hours; and the run folders of `make compare` and `make evaluate`: the newest.
 DURATION := 1
 SEQUENTIAL = $(lastword $(sort $(wildcard runs/ppo_sequential/*)))
@@ -55,8 +59,12 @@ compare:
 evaluate: procgen
 	$(BIN)/jaxrl evaluate $(RUN) $(ARGS)
 
-test: lint
-	$(BIN)/python -m pytest $(ARGS)
+# The linters run beside the tests, and what they found comes last; either fails it.
+test: tools
+	@{ $(LINT); } >$(VENV)/lint.log 2>&1 & linters=$$!; \
+	$(BIN)/python -m pytest $(ARGS); tests=$$?; \
+	wait $$linters; linted=$$?; cat $(VENV)/lint.log; \
+	[ $$tests = 0 ] && [ $$linted = 0 ]
 
 test-slow: tools
 	$(BIN)/python -m pytest -m "slow and not long" $(ARGS)
@@ -73,9 +81,7 @@ test-faults: tools
 	$(BIN)/python -m pytest -m faults -n 0 tests/faults $(ARGS)
 
 lint: tools
-	$(BIN)/python -m ruff check .
-	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
+	@$(LINT)
 
 # The site, in site/; a broken link fails.
 docs:
