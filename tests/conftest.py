@@ -30,16 +30,23 @@ for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
         signal.signal(signum, handler)
 
 
-_MOST_MEMORY = 3 << 30  # bytes of a worker, before it lets go of the programs of earlier modules
+@pytest.fixture(scope="session")
+def most_memory() -> int:
+    """Bytes of a worker, before it lets go of the programs of earlier modules."""
+    import psutil
+
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    # Half of what is free: the processes that tests start need some, too.
+    return max(2 << 30, psutil.virtual_memory().available // (2 * workers))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def programs() -> Iterator[None]:
+def programs(most_memory: int) -> Iterator[None]:
     """Keeps hundreds of modules' compiled programs from filling the memory."""
     yield
     import psutil
 
-    if psutil.Process().memory_info().rss < _MOST_MEMORY:
+    if psutil.Process().memory_info().rss < most_memory:
         return
     import jax
 
