@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,6 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 
 from jaxrl import algorithms
 from jaxrl.algorithms.actor_critic import ActorCritic
@@ -46,6 +47,11 @@ class NoiseState:
     forbidden: jax.Array
 
 
+def _normal_quantile(chance: float) -> float:
+    """The number that a standard normal one is below with this probability."""
+    return statistics.NormalDist().inv_cdf(chance) if chance else -math.inf
+
+
 class Noise(JaxEnv):
     """Observations, rewards and ends drawn from the keys alone: whatever a policy does, the same happens.
 
@@ -63,7 +69,7 @@ class Noise(JaxEnv):
         offset: float = 0.0,
     ):
         # Standard normal numbers below these end an episode.
-        self._ends = scipy.stats.norm.ppf([terminate, truncate])
+        self._ends = [_normal_quantile(terminate), _normal_quantile(truncate)]
         self._limit = max_episode_steps
         self._offset = offset
         self.spec = EnvSpec(
@@ -95,15 +101,22 @@ class Noise(JaxEnv):
         return NoiseState(time, forbidden), self._offset + noise[:3], noise[3:]
 
 
+_configs: dict[tuple[int, str], Config] = {}
+
+
 def tiny_config(device_count: int = 1, **fields: Any) -> Config:
-    """`SMALL` with changes; `ppo__gamma=0.9` sets `ppo.gamma`."""
-    config = default_config()
-    changes = {name.replace("__", "."): value for name, value in fields.items()}
-    for name, value in (SMALL | changes).items():
-        section, _, field = name.rpartition(".")
-        node = config[section] if section else config
-        node[field] = value
-    return resolve(config, device_count)
+    """`SMALL` with changes; `ppo__gamma=0.9` sets `ppo.gamma`. It is frozen, and resolved once."""
+    # Not the values themselves: 1, 1.0 and True are equal, and not all of them are right.
+    key = device_count, repr(sorted(fields.items()))
+    if key not in _configs:
+        config = default_config()
+        changes = {name.replace("__", "."): value for name, value in fields.items()}
+        for name, value in (SMALL | changes).items():
+            section, _, field = name.rpartition(".")
+            node = config[section] if section else config
+            node[field] = value
+        _configs[key] = resolve(config, device_count)
+    return _configs[key]
 
 
 @dataclass(frozen=True)

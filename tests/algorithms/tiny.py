@@ -133,8 +133,16 @@ def config_fields(algorithm: str, **fields: Any) -> Any:
     return config
 
 
+_configs: dict[tuple[str, int, str], Config] = {}
+
+
 def tiny_config(algorithm: str, devices: int = 1, **fields: Any) -> Config:
-    return resolve(config_fields(algorithm, **fields), devices)
+    """That configuration, frozen and resolved once."""
+    # Not the values themselves: 1, 1.0 and True are equal, and not all of them are right.
+    key = algorithm, devices, repr(sorted(fields.items()))
+    if key not in _configs:
+        _configs[key] = resolve(config_fields(algorithm, **fields), devices)
+    return _configs[key]
 
 
 def iteration_of(config: Config, env: JaxEnv | None = None) -> Iteration:

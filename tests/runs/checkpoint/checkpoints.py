@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,8 @@ from jaxrl.types import Acting, CollectorState, EpisodeStats, TrainState
 from tests.compiled_programs import with_policy
 
 
-def make_state(num_envs: int = 4) -> TrainState:
-    """A state with everything that is awkward to store: None, typed keys, empty and odd-typed arrays."""
+@functools.partial(jax.jit, static_argnums=0)
+def _make_state(num_envs: int) -> TrainState:
     params = {"torso": {"kernel": jax.random.normal(jax.random.key(1), (3, 5)), "bias": jnp.zeros(5)}}
     optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.scale_by_adam(), optax.scale(-1.0))
     gradient = jax.tree.map(jnp.ones_like, params)
@@ -50,6 +51,12 @@ def make_state(num_envs: int = 4) -> TrainState:
         episode=EpisodeStats(zeros + 1.5, zeros.astype(jnp.int32) + 7, zeros.astype(bool)),
     )
     return TrainState(learner, collector, key=jax.random.key(3), iteration=jnp.asarray(12, jnp.int32))
+
+
+def make_state(num_envs: int = 4) -> TrainState:
+    """A state with everything that is awkward to store: None, typed keys, empty and odd-typed arrays."""
+    state: TrainState = _make_state(num_envs)
+    return state
 
 
 def abstract_of(state: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import random
 import resource
@@ -16,6 +17,7 @@ import pytest
 from etils import epath
 
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint, checkpoint_folder
+from jaxrl.types import TrainState
 from tests.compiled_programs import with_policy
 from tests.runs.checkpoint.checkpoints import (
     abstract_of,
@@ -28,7 +30,9 @@ from tests.runs.checkpoint.checkpoints import (
     state_at,
 )
 
-ABSTRACT = abstract_of(state_at(0))
+@functools.cache
+def abstract() -> TrainState:
+    return abstract_of(state_at(0))
 
 
 def flip(file: Path, rng: random.Random) -> None:
@@ -70,7 +74,7 @@ def test_damage_to_any_file_never_gives_a_wrong_state(
         run = Path(shutil.copytree(original, tmp_path / name.replace("/", "_")))
         damage(run / name, rng)
         checkpointer = Checkpointer(str(run / "checkpoints"), keep=2)
-        found = checkpointer.restore_latest(ABSTRACT)
+        found = checkpointer.restore_latest(abstract())
         checkpointer.close()
         assert found is not None
         step, state, meta = found
@@ -88,14 +92,14 @@ def test_one_bit_of_an_array_is_found_and_named(run: Path, checkpointer: Checkpo
     # What Orbax and tensorstore by themselves restore without a word.
     flip_largest(run / "checkpoints" / "10")
     with pytest.raises(CorruptCheckpoint) as caught:
-        checkpointer.restore(10, ABSTRACT)
+        checkpointer.restore(10, abstract())
     folder = run / "checkpoints" / "10"
     assert (
         str(caught.value)
         == f"the checkpoint {folder} is damaged: the array learner/policy/params/head is not what was saved"
     )
     # Other fields can still be trusted, each by its own digests.
-    restored = checkpointer.restore_partial(10, ("collector",), ABSTRACT)
+    restored = checkpointer.restore_partial(10, ("collector",), abstract())
     assert_bitwise_equal(restored["collector"], state_at(10).collector)
 
 
@@ -104,7 +108,7 @@ def test_the_one_before_is_used_and_training_goes_on_from_there(
 ) -> None:
     flip_largest(run / "checkpoints" / "10")
     damaged = files_of(run / "checkpoints" / "10")
-    found = checkpointer.restore_latest(ABSTRACT)
+    found = checkpointer.restore_latest(abstract())
     assert found is not None
     assert found[0] == 5
     messages = [record.getMessage() for record in caplog.records]
@@ -119,7 +123,7 @@ def test_the_one_before_is_used_and_training_goes_on_from_there(
     assert checkpointer.all_steps() == (5, 10)
     # A second bad one of the same step does not meet the first.
     flip_largest(run / "checkpoints" / "10")
-    checkpointer.restore_latest(ABSTRACT)
+    checkpointer.restore_latest(abstract())
     assert sorted(path.name for path in (run / "corrupt").iterdir()) == ["10", "10-1"]
 
 
@@ -130,7 +134,7 @@ def test_none_intact_is_never_a_fresh_start(run: Path, checkpointer: Checkpointe
         with pytest.raises(
             CheckpointError, match="none that is intact is left .*corrupt.*delete .* --workdir"
         ):
-            checkpointer.restore_latest(ABSTRACT)
+            checkpointer.restore_latest(abstract())
     assert {path.name for path in (run / "corrupt").iterdir()} == {"5", "10"}
 
 
@@ -141,14 +145,14 @@ def test_lost_checkpoints_are_no_fresh_start(run: Path, checkpointer: Checkpoint
         if lost == "emptied":
             (run / "checkpoints" / step).mkdir()
     with pytest.raises(CheckpointError, match="has held checkpoints"):
-        checkpointer.restore_latest(ABSTRACT)
+        checkpointer.restore_latest(abstract())
 
 
 def test_what_was_set_aside_is_no_fresh_start(run: Path, checkpointer: Checkpointer) -> None:
     # As after a kill between the first checkpoint and the note that there is one.
     (run / "checkpoints").rename(run / "corrupt")
     with pytest.raises(CheckpointError, match="has held checkpoints"):
-        checkpointer.restore_latest(ABSTRACT)
+        checkpointer.restore_latest(abstract())
 
 
 def test_a_run_that_was_killed_in_its_first_save_is_fresh(tmp_path: Path) -> None:
@@ -156,7 +160,7 @@ def test_a_run_that_was_killed_in_its_first_save_is_fresh(tmp_path: Path) -> Non
     part.mkdir(parents=True)
     (part / "_METADATA").write_text("{")
     checkpointer = Checkpointer(str(tmp_path / "checkpoints"))
-    assert checkpointer.restore_latest(ABSTRACT) is None
+    assert checkpointer.restore_latest(abstract()) is None
     assert checkpointer.save(5, make_state(), {})
     checkpointer.close()
     assert not part.exists()
@@ -170,7 +174,7 @@ def test_contents_of_another_checkpoint_are_refused(run: Path, checkpointer: Che
     shutil.rmtree(folder / "10" / "state")
     shutil.copytree(folder / "5" / "state", folder / "10" / "state")  # same names, shapes and dtypes
     with pytest.raises(CorruptCheckpoint, match=r"the array \S+ is not what was saved"):
-        checkpointer.restore(10, ABSTRACT)
+        checkpointer.restore(10, abstract())
 
 
 def test_two_arrays_that_changed_places_are_found(run: Path, checkpointer: Checkpointer) -> None:
@@ -187,12 +191,12 @@ def test_two_arrays_that_changed_places_are_found(run: Path, checkpointer: Check
     with pytest.raises(
         CorruptCheckpoint, match="the array learner/policy/params/torso/bias is not what was saved"
     ):
-        checkpointer.restore(10, ABSTRACT)
+        checkpointer.restore(10, abstract())
 
 
 def test_what_does_not_fit_is_not_damaged(run: Path, checkpointer: Checkpointer) -> None:
-    collector = dataclasses.replace(ABSTRACT.collector, obs=jax.ShapeDtypeStruct((4, 9), jnp.float32))
-    other = dataclasses.replace(ABSTRACT, collector=collector)
+    collector = dataclasses.replace(abstract().collector, obs=jax.ShapeDtypeStruct((4, 9), jnp.float32))
+    other = dataclasses.replace(abstract(), collector=collector)
     before = files_of(run)
     with pytest.raises(CheckpointError, match="does not fit: collector/obs is") as caught:
         checkpointer.restore_latest(other)
@@ -249,7 +253,7 @@ def test_errors_of_the_way_there_are_not_damage(run: Path, error: Exception, cor
 def test_files_without_permission_are_not_damaged(run: Path, checkpointer: Checkpointer, name: str) -> None:
     (run / "checkpoints" / "10" / name).chmod(0)
     with pytest.raises(CheckpointError, match="cannot be read: .*Permission denied") as caught:
-        checkpointer.restore_latest(ABSTRACT)
+        checkpointer.restore_latest(abstract())
     assert not isinstance(caught.value, CorruptCheckpoint)
     (run / "checkpoints" / "10" / name).chmod(0o755)
     assert not (run / "corrupt").exists()
@@ -263,14 +267,14 @@ def test_links_and_pipes_inside_a_checkpoint_are_refused(
     shutil.move(folder / "10" / "state", outside)
     (folder / "10" / "state").symlink_to(outside)
     with pytest.raises(CorruptCheckpoint, match="10/state is a symbolic link"):
-        checkpointer.restore(10, ABSTRACT)
+        checkpointer.restore(10, abstract())
     (folder / "5" / "meta" / "metadata").unlink()
     os.mkfifo(folder / "5" / "meta" / "metadata")  # reading it would block for ever
     with pytest.raises(CorruptCheckpoint, match="5/meta/metadata is no plain file"):
-        checkpointer.restore(5, ABSTRACT)
+        checkpointer.restore(5, abstract())
     before = files_of(outside)
     with pytest.raises(CheckpointError, match="none that is intact"):
-        checkpointer.restore_latest(ABSTRACT)
+        checkpointer.restore_latest(abstract())
     assert files_of(outside) == before
 
 
@@ -291,7 +295,7 @@ def test_strays_are_ignored_and_never_followed(
 
     assert checkpointer.all_steps() == (5, 10)
     assert checkpointer.best_step() == 5
-    found = checkpointer.restore_latest(ABSTRACT)
+    found = checkpointer.restore_latest(abstract())
     assert found is not None
     assert found[0] == 10
     warned = sorted(record.getMessage().split(", no checkpoint")[0] for record in caplog.records)
@@ -341,7 +345,7 @@ def test_a_folder_that_is_a_link_itself_is_fine(tmp_path: Path) -> None:
     save_run(tmp_path / "run", 5, 10)
     flip_largest(tmp_path / "scratch" / "10")
     checkpointer = Checkpointer(str(tmp_path / "run" / "checkpoints"), keep=2)
-    found = checkpointer.restore_latest(ABSTRACT)
+    found = checkpointer.restore_latest(abstract())
     checkpointer.close()
     assert found is not None
     assert found[0] == 5
@@ -354,7 +358,7 @@ def test_damage_is_told_in_one_line(
     # tensorstore's messages fill pages, and Orbax would print tracebacks of its threads besides.
     (run / "checkpoints" / "10" / "state" / "manifest.ocdbt").write_bytes(b"")
     with pytest.raises(CorruptCheckpoint, match="is damaged: the array .*manifest.ocdbt") as caught:
-        checkpointer.restore(10, ABSTRACT)
+        checkpointer.restore(10, abstract())
     assert len(str(caught.value)) < 500
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
