@@ -5,6 +5,7 @@ To make one may start jax's devices, which must not happen before they are chose
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -25,7 +26,13 @@ def ask(module: str, field: str, environment: str) -> str:
     Raises:
       ConfigError: it returns another code than 0; the message has its last line.
     """
-    path = os.pathsep.join(p for p in sys.path if p)
+    return _answer(module, field, environment, os.pathsep.join(p for p in sys.path if p))
+
+
+# A configuration is checked more than once on its way to a run, and each question takes seconds. Errors are
+# not kept: what is missing may be installed meanwhile.
+@functools.cache
+def _answer(module: str, field: str, environment: str, path: str) -> str:
     env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     command = [sys.executable, "-c", _ASK.format(module=module), environment]
     asked = subprocess.run(command, env=env, capture_output=True, text=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jaxrl.config import ConfigError, check_config, environment_process
+from jaxrl.config import ConfigError, check_config, selection
 from jaxrl.config.files import load_config
 from jaxrl.config.known_environments import KNOWN, KnownEnvironment, known_environment
 from jaxrl.config.own_environment import move
@@ -60,7 +60,7 @@ def test_a_known_environment_of_every_installation_is_not_made_to_choose_a_confi
 ) -> None:
     # A process that makes it takes a second at the start of a run, and would say the same.
     said = " ".join(choose(registry.spec_of(environment, ()), False)).split(" ", 1)
-    monkeypatch.setattr(environment_process.subprocess, "run", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr(selection, "ask", lambda *_: pytest.fail("asked"))
     found = suitable_config(environment)
     assert [found.name, found.reason] == [said[0], f"the config is {said[0]}, since {said[1]}"]
 
