@@ -160,6 +160,7 @@ def test_steps_that_do_not_count_are_not_imitated(program: Any) -> None:
     assert seen > 3
 
 
+@pytest.mark.slow
 def test_what_is_drawn_is_what_was_collected_and_crosses_no_seam(program: Any) -> None:
     iteration, rollout, state = program
     plan = iteration.learning.memory.plan
@@ -231,6 +232,7 @@ def test_the_gradient_is_that_of_a_plain_loop(program: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_statistics_count_a_rollout_once(program: Any) -> None:
     iteration, rollout, state = program
     algorithm, trajectory = iteration.learning.algorithm, rollout(state)[1]

@@ -71,7 +71,8 @@ def carries_of(state, trajectory):
     return jax.tree.map(lambda *x: jnp.stack(x), *found)
 
 
-@pytest.mark.parametrize("steps", [pytest.param(8, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [8, 2])
 def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypatch, steps):
     # With so few time steps a part, each is two chunks or one of one environment.
     _, *arguments = rolled
@@ -89,8 +90,8 @@ def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypa
         *((x, "feed-forward") for x in ("mingru", "lru", "s5", "gtrxl", "none")),
     ],
 )
-def test_parts_are_smaller_where_no_product_waits_for_the_carry(rolled, monkeypatch, core, kind):
-    obs = rolled[2].obs
+def test_parts_are_smaller_where_no_product_waits_for_the_carry(monkeypatch, core, kind):
+    obs = jnp.zeros((16, 8, 3))
     monkeypatch.setattr(accumulation, "CPU_PART_STEPS", {"recurrent": 64, "feed-forward": 16})
     program = tiny_program(network__core=core)
     # Four environments of 16 steps in a minibatch.
@@ -297,6 +298,7 @@ def test_patterns_that_freeze_nothing_are_refused():
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_parameters_may_have_rates_of_their_own(rolled):
     program, state, trajectory, _ = rolled
     state = with_numbers(state, gae_lambda=0.0, gamma=1e-3)

@@ -65,6 +65,7 @@ def test_stored_carry_is_the_one_before_the_first_step_of_its_chunk(two_rollouts
         assert (np.abs(stored - carry[1 : T + 1 : L]).max(axis=(1, 2)) > 1e-2).all()
 
 
+@pytest.mark.slow
 def test_carry_lives_on_across_rollouts(two_rollouts, by_hand):
     # correctness 23: a rollout is a slice of time, not an episode.
     _, states, (first, second), _ = two_rollouts
@@ -81,6 +82,7 @@ def test_carry_lives_on_across_rollouts(two_rollouts, by_hand):
     np.testing.assert_array_equal(second.reset[0], (first.terminated | first.truncated)[-1])
 
 
+@pytest.mark.slow
 def test_reset_marks_first_observations(two_rollouts):
     # correctness 5: the row after an end, and at the very start every row.
     _, _, (first, _), _ = two_rollouts
@@ -88,6 +90,7 @@ def test_reset_marks_first_observations(two_rollouts):
     np.testing.assert_array_equal(first.reset[1:], (first.terminated | first.truncated)[:-1])
 
 
+@pytest.mark.slow
 def test_last_is_the_value_of_the_observation_after_the_rollout(two_rollouts):
     agent, states, (first, second), _ = two_rollouts
     np.testing.assert_allclose(first.last, second.extras["value"][0], atol=rounding.of_sums(3, 8, 8, 8))
@@ -101,6 +104,7 @@ def test_last_is_the_value_of_the_observation_after_the_rollout(two_rollouts):
     np.testing.assert_allclose(second.last, out.value, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_episode_totals_equal_sums_by_hand(two_rollouts):
     # correctness 14: raw rewards, each episode whole, also where it began in the rollout before.
     _, _, trajectories, totals = two_rollouts
@@ -251,6 +255,7 @@ def test_multi_discrete_actions():
     assert 0 < right.sum() < T * B
 
 
+@pytest.mark.slow
 def test_every_environment_has_keys_of_its_own(two_rollouts):
     # correctness 25: with equal keys the environments would be copies of one another, or of the last rollout.
     _, _, (first, second), _ = two_rollouts

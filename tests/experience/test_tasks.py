@@ -56,6 +56,7 @@ def test_an_episode_belongs_to_the_task_that_it_began_with(two_rollouts):
     assert (np.diff(second, axis=0) >= 0).all()
 
 
+@pytest.mark.slow
 def test_rows_of_episodes_add_up_to_the_totals(two_rollouts):
     for _, trajectory, totals in two_rollouts:
         rows = trajectory.episodes

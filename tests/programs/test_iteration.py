@@ -79,6 +79,7 @@ def test_epochs_see_the_observations_that_the_rollout_saw(normalized):
         assert row["ppo/approx_kl"] < 1e-11
 
 
+@pytest.mark.slow
 def test_no_update_is_made_before_there_are_statistics(normalized):
     # correctness 26: the network would learn from raw observations and then see others.
     before, first, second, _ = (state.learner for state in normalized[0])
@@ -89,6 +90,7 @@ def test_no_update_is_made_before_there_are_statistics(normalized):
     assert any((np.asarray(x) != np.asarray(y)).any() for x, y in pairs)
 
 
+@pytest.mark.slow
 def test_normaliser_learns_after_the_epochs_from_raw_observations(normalized):
     # correctness 13.
     states, trajectories, _ = normalized
@@ -113,6 +115,7 @@ def scaled_by_hand(trajectories, gamma=0.99):
     return np.asarray(trajectories[-1].reward) / np.std(returns), running
 
 
+@pytest.mark.slow
 def test_rewards_are_scaled_for_learning_and_reported_raw(normalized):
     # correctness 14: divided by the deviation of the discounted return, whose accumulator lives on across
     # rollouts and restarts with each episode; no mean is subtracted; what is logged is what the game gave.
@@ -142,6 +145,7 @@ def test_rewards_are_scaled_for_learning_and_reported_raw(normalized):
         np.testing.assert_allclose(row["episode/return"] * row["episode/count"], total, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_updates_leave_environments_and_memory_alone(normalized):
     # correctness 23: the carry, like the environments, goes from rollout to rollout.
     states, trajectories, _ = normalized

@@ -89,6 +89,7 @@ def test_the_policy_is_pulled_and_less_so_later(program: Any) -> None:
     assert found[5]["ppo/teacher_kl"] < 0.9 * row(metrics)["ppo/teacher_kl"]
 
 
+@pytest.mark.slow
 def test_a_teacher_that_was_not_read_is_noticed(program: Any) -> None:
     iteration, iterate, _ = program
     state, metrics = iterate(first_state(iteration))

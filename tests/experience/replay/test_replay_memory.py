@@ -135,6 +135,7 @@ def test_episodes_end_in_every_way_in_these_tests() -> None:
     assert (~rows["terminated"][seam - 1] & ended[seam]).any()
 
 
+@pytest.mark.slow
 def test_empty_memory_draws_nothing() -> None:
     for plan in (PLAN, UNIFORM):
         memory, (latest,) = Replay(plan), rollouts(1)

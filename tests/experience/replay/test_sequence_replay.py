@@ -123,6 +123,7 @@ def test_errors_are_priorities_of_sequences() -> None:
     assert int(added.draws) == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt_before_a_sequence_is_whole() -> None:
     found = rollouts(3)
     for added in (1, 2, 3):
@@ -131,6 +132,7 @@ def test_nothing_is_learnt_before_a_sequence_is_whole() -> None:
         assert drawn.usable.any() == drawn.ready
 
 
+@pytest.mark.slow
 def test_devices_draw_the_sequences_that_one_draws() -> None:
     class Device(Axis):
         """The second of two devices; what is summed or gathered over them is in these tests the same."""
