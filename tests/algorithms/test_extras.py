@@ -60,18 +60,18 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
     return algorithm, acting, found
 
 
+# The fast tests ask the same of PPO in ppo/test_update.py.
 # PPO with every core. The others learn by the same parts: each has a core of another kind, which goes step by
 # step or scans in parallel, and the one from outside none as well.
 WITH = {"ppo": CORES, "a2c": ("lstm",), "pqn": ("mingru",), "uniform_dqn": ("lstm", "none")}
 ON_DEVICE = [
-    pytest.param(
-        algorithm, core, marks=() if (algorithm, core) == ("ppo", "gru") else slow, id=f"{algorithm}-{core}"
-    )
+    pytest.param(algorithm, core, id=f"{algorithm}-{core}")
     for algorithm, cores in WITH.items()
     for core in cores
 ]
 
 
+@slow
 @pytest.mark.parametrize(("algorithm", "core"), ON_DEVICE)
 def test_on_the_device(algorithm: str, core: str) -> None:
     require_same(*on_device(tiny_config(algorithm, network__core=core)))
