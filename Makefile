@@ -17,7 +17,7 @@ INSTALL = @command -v $(PYTHON) >/dev/null || \
 	$(PYTHON) .ci/check_python.py && $(PYTHON) .ci/install.py $(VENV) $(EXTRAS)
 
 # Each says what it finds, also after another has found something.
-LINT = failed=; for linter in 'ruff check .' 'ruff format --check .' mypy; do \
+LINT = failed=; for linter in 'ruff check .' 'ruff format --check .' 'mypy $(MYPY)'; do \
 	echo "$$linter"; $(BIN)/python -m $$linter || failed=yes; done; [ -z "$$failed" ]
 
 # Of the timed targets, in hours; and the run folders of `make compare` and `make evaluate`: the newest.
@@ -59,7 +59,9 @@ compare:
 evaluate: procgen
 	$(BIN)/jaxrl evaluate $(RUN) $(ARGS)
 
-# The linters run beside the tests, and what they found comes last; either fails it.
+# The linters run beside the tests, and what they found comes last; either fails it. mypy in one process: its
+# workers wait ten seconds for one another, and on busy cores they need longer.
+test: MYPY := --num-workers=0
 test: tools
 	@{ $(LINT); } >$(VENV)/lint.log 2>&1 & linters=$$!; \
 	$(BIN)/python -m pytest $(ARGS); tests=$$?; \
