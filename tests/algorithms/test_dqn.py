@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -95,9 +96,16 @@ def test_errors_and_loss_beside_a_loop(double: bool) -> None:
     assert not learned.feedback.usable[5]
 
 
-def test_target_network_is_copied_in_its_turn() -> None:
+@functools.cache
+def of_two_updates() -> tuple[DQN, Any]:
+    """One that copies its target network every other update, and its compiled `learn`."""
     own = algorithm_of(tiny_config("dqn", learner__target_period=2, log__layers=False))
-    learn, batch = jax.jit(own.learn), batch_of(own)
+    return own, jax.jit(own.learn)
+
+
+def test_target_network_is_copied_in_its_turn() -> None:
+    own, learn = of_two_updates()
+    batch = batch_of(own)
     start = first(own)
     once = learn(start, batch, jax.random.key(0)).learner
     twice = learn(once, batch, jax.random.key(0)).learner
@@ -111,9 +119,9 @@ def test_polyak_average() -> None:
 
 
 def test_nothing_changes_before_there_is_enough() -> None:
-    own = algorithm_of(tiny_config("dqn", log__layers=False))
+    own, learn = of_two_updates()
     start = first(own)
-    learned = jax.jit(own.learn)(start, batch_of(own, ready=False), jax.random.key(0))
+    learned = learn(start, batch_of(own, ready=False), jax.random.key(0))
     assert_equal(learned.learner, start)
     assert learned.metrics["loss/value"].is_empty
     assert own.is_finite(start, learned.metrics)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +156,13 @@ def iteration_of(config: Config, env: JaxEnv | None = None) -> Iteration:
 def first_state(iteration: Iteration, seed: int = 0) -> TrainState:
     config = iteration.learning.config
     hyperparams = iteration.learning.algorithm.hyperparameters(config)
-    state: TrainState = jax.jit(iteration.init)(jax.random.key(seed), hyperparams)
+    state: TrainState = _compiled(iteration.init)(jax.random.key(seed), hyperparams)
     return state
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(init: Callable[..., TrainState]) -> Callable[..., TrainState]:
+    return jax.jit(init)
 
 
 def loud(params: PyTree, factor: float = 100.0) -> PyTree:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 _STARTS = """
 import contextlib, io, sys
 from jaxrl.commands import run
@@ -25,6 +27,7 @@ assert not {"boto3", "google.cloud.storage", "google.auth"} & set(sys.modules), 
 """
 
 
+@pytest.mark.slow
 def test_a_start_imports_no_more_than_it_needs() -> None:
     done = subprocess.run([sys.executable, "-c", _STARTS], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

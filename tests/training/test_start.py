@@ -62,6 +62,14 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return finished(trainer(tmp_path_factory.mktemp("straight") / "run"))
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state of a run that has not begun."""
+    folder = tmp_path_factory.mktemp("saved")
+    trainer().save(folder / "run")
+    return folder / "run"
+
+
 def path_of(run: Trainer) -> Path:
     assert run.folder is not None
     return Path(run.folder.path)
@@ -120,12 +128,13 @@ def test_resuming_from_a_run_takes_its_newest(straight: Trainer, tmp_path: Path)
     ],
 )
 def test_another_run_is_refused(
-    straight: Trainer, changes: dict[str, Any], error: type[Exception], message: str
+    saved: Path, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=f"`resume_from` .*{message}"):
-        trainer(**{"resume_from": str(path_of(straight)), **changes}).start()
+        trainer(**{"resume_from": str(saved), **changes}).start()
 
 
+@pytest.mark.slow
 def test_rollback_without_an_own_checkpoint_returns_to_the_source(straight: Trainer) -> None:
     source = path_of(straight) / "checkpoints" / str(2 * STEPS)
     config = resolve(tiny_config(4, resume_from=str(source), nonfinite="rollback"), 1)
@@ -224,6 +233,7 @@ def test_fresh_run_says_nothing_of_earlier_ones(tmp_path: Path, caplog: pytest.L
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_callbacks_see_each_iteration_evaluation_and_checkpoint(straight: Trainer, tmp_path: Path) -> None:
     seen: list[tuple[Any, ...]] = []
 

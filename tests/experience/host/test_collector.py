@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,11 +43,22 @@ def collect(program, state, env, rollouts=ROLLOUTS, obs_stats=None):
     return collector, [jax.tree.map(np.asarray, t) for _, t, _ in found], [totals for _, _, totals in found]
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["synchronous", "double-buffered"])
-def host(request, device):
+@pytest.fixture(scope="module")
+def in_groups(device):
+    """A function of a number of groups: (environment, collector, trajectories, totals), collected once."""
     program, state, _, recorded = device
-    env = Playback(program.env.spec, recorded, num_groups=request.param)
-    return env, *collect(program, state, env)
+
+    @functools.cache
+    def collected(num_groups):
+        env = Playback(program.env.spec, recorded, num_groups=num_groups)
+        return env, *collect(program, state, env)
+
+    return collected
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["synchronous", "double-buffered"])
+def host(request, in_groups):
+    return in_groups(request.param)
 
 
 def joined(trajectories):
@@ -205,13 +218,12 @@ def test_totals_report_the_game_and_not_the_life(device):
     assert sum(float(x.length) for x in totals) == lengths
 
 
-def test_first_episodes_of_staggered_environments_are_not_reported(device):
+def test_first_episodes_of_staggered_environments_are_not_reported(device, in_groups):
     program, state, _, recorded = device
     collector = stepped(program.agent, Playback(program.env.spec, recorded), staggered=True)
-    everything = collect(program, state, Playback(program.env.spec, recorded))
     acting = state.learner.policy
     found = [collector.collect(None, acting, keys_of(i))[2].count for i in range(ROLLOUTS)]
-    assert sum(found) == sum(x.count for x in everything[2]) - B
+    assert sum(found) == sum(x.count for x in in_groups(1)[3]) - B
 
 
 @pytest.mark.slow
@@ -232,9 +244,8 @@ def test_policy_sees_normalised_observations(device):
     assert rows["obs"].max() > 2.5  # stored raw
 
 
-def test_two_groups_collect_what_one_collects(device):
-    program, state, _, recorded = device
-    one, two = (collect(program, state, Playback(program.env.spec, recorded, g))[1] for g in (1, 2))
+def test_two_groups_collect_what_one_collects(in_groups):
+    one, two = (in_groups(count)[2] for count in (1, 2))
     for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
@@ -260,12 +271,12 @@ def test_synchronous_mode_equals_a_plain_loop_bit_for_bit():
         action = out.distribution.sample(noise)
         return action, out.distribution.log_prob(action), out.value, out.carry
 
+    noise_of = jax.jit(jax.vmap(lambda key: jax.random.uniform(jax.random.split(key)[1], (T,)), out_axes=1))
     env = factory.start(options)
     step, carry = env.recv(0), agent.initial_carry(B)
     for t in range(LENGTH):
-        noise = jax.vmap(lambda k: jax.random.uniform(jax.random.split(k)[1], (T,)), out_axes=1)(
-            keys_of(t // T)
-        )
+        if t % T == 0:
+            noise = np.asarray(noise_of(keys_of(t // T)))
         action, log_prob, value, carry = act(params, step.obs, carry, step.first, noise[t % T])
         for name, x in (("obs", step.obs), ("action", action), ("log_prob", log_prob), ("value", value)):
             np.testing.assert_array_equal(rows[name][t], x, err_msg=f"{name} at {t}")

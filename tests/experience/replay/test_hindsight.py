@@ -238,10 +238,11 @@ def test_buffer_of_ones_own_beside_a_loop(strategy: str) -> None:
         state = add(state, steps(after, ends))
         kept = range(max(0, len(log) - 12), len(log))
         assert int(state.count) == len(kept)
-        state, items, index, weight = sample(state, jax.random.key(i), 4)
+        state, *drawn = sample(state, jax.random.key(i), 4)
+        items, index, weight = jax.device_get(drawn)
         state = update(state, index, jnp.asarray(random.normal(size=4), jnp.float32))
         assert float(weight.max()) == pytest.approx(1.0)
-        for n, at in enumerate(np.asarray(index)):
+        for n, at in enumerate(index):
             t = next(s for s in kept if s % 12 == at)
             mine = [s for s in kept if log[s][1] == log[t][1]]
             whole = log[mine[-1]][2] and (mine[0] == 0 or mine[0] > kept[0] or log[mine[0] - 1][2])
