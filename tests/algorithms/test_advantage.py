@@ -71,6 +71,7 @@ def rlax():
     return rlax
 
 
+@pytest.mark.slow
 def test_gae_equals_rlax_where_episodes_only_terminate(rlax):
     reward, value, last_value, terminated, _, bootstrap = episodes(seed=1)
     never = np.zeros_like(terminated)

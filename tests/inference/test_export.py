@@ -102,7 +102,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "dueling lstm": {"algorithm": "pqn", "env__name": "gymnax:CartPole-v1", "pqn__dueling": True},
 }
-FAST = ("lstm", "squashed", "mixture", "masked", "q masked lstm", "dueling masked")
+# A head of each kind of action, memory and a mask; the others are tried in the slow tests.
+FAST = ("lstm", "squashed", "q masked lstm")
 
 
 @pytest.fixture(scope="module")

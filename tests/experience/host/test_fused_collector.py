@@ -43,18 +43,15 @@ def assert_same(left, right):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
+# The fast tests hold it to the promises of tests/experience/test_contract.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cuts", "groups"),
     [
-        pytest.param("envpool:CartPole-v1(max_episode_steps=20)", None, 1, marks=pytest.mark.slow),
+        ("envpool:CartPole-v1(max_episode_steps=20)", None, 1),
         ("envpool:CartPole-v1(max_episode_steps=20)", (3, 40, 1, 17, 20, 5, 9, 2), 2),
-        pytest.param(
-            "envpool:MiniGrid-MemoryS7-v0(max_episode_steps=9, keys=('image',))",
-            None,
-            1,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(ATARI, None, 2, marks=pytest.mark.slow),
+        ("envpool:MiniGrid-MemoryS7-v0(max_episode_steps=9, keys=('image',))", None, 1),
+        (ATARI, None, 2),
     ],
     ids=["CartPole", "CartPole-staggered", "MiniGrid", "Breakout"],
 )

@@ -88,7 +88,10 @@ def test_states_can_be_donated() -> None:
 CAPACITY = 1_000_000
 
 
-@pytest.mark.parametrize("method", ["add", *STRATEGIES])
+@pytest.mark.parametrize(
+    "method",
+    ["add", *(pytest.param(x, marks=() if x == "future" else pytest.mark.slow) for x in STRATEGIES)],
+)
 def test_a_donated_state_is_not_copied(method: str) -> None:
     buffer = HindsightReplayBuffer(CAPACITY, strategy="future" if method == "add" else method)
     state = jax.eval_shape(buffer.init, step_like())

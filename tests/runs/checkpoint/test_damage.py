@@ -30,6 +30,7 @@ from tests.runs.checkpoint.checkpoints import (
     state_at,
 )
 
+
 @functools.cache
 def abstract() -> TrainState:
     return abstract_of(state_at(0))
