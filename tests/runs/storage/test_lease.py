@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -93,10 +94,13 @@ def test_a_renewal_alone_shows_that_a_holder_lives(gcs: GcsServer, monkeypatch: 
     monkeypatch.setattr(lease_module, "_state", lambda content: "unknown")
     holder = make()
     holder.acquire()
+    end = threading.Timer(2 * LASTS, holder.release)  # else whoever overlooks it would wait for ever
+    end.start()
     started = time.monotonic()
     with pytest.raises(ConfigError, match="^in use by "):
         make().acquire()
     assert time.monotonic() - started < LASTS
+    end.cancel()
     holder.release()
 
 
