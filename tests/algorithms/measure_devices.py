@@ -14,13 +14,11 @@ import numpy as np
 from jaxrl.metrics.reduction import row
 from jaxrl.parallel.sharding import Topology, to_host
 from jaxrl.programs.device_runtime import DeviceRuntime
-from tests.algorithms.tiny import ALGORITHMS, tiny_config
-
-ITERATIONS = 3
+from tests.algorithms.tiny import ALGORITHMS, ITERATIONS, duties_config
 
 
 def trained(algorithm: str, devices: int) -> dict[str, Any]:
-    runtime = DeviceRuntime(tiny_config(algorithm, devices), Topology.of(devices))
+    runtime = DeviceRuntime(duties_config(algorithm, devices), Topology.of(devices))
     runtime.compile()
     state, interval, failed = runtime.advance(
         runtime.learning.initial_state(), runtime.learning.empty_interval(), ITERATIONS

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.config import Config
 from jaxrl.metrics.reduction import row
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
@@ -33,6 +32,7 @@ from tests.algorithms.tiny import (
     COLLECTING,
     ENVIRONMENTS,
     IMITATING,
+    ITERATIONS,
     STEPS,
     VALUE_LEARNERS,
     assert_close,
@@ -41,6 +41,7 @@ from tests.algorithms.tiny import (
     config_fields,
     copied,
     counted,
+    duties_config,
     iteration_of,
     least_move,
     tiny_config,
@@ -59,15 +60,10 @@ each_algorithm = _each(ALGORITHMS)
 each_that_collects = _each(COLLECTING)
 
 
-def config_of(algorithm: str) -> Config:
-    """With masks and ends of episodes; one for all duties, so that they share what it compiles."""
-    return tiny_config(algorithm, checkpoint__every_steps=4 * clock_of(algorithm))
-
-
 @functools.cache
 def compiled(algorithm: str) -> DeviceRuntime:
     """The program that training compiles."""
-    runtime = assembly_of(config_of(algorithm)).runtime
+    runtime = assembly_of(duties_config(algorithm)).runtime
     assert isinstance(runtime, DeviceRuntime)
     runtime.compile()
     return runtime
@@ -273,7 +269,7 @@ def test_bfloat16(algorithm: str) -> None:
 def test_members_of_a_population_are_single_runs(algorithm: str) -> None:
     runtime = compiled(algorithm)
     config = config_fields(algorithm)
-    config.stop.steps = 3 * clock_of(algorithm)
+    config.stop.steps = ITERATIONS * clock_of(algorithm)
     train = jaxrl.make_train(config)
     keys = jax.random.split(jax.random.key(0), 2)
     rates = [1e-2, 1e-3]
@@ -285,7 +281,7 @@ def test_members_of_a_population_are_single_runs(algorithm: str) -> None:
         first = init(key, jaxrl.hyperparameters(config, learning_rate=rates[i]))
         state = jax.device_put(first, places)
         rows = []
-        for _ in range(3):
+        for _ in range(ITERATIONS):
             state, interval, failed = advanced(runtime, state, 1)
             assert not failed
             rows.append(copied({name: metric.value() for name, metric in interval.metrics.items()}))
@@ -313,7 +309,7 @@ def test_stopped_in_the_middle_it_goes_on_bitwise(
 
     compiled(algorithm)
     compile_once(monkeypatch)
-    config = config_of(algorithm)
+    config = duties_config(algorithm)
 
     def trained(folder: Path, callbacks: Callbacks = Callbacks()) -> TrainState:  # noqa: B008
         run = RunFolder(str(folder))
@@ -328,7 +324,7 @@ def test_stopped_in_the_middle_it_goes_on_bitwise(
     straight = trained(tmp_path / "straight")
     with pytest.raises(Stopped):
         trained(tmp_path / "stopped", Callbacks(on_checkpoint=stop))
-    assert RunFolder(str(tmp_path / "stopped")).checkpoints.latest_step() == 4 * clock_of(algorithm)
+    assert RunFolder(str(tmp_path / "stopped")).checkpoints.latest_step() == 2 * clock_of(algorithm)
     assert_equal(trained(tmp_path / "stopped"), straight)
 
 

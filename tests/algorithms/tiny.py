@@ -22,6 +22,7 @@ from jaxrl.types import Bulk as BulkMark
 
 ENVS, LENGTH, CHUNK = 8, 16, 4
 STEPS = ENVS * LENGTH  # of one iteration
+ITERATIONS = 3  # of the run of `duties_config`
 MASKED = "tests.algorithms.environments:Chance(masked=True)"
 
 _ROLLOUTS = {"rollout_length": LENGTH, "sequence_length": CHUNK}
@@ -135,6 +136,16 @@ def config_fields(algorithm: str, **fields: Any) -> Any:
 
 
 _configs: dict[tuple[str, int, str], Config] = {}
+
+
+def duties_config(algorithm: str, devices: int = 1) -> Config:
+    """With masks and ends of episodes: one for all duties, so that they share what it compiles.
+
+    Schedules depend on the budget: whoever uses it up learns as those who are stopped before.
+    """
+    clock = clock_of(algorithm)
+    budget = {"stop__steps": ITERATIONS * clock, "checkpoint__every_steps": 2 * clock}
+    return tiny_config(algorithm, devices, **budget)
 
 
 def tiny_config(algorithm: str, devices: int = 1, **fields: Any) -> Config:

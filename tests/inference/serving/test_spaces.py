@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,35 +19,35 @@ from tests.inference.runs import policy_of
 from tests.inference.serving.models import write_model
 from tests.inference.serving.test_service import served, service_of
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"env__name": "jaxrl:ProbeDict", "network__core": "gru", "normalize__observations": True},
-        {"env__name": "jaxrl:ProbeMask"},
+# Each with one runtime: that all compute the same is in tests/inference/test_export.py.
+SPACES = [
+    ("numpy", {"env__name": "jaxrl:ProbeDict", "network__core": "gru", "normalize__observations": True}),
+    ("onnx", {"env__name": "jaxrl:ProbeMask"}),
+    (
+        "stablehlo",
         {
             "env__name": "jaxrl:ProbeMask",
             "algorithm": "pqn",
             "network__core": "none",
             "network__layer_norm": True,
         },
-        {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
+    ),
+    ("numpy", {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"}),
+    (
+        "onnx",
         {"env__name": "gymnax:Breakout-MinAtar", "network__encoder": "minatar", "network__core": "none"},
-        {"env__name": "gymnax:Pendulum-v1", "network__core": "lru"},
-    ],
-)
-@pytest.mark.parametrize("runtime", ["numpy", "onnx", "stablehlo"])
-def test_every_kind_of_space_is_served(
-    fields: dict[str, Any], runtime: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+    ),
+    ("stablehlo", {"env__name": "gymnax:Pendulum-v1", "network__core": "lru"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("runtime", "fields"), SPACES)
+def test_every_kind_of_space_is_served(runtime: str, fields: dict[str, Any], tmp_path: Path) -> None:
     """Episodes of a batch, with masks, dicts and several components, as `jaxrl.load` plays them."""
-    name = "-".join(str(x) for x in fields.values()).replace(":", "_")
-    place = tmp_path_factory.getbasetemp() / name
     policy = policy_of(**fields)
-    if not place.exists():
-        write_model(place, **fields)
-    loaded, found = LoadedPolicy(policy), served(place, runtime)
+    write_model(tmp_path / "model", **fields)
+    loaded, found = LoadedPolicy(policy), served(tmp_path / "model", runtime)
     rng = np.random.default_rng(3)
 
     async def run() -> None:
