@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,14 +19,15 @@ from tests.experience.level_replay import reference
 def test_rank_weights_by_hand():
     # Ranks 2, 1 and 3 at temperature 1; the last place holds nothing.
     score, filled = jnp.array([2.0, 5.0, 1.0, 9.0]), jnp.array([True, True, True, False])
-    np.testing.assert_allclose(rank_weights(score, filled, 1.0), [1 / 2, 1, 1 / 3, 0])
-    np.testing.assert_allclose(rank_weights(score, filled, 0.5), [1 / 4, 1, 1 / 9, 0])
+    weights = jax.jit(rank_weights)
+    np.testing.assert_allclose(weights(score, filled, 1.0), [1 / 2, 1, 1 / 3, 0])
+    np.testing.assert_allclose(weights(score, filled, 0.5), [1 / 4, 1, 1 / 9, 0])
 
 
 def test_equal_scores_have_equal_chances():
     score = jnp.array([1.0, 3.0, 1.0, 1.0])
     np.testing.assert_allclose(
-        rank_weights(score, jnp.ones(4, bool), 1.0), [13 / 36, 1, 13 / 36, 13 / 36], rtol=1e-6
+        jax.jit(rank_weights)(score, jnp.ones(4, bool), 1.0), [13 / 36, 1, 13 / 36, 13 / 36], rtol=1e-6
     )
 
 
@@ -42,17 +44,17 @@ def test_nothing_is_known_at_first():
 @pytest.mark.parametrize(("temperature", "staleness"), [(0.3, 0.3), (1.0, 0.0), (0.1, 1.0)])
 def test_chances_are_those_of_loops(prioritization, temperature, staleness):
     rng = np.random.default_rng(3)
-    weigh = {"rank": rank_weights, "proportional": proportional_weights}[prioritization]
+    weigh = jax.jit({"rank": rank_weights, "proportional": proportional_weights}[prioritization])
+    distribution = jax.jit(replay_distribution)
     for _ in range(5):
         score = rng.normal(size=50).round(1).astype(np.float32)  # some are equal
         filled, age = rng.random(50) < 0.8, rng.integers(0, 9, 50).astype(np.float32)
-        weight = weigh(jnp.asarray(score), jnp.asarray(filled), temperature)
-        found = replay_distribution(weight, jnp.asarray(age), jnp.asarray(filled), staleness)
+        found = np.asarray(distribution(weigh(score, filled, temperature), age, filled, staleness))
         plain = reference.chances(
             score[filled].tolist(), age[filled].tolist(), temperature, staleness, prioritization
         )
-        np.testing.assert_allclose(np.asarray(found)[filled], plain, rtol=2e-4, atol=1e-7)
-        assert not np.asarray(found)[~filled].any()
+        np.testing.assert_allclose(found[filled], plain, rtol=2e-4, atol=1e-7)
+        assert not found[~filled].any()
         assert float(found.sum()) == pytest.approx(1, abs=1e-5)
 
 

@@ -8,6 +8,7 @@ import pytest
 from jaxrl.networks.kernels.delta_rule import DeltaInputs, delta_rule, delta_step
 
 N, H, K, V = 2, 2, 3, 4
+rule = jax.jit(delta_rule)
 
 
 def problem(length):
@@ -27,7 +28,7 @@ def problem(length):
 @pytest.mark.parametrize("length", [1, 9, 37])
 def test_the_rule_is_its_equation(length):
     state, inputs, reset = problem(length)
-    last, y = jax.jit(delta_rule)(state, inputs, reset)
+    last, y = rule(state, inputs, reset)
     expected = np.zeros((length, N, H, V))
     s = state.astype(np.float64)
     for t in range(length):
@@ -45,13 +46,13 @@ def test_the_rule_is_its_equation(length):
 def test_what_was_written_is_found_and_rewritten():
     # Without decay and with strength 1, a key finds the value that was written last under it.
     one, other = np.eye(K, dtype=np.float32)[:2]
-    keys = jnp.asarray(np.stack([one, other, one, other]))[:, None, None]
-    values = jnp.arange(4.0)[:, None, None, None] + jnp.ones((4, 1, 1, V))
-    rates = jnp.ones((4, 1, 1))
+    keys = np.stack([one, other, one, other])[:, None, None]
+    values = np.arange(4, dtype=np.float32)[:, None, None, None] + np.ones((4, 1, 1, V), np.float32)
+    rates = np.ones((4, 1, 1), np.float32)
     inputs = DeltaInputs(
-        query=jnp.roll(keys, -1, axis=0), key=keys, value=values, log_decay=0 * rates, strength=rates
+        query=np.roll(keys, -1, axis=0), key=keys, value=values, log_decay=0 * rates, strength=rates
     )
-    _, y = delta_rule(jnp.zeros((1, 1, V, K)), inputs, jnp.zeros((4, 1), bool))
+    _, y = rule(np.zeros((1, 1, V, K), np.float32), inputs, np.zeros((4, 1), bool))
     np.testing.assert_allclose(y[:, 0, 0, 0], [0.0, 1.0, 2.0, 3.0], atol=1e-6)
 
 
@@ -80,11 +81,12 @@ def test_gradients_are_those_of_the_steps():
 def test_equal_keys_that_never_fade_are_solved_exactly():
     # Powers of the triangular system, which has ones everywhere, would be thousands that cancel.
     state, inputs, reset = problem(16)
-    ones = jnp.ones((16, N, H))
+    ones = np.ones((16, N, H), np.float32)
     inputs = inputs._replace(
-        key=jnp.broadcast_to(inputs.key[:1], inputs.key.shape), log_decay=0 * ones, strength=ones
+        key=np.broadcast_to(inputs.key[:1], inputs.key.shape), log_decay=0 * ones, strength=ones
     )
-    for found, expected in zip(delta_rule(state, inputs, reset), in_steps(state, inputs, reset), strict=True):
+    both = (each(state, inputs, reset) for each in (rule, jax.jit(in_steps)))
+    for found, expected in zip(*both, strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
@@ -93,8 +95,7 @@ def test_what_is_not_finite_stays_in_its_episode(where):
     state, inputs, _ = problem(50)
     reset = np.zeros((50, N), bool)
     reset[[5, 40], 0] = True  # from step 5 over two ends of blocks
-    expected, _ = delta_rule(state, inputs, jnp.asarray(reset))
-    _, y = delta_rule(state, inputs, jnp.asarray(reset))
+    expected, y = rule(state, inputs, reset)
     bad = np.zeros((50, N), bool)
     if where == "state":
         state = np.array(state)
@@ -105,7 +106,7 @@ def test_what_is_not_finite_stays_in_its_episode(where):
         spoilt[7, 0] = np.nan
         inputs = inputs._replace(**{where: spoilt})
         bad[7:40, 0] = True
-    last, found = delta_rule(state, inputs, jnp.asarray(reset))
-    assert np.isnan(found[bad]).all()
-    np.testing.assert_array_equal(found[~bad], y[~bad])
+    last, found = rule(state, inputs, reset)
+    assert np.isnan(np.asarray(found)[bad]).all()
+    np.testing.assert_array_equal(np.asarray(found)[~bad], np.asarray(y)[~bad])
     np.testing.assert_array_equal(last, expected)
