@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,9 @@ from tests.algorithms.tiny import (
 from tests.compiled_trainers import assembly_of, compile_once
 
 
-def _each(names: Iterable[str]) -> pytest.MarkDecorator:
+def _each(names: Iterable[str], fast: Container[str] = ("ppo", "dqn")) -> pytest.MarkDecorator:
     """Of one with a fresh rollout and one with a memory; the others are compiled in the slow tests."""
-    marks = {x: () if x in ("ppo", "dqn") else pytest.mark.slow for x in names}
+    marks = {x: () if x in fast else pytest.mark.slow for x in names}
     return pytest.mark.parametrize("algorithm", [pytest.param(x, marks=y) for x, y in marks.items()])
 
 
@@ -209,7 +209,7 @@ def test_what_is_not_finite_is_found_and_named(
     assert_equal(advanced(runtime, good, 1)[0], advanced(runtime, state, 1)[0])
 
 
-@each_algorithm
+@_each(ALGORITHMS, fast=("ppo",))
 def test_parameters_that_are_not_finite_are_named(algorithm: str) -> None:
     runtime = compiled(algorithm)
     state = runtime.learning.initial_state()

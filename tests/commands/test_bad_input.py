@@ -297,8 +297,14 @@ WRONG_HOST_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("command", ["train", "benchmark", "preflight"])
-@pytest.mark.parametrize(("name", "rule"), WRONG_HOST_NAMES)
+# Every name by one command, and every command with a name of each suite.
+@pytest.mark.parametrize(
+    ("command", "name", "rule"),
+    [
+        *(("train", *wrong) for wrong in WRONG_HOST_NAMES),
+        *((command, *WRONG_HOST_NAMES[i]) for command in ("benchmark", "preflight") for i in (0, 2)),
+    ],
+)
 def test_wrong_host_environments_are_one_line(
     command: str, name: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,7 +90,11 @@ def test_command_line_is_read_without_jax() -> None:
         ),
         (["nowhere/ppo_mlp.py"], "`--config` (='nowhere/ppo_mlp.py') is no file; did you mean `ppo_mlp`?"),
         (["ppo", "ppo_mlp"], "`ppo_mlp` is no flag"),
-        (["--env=gymnax:CartPol-v1"], "`--env` (='gymnax:CartPol-v1'): unknown environment"),
+        pytest.param(
+            ["--env=gymnax:CartPol-v1"],
+            "`--env` (='gymnax:CartPol-v1'): unknown environment",
+            marks=pytest.mark.slow,  # A process is asked, which takes four seconds.
+        ),
         (["--env=gymnax:CartPole-v1", "--config.seed=x"], "`seed` (='x') must be an integer"),
         (["ppo", "--print-config", "--config.seed=x"], "`seed` (='x') must be an integer"),
         (["ppo", "--print-config=1"], "`--print-config` takes no value"),

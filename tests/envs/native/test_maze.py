@@ -73,7 +73,8 @@ def env():
 
 @pytest.fixture(scope="module")
 def random_levels(env):
-    return jax.jit(jax.vmap(env.draw_task))(jax.random.split(jax.random.key(3), 500))
+    """In the host's memory: tests look at each by itself."""
+    return jax.device_get(jax.jit(jax.vmap(env.draw_task))(jax.random.split(jax.random.key(3), 500)))
 
 
 def row(tree, i):
@@ -122,7 +123,7 @@ def test_random_levels_keep_the_rules(random_levels):
 
 def test_edits_change_a_few_cells_and_never_bury_the_agent_or_the_goal(env, random_levels):
     keys = jax.random.split(jax.random.key(9), 500)
-    edited = jax.jit(jax.vmap(env.mutate))(keys, random_levels)
+    edited = jax.device_get(jax.jit(jax.vmap(env.mutate))(keys, random_levels))
     moved, turned = 0, []
     for i in range(500):
         before, after = PlainMaze(row(random_levels, i), 1), PlainMaze(row(edited, i), 1)
