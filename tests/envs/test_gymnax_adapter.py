@@ -49,7 +49,13 @@ def play(env: Any, num_steps: int, key: jax.Array) -> Any:
     return obs, timesteps
 
 
-@pytest.mark.parametrize("name", NAMES)
+# They take as long to trace as all others together.
+LARGE = ("Asterix-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow if x in LARGE else ()) for x in NAMES]
+)
 def test_shapes_and_dtypes_are_those_of_the_spec_and_never_change(name):
     # Spaces declare other dtypes than observations have (Catch, FourRooms); rewards are integers
     # (UmbrellaChain, BernoulliBandit).

@@ -255,6 +255,7 @@ def agent_for(spec, core="lstm"):
     return agent, loud(jax.jit(agent.network.init)(jax.random.key(0)))
 
 
+@pytest.mark.slow
 def test_synchronous_mode_equals_a_plain_loop_bit_for_bit():
     factory = envs.make_host("envpool:CartPole-v1(max_episode_steps=20)")
     options = HostOptions(seeds=tuple(range(B)))

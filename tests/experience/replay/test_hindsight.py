@@ -223,7 +223,11 @@ def steps(after: Any, ends: list[int]) -> dict[str, Any]:
     return {"obs": obs(after - 1), "next_obs": obs(after), **facts}
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+# Goals of an episode that may still go on, and of one that has ended; the others are slow.
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param(x, marks=() if x in ("future", "final") else pytest.mark.slow) for x in STRATEGIES],
+)
 def test_buffer_of_ones_own_beside_a_loop(strategy: str) -> None:
     buffer, random = HindsightReplayBuffer(12, K, strategy, NearGoals()), np.random.default_rng(0)
     state, log = buffer.init(step_like()), []  # (place, episode, ended)
