@@ -33,7 +33,12 @@ SPACE = "ppo.learning_rate: {log: [1e-4, 1e-2]}\nnetwork.hidden_sizes: {choice: 
         (["ppo_mpl"], SPACE, "did you mean `ppo_mlp`?"),
         ([], SPACE, "`--config` is missing"),
         (["ppo_mlp", "--config.ppo.gama=1"], SPACE, "did you mean `config.ppo.gamma`?"),
-        (["ppo_mlp", "--workdir=gs://bucket/x"], SPACE, "must be a local folder"),
+        pytest.param(
+            ["ppo_mlp", "--workdir=gs://bucket/x"],
+            SPACE,
+            "must be a local folder",
+            marks=pytest.mark.slow,  # A process is started, which takes four seconds.
+        ),
         (["ppo_mlp"], "ppo.learning_rate: {log: [0, 1e-2]}", "must be above 0"),
         (["ppo_mlp"], "seed: {int: [0, 9]}", "verified with fresh seeds"),
     ],

@@ -169,6 +169,7 @@ def test_bad_input_is_answered_with_one_line(
     assert message in refused(capsys, "verify-checkpoint", *given)
 
 
+@pytest.mark.slow
 def test_as_a_program(run: Path) -> None:
     flip_largest(run / "checkpoints" / "5")
     command = [sys.executable, "-m", "jaxrl", "verify-checkpoint", f"--workdir={run}"]

@@ -38,7 +38,11 @@ def test_profile_counts_runs_above_each_threshold() -> None:
 
 @pytest.mark.parametrize(
     ("strata", "statistic"),
-    [((A,), statistics.iqm), ((A, B), statistics.iqm), ((A, B), statistics.improvement)],
+    [
+        pytest.param((A,), statistics.iqm, marks=pytest.mark.slow),
+        ((A, B), statistics.iqm),
+        ((A, B), statistics.improvement),
+    ],
 )
 def test_interval_is_that_of_a_stratified_bootstrap(strata: tuple[np.ndarray, ...], statistic) -> None:
     rng = np.random.default_rng(7)
