@@ -106,12 +106,22 @@ def known(suite: Collection) -> Mapping[str, Entry | None] | None:
     """The environments of a suite from the table, by name; imports nothing.
 
     An entry is None if its environment could not be made when the table was. The whole is None if the table
-    knows another version of the suite, or none.
+    is of another series than what is installed: an environment of 1.2.5 is hardly ever another in 1.2.7.
     """
     found = _table().get(suite.name)
-    if found is None or not suite.is_installed or found["version"] != suite.version:
+    if found is None or not suite.is_installed or _series(found["version"]) != _series(suite.version):
         return None
     return {name: Entry(*entry) if entry else None for name, entry in found["environments"].items()}
+
+
+def known_version(suite: Collection) -> str | None:
+    """The version of a suite that the table is of; None if it has none."""
+    found = _table().get(suite.name)
+    return None if found is None else str(found["version"])
+
+
+def _series(version: str) -> list[str]:
+    return version.split(".")[:2]
 
 
 def in_table(suite: Collection) -> Sequence[str]:

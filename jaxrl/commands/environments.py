@@ -1,9 +1,9 @@
 """jaxrl environments [SUITE | SUITE:NAME | NAME]: lists environments or tries one.
 
 Without arguments, the suites, which of them are installed, and what installs
-the others. The environments of a suite come from a table, if that knows the
-version that is installed. Environments of Gymnasium and PettingZoo are listed
-by name: to describe one takes a process.
+the others. The environments of a suite come from a table, those that it lacks
+from the version that is installed. Environments of Gymnasium and PettingZoo are
+listed by name: to describe one takes a process.
 """
 
 from __future__ import annotations
@@ -125,15 +125,21 @@ def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
     from jaxrl.envs import suites
 
     try:
-        known = suites.known(suite)
-        names = [*known, *suites.registered(suite)] if known else _names_in(suite)
+        known = suites.known(suite) or {}
+        exact = bool(known) and suites.known_version(suite) == suite.version
+        names = [*known, *suites.registered(suite)] if exact else _names_in(suite)
     except (ValueError, ImportError) as error:
         raise ConfigError(" ".join(str(error).split())) from error
     names = sorted(name for name in names if match.lower() in name.lower())
     if names_only or suite.name in suites.WITHOUT_TABLE:
         print("\n".join(f"{suite.name}:{name}" for name in names))
     else:
-        _show_entries(suite.name, names, known or {})
+        _show_entries(suite.name, names, known)
+        if known and not exact:
+            found = f"{suite.name} {suites.known_version(suite)}; {suite.version} is installed"
+            print(
+                f"\nSpaces are those of {found}, of which\n`jaxrl environments {suite.name}:NAME` shows one."
+            )
 
 
 def _names_in(suite: Collection) -> Sequence[str]:

@@ -117,10 +117,19 @@ INSTALLED = [s for s in suites.SUITES if s.is_installed and s.name not in suites
 
 @pytest.mark.parametrize("suite", INSTALLED, ids=lambda suite: suite.name)
 def test_the_table_is_what_the_installed_suites_say(suite) -> None:
-    """Where this fails, `python .ci/suites.py` makes the table anew."""
+    """Where this fails, `python .ci/suites.py` makes the table anew.
+
+    The table is of one version of each suite. Others of its series have most of the environments, and nearly
+    all of these are the same: of the 1,651 of envpool 1.2.5, six are others in 1.2.7.
+    """
     known = suites.known(suite)
-    assert known is not None, f"the table is not of {suite.name} {suite.version}"
-    assert set(known) | suites.registered(suite) == set(catalogue.listed(suite))
+    if known is None:
+        pytest.skip(f"the table is of another series than {suite.name} {suite.version}")
+    names = set(catalogue.listed(suite)) - suites.registered(suite)
+    if suites.known_version(suite) != suite.version:
+        assert len(names & set(known)) > 0.9 * len(names | set(known))
+        return
+    assert names == set(known)
     described = sorted(name for name, entry in known.items() if entry)
     for name in described if suite.name == "jaxrl" else described[:: len(described) // 2 + 1]:
         assert catalogue.entry_of(f"{suite.name}:{name}") == known[name], name
@@ -129,6 +138,8 @@ def test_the_table_is_what_the_installed_suites_say(suite) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", INSTALLED, ids=lambda suite: suite.name)
 def test_every_entry_of_the_table(suite) -> None:
+    if suites.known_version(suite) != suite.version:
+        pytest.skip("the table is of another version")
     for name, entry in (suites.known(suite) or {}).items():
         if entry:
             assert catalogue.entry_of(f"{suite.name}:{name}") == entry, name
@@ -136,6 +147,8 @@ def test_every_entry_of_the_table(suite) -> None:
 
 @pytest.mark.parametrize("suite", ["envpool", "gymnax", "jaxrl"])
 def test_a_suite_is_listed_without_importing_it(suite) -> None:
+    if suites.known_version(suites.suite_of(suite)) != suites.suite_of(suite).version:
+        pytest.skip("the table is of another version, so that names come from the package")
     script = f"""
 import sys
 from jaxrl.commands.environments import main
@@ -145,6 +158,24 @@ assert not {{"jax", "envpool", "gymnax"}} & set(sys.modules)
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.count(f"{suite}:") == len(suites.known(suites.suite_of(suite)) or ())
+
+
+def test_another_version_of_a_series_has_its_own_names_and_the_entries_of_the_table(
+    capsys, monkeypatch
+) -> None:
+    entries = {"ProbeMask": ["from the table", "Discrete(3)", False, 4], "ProbeGone": ["gone", "", False, 0]}
+    table = {"jaxrl": {"version": "1.2.5", "environments": entries}}
+    monkeypatch.setattr(suites, "_table", lambda: table)
+    of_the_table = "jaxrl:ProbeMask                   from the table -> Discrete(3), 4 steps"
+    for version, served in (("1.2.7", True), ("1.2.7.post1", True), ("1.3.0", False), ("1.20.5", False)):
+        monkeypatch.setattr(suites.Collection, "version", version)
+        assert run("jaxrl", "--match=probem") == 0
+        shown = capsys.readouterr().out
+        assert (of_the_table in shown) == served, version
+        assert (f"Spaces are those of jaxrl 1.2.5; {version} is installed" in shown) == served
+        assert "jaxrl:ProbeMemory                 float32[2] in [-1, 1] -> Discrete(2), 5 steps" in shown
+        assert run("jaxrl", "--names", "--match=probe") == 0
+        assert "Gone" not in capsys.readouterr().out
 
 
 def test_a_version_that_the_table_does_not_know_is_made(capsys, monkeypatch) -> None:

@@ -22,7 +22,7 @@ def test_shares_are_of_the_time_since_the_reading_before() -> None:
 
 def test_a_busy_thread_counts() -> None:
     before = time.process_time()
-    now = iter([0.0, 1.0])  # of one second: its share is the seconds worked, on a busy machine too
+    now = iter([0.0, 1.0])  # of one second, so that the share is the CPU seconds, however busy the machine is
     meter = Meter(1, lambda: next(now))
 
     def spin() -> None:
