@@ -18,7 +18,7 @@ from jaxrl.config import ConfigError, resolve
 from jaxrl.config.resolution import largest_device_count
 from jaxrl.envs import registry
 from jaxrl.envs.base import JaxEnv
-from jaxrl.envs.mixture import OBSERVATION, TASK
+from jaxrl.envs.mixture import OBSERVATION, TASK, TaskMixture
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.vector_mixture import MixtureVectorEnv, vector_env
 from jaxrl.experience.device import DeviceCollector
@@ -283,6 +283,13 @@ def test_what_does_not_fit_is_one_line(fields: dict[str, Any], message: str) -> 
     with pytest.raises(ConfigError, match=message) as caught:
         resolve(mixed_config(**fields), 1)
     assert "\n" not in str(caught.value)
+
+
+def test_tasks_are_spread_evenly_over_the_rows() -> None:
+    """Any half of the rows has half of each task."""
+    tasks = [registry.make(name) for name in ("gymnax:CartPole-v1", "gymnax:Acrobot-v1")]
+    pattern = TaskMixture("test:Mixture", tasks, (8, 2)).pattern
+    assert [np.bincount(half, minlength=2).tolist() for half in (pattern[:5], pattern[5:])] == [[4, 1]] * 2
 
 
 def test_devices_hold_whole_groups_of_tasks() -> None:

@@ -108,3 +108,12 @@ def test_observations_that_have_no_goals() -> None:
     space = Dict(tuple((name, Box.of(0.0, 1.0, (size,))) for name, size in parts.items()))
     with pytest.raises(ValueError, match="must be a Box of the same shape and dtype"):
         dataclasses.replace(spec, observation_space=space, goals=NearGoals())
+
+
+def test_goals_that_end_no_episode() -> None:
+    places = jnp.array([[0.0, 0.0], [3.0, 4.0]])
+    goal = jnp.zeros((2, 2))
+    for terminates in (True, False):
+        goals = NearGoals(radius=5.0, terminates=terminates)  # 5 away is not within
+        assert goals.compute_reward(places, goal).tolist() == [1.0, -1.0]
+        assert goals.compute_terminated(places, goal).tolist() == [terminates, False]
