@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ def shard_map(fn: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any)
     devices in which one of these comes from outside, as they do in environments of XLand-MiniGrid.
     """
 
+    @functools.wraps(fn)  # programs are called after it in profiles
     def mapped(*args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
         specs = jax.tree.leaves(jax.tree.broadcast(in_specs, args, is_leaf=_is_spec), is_leaf=_is_spec)

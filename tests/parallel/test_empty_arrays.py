@@ -65,3 +65,9 @@ def test_computes_the_same() -> None:
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value)
     np.testing.assert_array_equal(topology.shard(paint, P(), SHARDED)(jnp.arange(3.0)), [[0, 1, 2]] * 2)
+
+
+def test_a_program_keeps_its_name() -> None:
+    """Profiles and dumps show it."""
+    lowered = Topology.of(1).shard(paint, P(), SHARDED).lower(jnp.ones(3))
+    assert "module @jit_paint" in lowered.as_text()
