@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxrl.envs import installation, registry
+from jaxrl.envs.adapters.suite import load
 from jaxrl.envs.modules import one_line
 from jaxrl.envs.spaces import Box, Dict, Discrete, Mixed, Space
 from jaxrl.envs.suites import Collection, Entry
@@ -36,13 +37,9 @@ def listed(suite: Collection) -> Sequence[str]:
         extra = f": {installation.command(suite.extra)}" if suite.extra else ""
         raise ImportError(f"{suite.name}: environments need the package {suite.package}{extra}")
     if suite.name == "gymnasium":
-        import gymnasium
-
-        return sorted(gymnasium.registry)
+        return sorted(load("gymnasium", "gymnasium").registry)
     if suite.name == "envpool":
-        import envpool
-
-        return sorted(envpool.list_all_envs())
+        return sorted(load("envpool", "envpool").list_all_envs())
     if suite.name == "pettingzoo":
         from jaxrl.envs.adapters import pettingzoo
 

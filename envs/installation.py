@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import shutil
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,36 @@ _WITHOUT_DEPENDENCIES = {"popgym-arcade": "popgym-arcade"}
 def command(extra: str) -> str:
     """The line for a shell that installs the packages of an extra, in the way this package was installed."""
     extra = extra.replace("_", "-")  # pip before 23.3 knows extras in this form alone
-    without_pip = importlib.util.find_spec("pip") is None and shutil.which("uv") is not None
-    install = "uv pip install" if without_pip else "pip install"
+    install = _install()
     line = f"{install} {_requirement(extra)}"
     package = _WITHOUT_DEPENDENCIES.get(extra)
     return f"{line} && {install} --no-deps {package}" if package else line
+
+
+def misfit(package: str, error: BaseException) -> str:
+    """One line about an import that failed: where, which versions met there, and what to install instead.
+
+    Args:
+      package: what was imported.
+      error: what that raised.
+    """
+    found = importlib.metadata.packages_distributions()
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # An attribute that jax no longer has is missing in jax, but another package asks for it.
+    asking = [name.partition(".")[0] for name in frames if name.partition(".")[0] not in ("jax", "jaxrl")]
+    places = [package, *(name for name in asking if name in found)]
+    installed = [found[name][0] for name in dict.fromkeys((package, places[-1])) if name in found]
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in (*installed, "jax"))
+    text = " ".join(str(error).split())
+    return (
+        f"importing {package} failed in {places[-1]} ({versions}): {type(error).__name__}: {text}; "
+        f"versions that fit: {_install()} --upgrade {' '.join(installed) or package}"
+    )
+
+
+def _install() -> str:
+    without_pip = importlib.util.find_spec("pip") is None and shutil.which("uv") is not None
+    return "uv pip install" if without_pip else "pip install"
 
 
 def _requirement(extra: str) -> str:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs import installation
 from jaxrl.envs.adapters.envpool_pool import Pool, without_precision_warnings
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space
 from jaxrl.envs.host import qt
@@ -270,8 +271,10 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
     """envpool's spec of one environment, and the options to make it with."""
     try:
         import envpool
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"{label} needs the package envpool: pip install envpool") from error
+    except Exception as error:  # whatever its code makes of the versions that it meets
+        raise ImportError(f"{label}: {installation.misfit('envpool', error)}") from error
     if name not in envpool.list_all_envs():
         raise unknown("environment", f"envpool:{name}", [f"envpool:{x}" for x in envpool.list_all_envs()])
     if _suite_of(name) == "envpool.procgen" and qt.load(label):

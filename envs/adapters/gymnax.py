@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters.deferred import deferred_imports
-from jaxrl.envs.adapters.suite import implicit_promotion
+from jaxrl.envs.adapters.suite import implicit_promotion, load
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.names import check_32_bits, format_call, unknown
 from jaxrl.envs.trees import strong_types
@@ -111,7 +110,7 @@ def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 def _gymnax() -> ModuleType:
     with deferred_imports("seaborn", "matplotlib", "matplotlib.pyplot", "matplotlib.colors"):
-        return importlib.import_module("gymnax")
+        return load("gymnax", "gymnax")
 
 
 def _like(label: str, value: Any, default: Any) -> Any:

@@ -23,16 +23,18 @@ def load(module: str, suite: str) -> ModuleType:
     """Imports a module of a suite.
 
     Raises:
-      ImportError: one line; the suite, or something that it needs, is not installed.
+      ImportError: one line; the suite, or what it needs, is not installed or does not fit the others.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about packages of the suite's own
             return importlib.import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(
             f"{suite}: environments need its package: {installation.command(suite)} ({error})"
         ) from error
+    except Exception as error:  # whatever its code makes of the versions that it meets
+        raise ImportError(f"{suite}: {installation.misfit(module.partition('.')[0], error)}") from error
 
 
 @contextlib.contextmanager
