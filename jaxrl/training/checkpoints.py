@@ -11,7 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrl.config import Config, ConfigError, changed_fields, from_json, text, to_json
+import jax
+
+from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
 from jaxrl.evaluation.result import Result
 from jaxrl.programs.hyperparameters import with_changed_numbers
 from jaxrl.programs.sharded_learning import ShardedLearning
@@ -23,16 +25,14 @@ from jaxrl.runs.checkpoint import (
 )
 from jaxrl.runs.checkpoint.checkpoint_record import MODE
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training import resumption_notes
 from jaxrl.training.elapsed import with_elapsed
 from jaxrl.training.progress import Progress
 from jaxrl.training.sources import find_checkpoint
-from jaxrl.types import LearnerState, TrainState
+from jaxrl.types import TrainState
 
 # The last checkpoint is worth more than one try.
 _PAUSES = (0.5, 1.0)
-
-# A schedule that moves a value by less, from one update to the next, is not worth a line.
-_LEAST_JUMP = 0.01
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +45,13 @@ class Restored:
       state: on the devices.
       progress: how far the run was.
       metadata: the values that users stored with it.
-      replanned: a line on what goes on from another value, as the run is planned to another end; or empty.
+      changes: lines on what is not as it was when it was saved.
     """
 
     state: TrainState
     progress: Progress
     metadata: Mapping[str, Any]
-    replanned: str = ""
+    changes: tuple[str, ...] = ()
 
 
 class RunCheckpoints:
@@ -228,32 +228,15 @@ class RunCheckpoints:
         )
         return Restored(
             state=changed,
-            replanned=self._note_replanned(before, changed.learner, earlier),
+            changes=(
+                *resumption_notes.replanned(
+                    self._learning.algorithm, before, changed.learner, earlier, self._config
+                ),
+                *resumption_notes.other_jax(meta),
+            ),
             progress=dataclasses.replace(progress, interval=interval),
             metadata=meta.get("metadata", {}),
         )
-
-    def _note_replanned(self, before: LearnerState, after: LearnerState, earlier: Config) -> str:
-        """The line on the values that follow the planned length of the run, if that has changed."""
-        config = self._config
-        algorithm = self._learning.algorithm
-        is_same = earlier.total_updates == config.total_updates
-        if config.follows_clock:
-            is_same = earlier.follows_clock and earlier.stop.seconds == config.stop.seconds
-        if is_same or not int(before.updates):
-            return ""
-        last = dataclasses.replace(before, updates=before.updates - 1)
-        was = algorithm.with_config(earlier).scheduled_values(last)
-        now = algorithm.scheduled_values(after)
-        moved = [
-            f"{name} goes on at {text.number(now[name])}, after {text.number(was[name])}"
-            for name in now
-            if abs(now[name] - was[name]) > _LEAST_JUMP * max(abs(now[name]), abs(was[name]))
-        ]
-        if not moved:
-            return ""
-        now_ends, then_ended = map(_schedule_end, (config, earlier))
-        return f"{' and '.join(moved)}: the schedule ends {now_ends} now, not {then_ended}"
 
     @property
     def _keeps_memory(self) -> bool:
@@ -278,6 +261,7 @@ class RunCheckpoints:
             "config": to_json(self._config),
             "metadata": notes | self._metadata,
             MODE: progress.evaluation.mode if progress.evaluation else None,
+            "jax": jax.__version__,
             **progress.to_json(),
         }
         evaluation = progress.evaluation_of_state
@@ -289,13 +273,6 @@ class RunCheckpoints:
 
     def _steps(self, progress: Progress) -> int:
         return progress.iteration * self._config.steps_per_iteration
-
-
-def _schedule_end(config: Config) -> str:
-    """The end of the schedules of a configuration, in words."""
-    if config.stop.steps:
-        return f"at step {config.num_iterations * config.steps_per_iteration:,}"
-    return f"after {config.stop.seconds:g} s of training" if config.follows_clock else "never"
 
 
 def write_run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,6 +54,8 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
     "stage_iteration": checkpoint_record.is_count,
     "stage_seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
     "metadata": checkpoint_record.is_object,
+    # It is shown as it is.
+    "jax": lambda x: isinstance(x, str) and re.fullmatch(r"[0-9A-Za-z.+_-]{0,40}", x) is not None,
     "interval": lambda x: checkpoint_record.is_object(x) and all(map(_is_real, x.values())),
 }
 # What checkpoints lack that were written before it was stored.
@@ -66,6 +69,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "stage_iteration": 0,
     "stage_seconds": 0.0,
     "metadata": {},
+    "jax": "",
 }
 
 

@@ -26,14 +26,14 @@ class StartingPoint:
       progress: how far the run is.
       continues: true if it goes on where a run was, with all that the state remembers.
       origin: its source, for people; empty if there is nothing to say.
-      replanned: see `Restored`.
+      changes: see `Restored`.
     """
 
     state: TrainState | None
     progress: Progress
     continues: bool = False
     origin: str = ""
-    replanned: str = ""
+    changes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Start:
 
 
 def _continue(found: Restored, origin: str) -> StartingPoint:
-    return StartingPoint(found.state, found.progress, True, origin, found.replanned)
+    return StartingPoint(found.state, found.progress, True, origin, found.changes)
 
 
 def keep_earlier_rows(folder: RunFolder) -> None:

@@ -219,7 +219,7 @@ class Trainer:
             self._change_equipment(stored_stage(None, path))
         found = self._equipment.checkpoints.read("path", path)
         self._plan.require(found.progress.stage)
-        self._begin(StartingPoint(found.state, found.progress, True, os.fspath(path), found.replanned))
+        self._begin(StartingPoint(found.state, found.progress, True, os.fspath(path), found.changes))
         return dict(found.metadata)
 
     def close(self) -> None:
@@ -251,8 +251,9 @@ class Trainer:
             self._assembly.clock.carry_over(self.progress.seconds, self.progress.trained_seconds)
             self.writer.resume_from(self.steps)
             log.info("resumed from the checkpoint of step %d: %s", self.steps, point.origin)
-            if point.replanned:
-                self.writer.message(point.replanned)
+            for line in point.changes:
+                log.info("%s", line)
+                self.writer.message(line)
             return
         config = self._equipment.config
         endless = config.stop.steps is None and not config.follows_clock

@@ -209,6 +209,19 @@ def test_a_longer_plan_says_that_the_learning_rate_goes_up(tmp_path: Path, sched
 
 
 @pytest.mark.slow
+def test_a_run_that_continues_with_another_jax_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Lines()
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "__version__", "0.9.99")
+        train(tmp_path, tiny_config(3, schedule="constant"), shown)
+    train(tmp_path, tiny_config(5, schedule="constant"), shown)
+    (line,) = shown.lines
+    assert line.startswith(f"saved with jax 0.9.99, continued with jax {jax.__version__}: ")
+
+
+@pytest.mark.slow
 def test_reached_return_is_remembered(tmp_path: Path) -> None:
     # Otherwise the same command would train on, past the very result that it was stopped for.
     config = tiny_config()

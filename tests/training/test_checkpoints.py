@@ -6,13 +6,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training import resumption_notes
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.progress import Progress
 from tests.compiled_programs import tiny_config, with_learner
@@ -54,3 +57,25 @@ def test_state_is_saved_once(tmp_path: Path) -> None:
     assert saved.save(state, progress)
     assert not saved.save(state, progress)
     assert not saved.save_last(state, progress)
+
+
+def test_another_version_of_jax_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, runtime = checkpoints(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "__version__", "0.9.99")
+        saved.save_last(runtime.learning.initial_state(), Progress(runtime.learning.empty_interval()))
+        same = saved.restore()
+        assert same is not None
+        assert same.changes == ()
+    other = checkpoints(tmp_path)[0].restore()
+    assert other is not None
+    (line,) = other.changes
+    assert line.startswith(f"saved with jax 0.9.99, continued with jax {jax.__version__}: ")
+
+
+def test_the_version_of_jax_in_a_record_is_one_or_none() -> None:
+    assert list(resumption_notes.other_jax({})) == []  # of a checkpoint from before it was stored
+    record = {"config": {}, **Progress(Interval.empty({})).to_json()}
+    Progress.check(record)
+    with pytest.raises(ValueError, match="`jax`"):
+        Progress.check(record | {"jax": "0.1\x1b[2J"})
