@@ -67,6 +67,7 @@ class Stack:
 
     def run(self, *arguments: str) -> str:
         """What Python says with these arguments."""
+        command = " ".join(arguments).strip().partition("\n")[0]  # of a program its first line
         try:
             done = subprocess.run(
                 [self.python, *arguments],
@@ -81,9 +82,9 @@ class Stack:
         except subprocess.TimeoutExpired as error:
             said = error.output or b""
             text = said.decode(errors="replace") if isinstance(said, bytes) else said
-            raise Failed(f"{text}\n{' '.join(arguments)}: ended after {_LIMIT} s") from None
+            raise Failed(f"{text}\n{command}: ended after {_LIMIT} s") from None
         if done.returncode:
-            raise Failed(f"{done.stdout}\n{' '.join(arguments)}: ended with {done.returncode}")
+            raise Failed(f"{done.stdout}\n{command}: ended with {done.returncode}")
         return done.stdout
 
     def start(self, log: str, *arguments: str) -> subprocess.Popen[bytes]:
