@@ -213,6 +213,7 @@ def _others(stack: Stack) -> list[list[Check]]:
     ]
 
 
+_JAX = "import jax; print(jax.__version__)"
 _COMPARE = """
 import pathlib, sys
 import jax
@@ -242,13 +243,16 @@ def _between(stack: Stack, other: Stack) -> list[Check]:
             there.jaxrl("export", "runs/between", f"--format={format}", "--greedy")
         here.run("-c", _COMPARE)
 
-    resumed = "resumed from the checkpoint"
+    def resume(here: Stack, there: Stack, steps: int) -> None:
+        same = here.run("-c", _JAX) == there.run("-c", _JAX)
+        train(here, steps, "resumed from the checkpoint" if same else "saved with jax")
+
     return [
         Check(f"{other.title} trains", lambda: train(other, 1024, "done: ")),
         Check("its export acts the same here", lambda: exported(other, stack)),
-        Check("its run is resumed here", lambda: train(stack, 2048, resumed)),
+        Check("its run is resumed here", lambda: resume(stack, other, 2048)),
         Check("an export from here acts the same there", lambda: exported(stack, other)),
-        Check("the run is resumed there again", lambda: train(other, 3072, resumed)),
+        Check("the run is resumed there again", lambda: resume(other, stack, 3072)),
     ]
 
 
