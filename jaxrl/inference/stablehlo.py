@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax import export
+from jax.extend.mlir.dialects import stablehlo as hlo
 
 from jaxrl.config.errors import RunError
 from jaxrl.evaluation.policy_function import ActingFunction, NotPolymorphic
@@ -42,8 +44,21 @@ def write(function: ActingFunction, folder: Path, batch: int | None = None) -> l
         if batch is None:
             raise NotPolymorphic(text) from error
         raise RunError(f"the network cannot be exported to StableHLO: {text}") from error
-    (folder / FILE).write_bytes(exported.serialize(vjp_order=0))
+    (folder / FILE).write_bytes(_for_older_jax(exported).serialize(vjp_order=0))
     return [FILE]
+
+
+def _for_older_jax(exported: export.Exported) -> export.Exported:
+    """In the form of StableHLO of twelve weeks ago; as it is, if that lacks an operation.
+
+    jax takes the form of four weeks ago, and jax 0.10.2 cannot read what 0.11.2 writes so.
+    """
+    version = hlo.get_version_from_compatibility_requirement(hlo.StablehloCompatibilityRequirement.WEEK_12)
+    try:
+        program = hlo.serialize_portable_artifact_str(exported.mlir_module(), version)
+    except ValueError:
+        return exported
+    return dataclasses.replace(exported, mlir_module_serialized=program)
 
 
 def symbolic(function: ActingFunction, arguments: Any) -> Any:

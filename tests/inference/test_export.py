@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 import onnx
 import pytest
+from jax.extend.mlir.dialects import stablehlo as hlo
 
 from jaxrl.commands.export import main
 from jaxrl.evaluation import trained_policy
@@ -304,3 +306,24 @@ def test_an_export_acts_as_its_policy_was_judged(tmp_path: Path, capsys: pytest.
     assert actions("--format=numpy") == ("greedy", "sampled", False)
     assert "evaluations during training were better sampled" in capsys.readouterr().out
     assert main(["jaxrl export", str(run), "--format=numpy", "--greedy", "--sample"]) == 2
+
+
+def test_stablehlo_is_in_the_form_that_older_versions_of_jax_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oldest = hlo.get_version_from_compatibility_requirement(hlo.StablehloCompatibilityRequirement.WEEK_12)
+    policy = policy_of(**NETWORKS["lstm"])
+    function = PolicyFunction.of(policy)
+
+    def written() -> list[str]:
+        exporting.write(policy, function, tmp_path, "stablehlo", None)
+        return re.findall("StableHLO_v([0-9.]+)", (tmp_path / "policy.stablehlo").read_text("latin1"))
+
+    assert written() == [oldest]
+
+    def lacks(*arguments: str) -> bytes:
+        raise ValueError("failed to serialize module")
+
+    monkeypatch.setattr(hlo, "serialize_portable_artifact_str", lacks)
+    assert written() != [oldest]
+    exporting.read(function, tmp_path, "stablehlo")
