@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxrl.algorithms.base import Algorithm
 from jaxrl.config import Config, text
 from jaxrl.types import LearnerState
+
+if TYPE_CHECKING:
+    from jaxrl.algorithms.base import Algorithm
 
 # A schedule that moves a value by less, from one update to the next, is not worth a line.
 _LEAST_JUMP = 0.01
