@@ -18,6 +18,10 @@ FLAGS = {
     "xla_backend_optimization_level": 0,
     "xla_cpu_max_isa": "AVX",
     "xla_cpu_parallel_codegen_split_count": 1,
+    # What the environment sets, jaxrl leaves out of its own options: tests trace its programs inside others,
+    # where jax takes none.
+    "xla_cpu_opt_preset": "CPU_OPT_PRESET_FAST_COMPILE",
+    "xla_cpu_use_fusion_emitters": False,
 }
 # XLA ignores one that it does not know.
 EXTRA = "xla_cpu_disable_new_fusion_emitters"
