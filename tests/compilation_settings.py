@@ -20,7 +20,6 @@ FLAGS = {
     "xla_cpu_parallel_codegen_split_count": 1,
     # What the environment sets, jaxrl leaves out of its own options: tests trace its programs inside others,
     # where jax takes none.
-    "xla_cpu_opt_preset": "CPU_OPT_PRESET_FAST_COMPILE",
     "xla_cpu_use_fusion_emitters": False,
 }
 # XLA ignores one that it does not know.

@@ -58,12 +58,6 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
             "fifths of the time of a compilation; jax 0.11 has no such option",
             brief=True,
         ),
-        XlaFlag(
-            "xla_cpu_opt_preset",
-            "CPU_OPT_PRESET_FAST_COMPILE",
-            "measured here (docs/performance.md): a tenth to a seventh less of a compilation, the same bits",
-            brief=True,
-        ),
     ),
     "gpu": (
         XlaFlag(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -148,7 +147,7 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
     assert {row["name"] for row in matrix["rows"]} == {"mlp_baseline/no_pretrain", "gcn/no_pretrain"}
     assert "2 of 2 cells have finished" in (folder / "report.html").read_text()
     file.write_text(json.dumps(given | {"output_dir": str(tmp_path / "alone")}))
-    alone = subprocess.run([*command, str(file)], capture_output=True, text=True, cwd=tmp_path, timeout=400)
+    alone = processes.run(*command, str(file), cwd=tmp_path, timeout=400)
     assert alone.returncode == 0, alone.stderr
     (unkilled,) = (tmp_path / "alone").iterdir()
     for name in ("mlp_baseline", "gcn"):
@@ -169,7 +168,7 @@ def evaluations_of(run: Path) -> list[dict[str, float]]:
     ]
 
 
-def wait_for(process: subprocess.Popen, holds: Callable[[], bool]) -> None:
+def wait_for(process: processes.Process, holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not holds():
         assert process.poll() is None

@@ -34,9 +34,7 @@ def test_flags_for_collectives_are_for_several_devices(monkeypatch: pytest.Monke
 def test_brief_programs_are_compiled_without_kernels_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "")
     assert "xla_cpu_use_fusion_emitters" not in compilation.flags("cpu")
-    brief = compilation.flags("cpu", brief=True)
-    assert brief["xla_cpu_use_fusion_emitters"] is False
-    assert brief["xla_cpu_opt_preset"] == "CPU_OPT_PRESET_FAST_COMPILE"
+    assert compilation.flags("cpu", brief=True)["xla_cpu_use_fusion_emitters"] is False
     assert compilation.flags("gpu", brief=True) == compilation.flags("gpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
     assert "xla_cpu_use_fusion_emitters" not in compilation.flags("cpu", brief=True)
