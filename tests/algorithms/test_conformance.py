@@ -49,10 +49,14 @@ from tests.algorithms.tiny import (
 )
 from tests.compiled_trainers import assembly_of, compile_once
 
+# They share the code of PPO, of SAC and of R2D2, which have tests of their own.
+_ALIKE = ("a2c", "recurrent_sac")
+
 
 def _each(names: Iterable[str], fast: Container[str] = ("ppo", "dqn")) -> pytest.MarkDecorator:
     """Of one with a fresh rollout and one with a memory; the others are compiled in the slow tests."""
-    marks = {x: () if x in fast else pytest.mark.slow for x in names}
+    others = {x: pytest.mark.long if x in _ALIKE else pytest.mark.slow for x in names}
+    marks = {x: () if x in fast else mark for x, mark in others.items()}
     return pytest.mark.parametrize("algorithm", [pytest.param(x, marks=y) for x, y in marks.items()])
 
 
@@ -330,7 +334,7 @@ def test_stopped_in_the_middle_it_goes_on_bitwise(
 
 # Not DAgger, whose teacher here is the environment's solver: tests/algorithms/test_dagger.py.
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [name for name in COLLECTING if name != "dagger"])
+@_each([name for name in COLLECTING if name != "dagger"])
 def test_trains_on_the_host(algorithm: str) -> None:
     config = config_fields(algorithm, network__compute_dtype="bfloat16")
     config.env.name = f"envpool:{'Pendulum-v1' if algorithm in ENVIRONMENTS else 'CartPole-v1'}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,20 +14,34 @@ from tests.algorithms.tiny import ALGORITHMS
 
 pytestmark = pytest.mark.slow
 
+# Minibatches, a memory of steps, one of sequences, and a learner that sums what its memory tells it.
+DISTINCT = ("ppo", "dqn", "r2d2", "uniform_dqn")
 
-@pytest.fixture(scope="module")
-def measured() -> dict[str, Any]:
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    marked = [pytest.param(x, marks=() if x in DISTINCT else pytest.mark.long) for x in names]
+    return pytest.mark.parametrize("algorithm", marked)
+
+
+@functools.cache
+def _measured(names: tuple[str, ...]) -> dict[str, Any]:
     # Virtual devices are made when jax starts.
-    done = processes.run("-m", "tests.algorithms.measure_devices", devices=2, timeout=600)
+    done = processes.run("-m", "tests.algorithms.measure_devices", *names, devices=2, timeout=600)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.partition("FOUND")[2])
     return found
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_two_devices_learn_what_one_learns(measured: dict[str, Any], algorithm: str) -> None:
+def measured(algorithm: str) -> dict[str, Any]:
+    alike = tuple(name for name in ALGORITHMS if name not in DISTINCT)
+    found: dict[str, Any] = _measured(DISTINCT if algorithm in DISTINCT else alike)[algorithm]
+    return found
+
+
+@each(ALGORITHMS)
+def test_two_devices_learn_what_one_learns(algorithm: str) -> None:
     # correctness 12, 13 and 25: sums of devices are added in another order, and nothing else differs.
-    found = measured[algorithm]
+    found = measured(algorithm)
     assert found["params_apart"] < 1e-4
     assert found["replicas_equal"]
     one, two = found["metrics"]
@@ -34,12 +50,12 @@ def test_two_devices_learn_what_one_learns(measured: dict[str, Any], algorithm: 
         assert two[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
 
 
-@pytest.mark.parametrize("algorithm", ["uniform_dqn", "dqn", "r2d2", "sac", "recurrent_sac", "dagger"])
-def test_two_devices_remember_the_same_rows(measured: dict[str, Any], algorithm: str) -> None:
+@each(["uniform_dqn", "dqn", "r2d2", "sac", "recurrent_sac", "dagger"])
+def test_two_devices_remember_the_same_rows(algorithm: str) -> None:
     # With the priorities that they were given, so both have drawn the same rows.
-    assert measured[algorithm]["memory_equal"]
+    assert measured(algorithm)["memory_equal"]
 
 
-def test_two_devices_draw_the_same_rows(measured: dict[str, Any]) -> None:
-    one, two = measured["uniform_dqn"]["error"]
+def test_two_devices_draw_the_same_rows() -> None:
+    one, two = measured("uniform_dqn")["error"]
     assert two == pytest.approx(one, rel=1e-4)

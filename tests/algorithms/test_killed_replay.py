@@ -30,7 +30,11 @@ def count_of(run: Run) -> int:
 # tests/algorithms/test_conformance.py, in one process.
 @pytest.mark.parametrize(
     ("algorithm", "fields"),
-    [("dqn", HINDSIGHT), ("r2d2", {}), pytest.param("sac", {}, marks=pytest.mark.long)],
+    [
+        pytest.param("dqn", HINDSIGHT, marks=pytest.mark.long),
+        ("r2d2", {}),
+        pytest.param("sac", {}, marks=pytest.mark.long),
+    ],
     ids=["dqn", "r2d2", "sac"],
 )
 def test_killed_with_a_full_ring_it_goes_on_bitwise(

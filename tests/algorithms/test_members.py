@@ -49,7 +49,7 @@ def advanced(iteration: Iteration, states: list[Any], way: str) -> dict[int, Any
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("algorithm", ["ppo", "uniform_dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("uniform_dqn", marks=pytest.mark.long)])
 def test_members_are_single_runs(algorithm: str, way: str) -> None:
     iteration = program(algorithm)
     states = [first_state(iteration, seed) for seed in range(len(COUNTS))]

@@ -46,6 +46,7 @@ def final(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
 
 
 # One device: tests/algorithms/test_killed_replay.py.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [("--config.num_devices=2",), ("--config.population.seeds=2", "--config.num_devices=1")],

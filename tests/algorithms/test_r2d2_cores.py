@@ -11,8 +11,9 @@ import pytest
 
 from tests.algorithms.tiny import ENVS, LENGTH, iteration_of, tiny_config
 
-_SLOW = ("lstm", "gru", "mingru", "lru", "s5", "gated_delta")
-CORES = ["gtrxl", *(pytest.param(name, marks=pytest.mark.slow) for name in _SLOW)]
+# One of each family; `check_core` has all of them.
+_ALIKE = ("gru", "mingru", "lru", "gated_delta")
+CORES = ["lstm", "s5", "gtrxl", *(pytest.param(name, marks=pytest.mark.long) for name in _ALIKE)]
 INTERVAL, WINDOW = 4, 1 + 8 + 2  # burn-in, steps that are learnt from, steps of a return
 
 

@@ -46,6 +46,7 @@ def jaxrl(tmp_path: Path) -> object:
     return run
 
 
+@pytest.mark.long
 def test_they_are_used_like_built_in_ones(jaxrl, tmp_path: Path) -> None:
     assert "reinforce.num_minibatches" in jaxrl("train", "ppo_mlp", "--config.algorithm=reinforce", "--help")
     assert "c.reinforce.rollout_length = 16" in jaxrl("train", "ppo_mlp", *TINY, "--print-config")

@@ -49,6 +49,7 @@ RUN = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUN)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:(jupyter_client|zmq|tornado|nbclient).*")
 def test_every_cell_after_installing_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

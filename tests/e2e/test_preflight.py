@@ -41,7 +41,10 @@ def row(output: str, name: str) -> str:
 @needs_libtpu
 @pytest.mark.parametrize(
     ("topology", "kind", "limit"),
-    [("v5e:2x2", "4 x TPU v5 lite", "15.75 GiB"), ("v4:2x2x1", "4 x TPU v4", "30.75 GiB")],
+    [
+        ("v5e:2x2", "4 x TPU v5 lite", "15.75 GiB"),
+        pytest.param("v4:2x2x1", "4 x TPU v4", "30.75 GiB", marks=pytest.mark.long),
+    ],
 )
 def test_a_slice(topology: str, kind: str, limit: str) -> None:
     done = preflight(*TINY, f"--topology={topology}", "--config.env.num_envs=12")

@@ -84,7 +84,7 @@ def test_a_trained_policy_acts_as_shown(tmp_path: Path) -> None:
     run(["-c", block], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_population_examples_run(tmp_path: Path) -> None:
     text = (ROOT / "docs/populations.md").read_text()
     vmapped, spread = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)

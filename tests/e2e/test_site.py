@@ -69,7 +69,7 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     assert "make_train" in (tmp_path / "site/reference/python/index.html").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "flags"),
     [

@@ -67,6 +67,7 @@ def test_all_that_is_not_code_is_installed(installed: Path) -> None:
         assert (installed / "jaxrl/launch" / script.name).read_bytes() == script.read_bytes()
 
 
+@pytest.mark.long
 def test_several_processes_train_without_a_checkout(installed: Path, tmp_path: Path) -> None:
     tiny = ("env.num_envs=16", "ppo.rollout_length=8", "stop.steps=512", "network.core_size=8")
     launch = [sys.executable, "-m", "jaxrl", "launch", "local_pod", "2"]
@@ -150,6 +151,7 @@ def test_what_the_examples_of_the_docs_import_is_there(installed: Path, tmp_path
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_trains_beside_another_package_envs(installed: Path, tmp_path: Path) -> None:
     """A user's own `envs`, as many projects have one, and an environment of theirs in it."""
     (tmp_path / "envs").mkdir()

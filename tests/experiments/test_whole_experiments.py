@@ -92,7 +92,7 @@ def test_a_bucket_has_the_files_of_an_experiment_and_a_manifest(tmp_path: Path) 
         assert (tmp_path / "back" / name).read_bytes() == (folder.path / name).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
     """Two cells side by side, killed outright and then stopped by a signal, end as those that were not."""
     (tmp_path / "quick.py").write_text(QUICK)

@@ -29,7 +29,7 @@ def bucket_run(gcs: GcsServer, tmp_path: Path) -> Iterator[Run]:
     run.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_in_mid_upload_it_goes_on_bitwise(
     gcs: GcsServer, bucket_run: Run, straight: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from tests.faults.harness import Run, differences, killed_and_resumed
 UPDATES = 1500
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_it_is_the_same_clone(tmp_path: Path) -> None:
     record = ["prepare-data", "--env=gymnax:CartPole-v1", "--episodes=20", f"--output={tmp_path / 'data'}"]
     assert commands.run(["jaxrl", *record]) == 0

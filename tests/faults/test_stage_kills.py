@@ -44,12 +44,7 @@ KINDS = {
 
 
 # A curriculum resumes in each of its stages in tests/training/test_curriculum.py, in one process.
-@pytest.fixture(
-    params=[
-        pytest.param("curriculum", marks=pytest.mark.long),
-        pytest.param("training", marks=pytest.mark.slow),
-    ]
-)
+@pytest.fixture(params=["curriculum", "training"])
 def runs(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[Run, Run, str, tuple[int, ...], int]]:
@@ -65,6 +60,7 @@ def runs(
         run.end()
 
 
+@pytest.mark.long
 def test_killed_in_a_stage_it_ends_the_same(runs: tuple[Run, Run, str, tuple[int, ...], int]) -> None:
     straight, run, metric, killed_in, last = runs
     assert straight.train().code == 0

@@ -170,6 +170,7 @@ def starts(folder: Path) -> int:
     return sum(log.read_text().count(": starts") for log in folder.glob("pipelines/*/tiny.log"))
 
 
+@pytest.mark.long
 def test_killed_at_many_moments_it_ends_with_the_same(tmp_path: Path) -> None:
     """The whole process group is not killed: commands notice that the pipeline has gone, and save."""
     text = TINY + SEARCH + DEPLOY

@@ -149,7 +149,7 @@ def train_population(folder: Path, stops: bool) -> list[dict[str, Any]]:
     return [dict(ending.summary or {}) for ending in endings]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_members_stopped_wherever_an_evaluation_is_due_make_them_all(tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     expected = train_population(whole, stops=False)

@@ -69,7 +69,7 @@ def assert_mirrored(folder: Path, s3: Any) -> None:
     assert manifest["files"].keys() == there.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_is_mirrored_to_s3_while_the_server_fails_now_and_then(tmp_path: Path) -> None:
     count = iter(range(1_000_000))
     with s3_server(lambda environ: 503 if next(count) % 7 == 3 else None) as environment:

@@ -40,11 +40,11 @@ FAST = [
 ]
 SLOW = [name.removeprefix("memory/") for name in NAMES if re.search("(Easy|Medium|Hard)$", name)]
 SLOW = [name for name in SLOW if name not in FAST and "Noisy" not in name]
-# Sizes between those of the others, by the same code.
-BETWEEN = [name for name in SLOW if name.endswith("Medium")]
+# Sizes between those of the others, by the same code, and mazes so large that a walk takes half a minute.
+LONG = [name for name in SLOW if name.endswith("Medium") or re.fullmatch("Labyrinth.*Hard", name)]
 BY_COST = [
     *FAST,
-    *(pytest.param(name, marks=pytest.mark.long if name in BETWEEN else pytest.mark.slow) for name in SLOW),
+    *(pytest.param(name, marks=pytest.mark.long if name in LONG else pytest.mark.slow) for name in SLOW),
 ]
 
 

@@ -144,7 +144,7 @@ def test_moves_are_visited_as_often_as_by_uct_in_python(moves: tuple[int, ...]) 
     assert (np.abs(mean - simulations / (9 - len(moves))) > 8 * error)[mean > 0].any()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_loses_no_game_to_random_moves() -> None:
     game = TicTacToe()
     one, other = (Scripted(x, game, players.make("test", game, x)) for x in ("mcts-1000", "random"))

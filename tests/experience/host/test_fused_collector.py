@@ -172,7 +172,7 @@ except HostEnvError as error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_process_ends_although_its_program_hangs():
     done = subprocess.run([sys.executable, "-c", FOREVER], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1

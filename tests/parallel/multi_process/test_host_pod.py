@@ -25,7 +25,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_process_steps_its_own_environments(tmp_path: Path) -> None:
     config = tiny.get_config()
     config.update_from_flattened_dict(OPTIONS)

@@ -39,9 +39,8 @@ def wait_for_checkpoint(training: Pod, after: int) -> None:
 
 
 # Of the first the launcher hears in the same way, and then of the others, which end with it.
-@pytest.mark.parametrize(
-    "lost", [pytest.param(1, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("lost", [1, 0])
 def test_a_lost_worker_and_on_with_one_process(tmp_path: Path, one_process: States, lost: int) -> None:
     folder = tmp_path / "run"
     with pod(folder, "2", "--devices=2", "--restart=1", "--shrink") as training:
@@ -68,7 +67,7 @@ def test_a_lost_worker_and_on_with_one_process(tmp_path: Path, one_process: Stat
     assert config["device_count"] == 2  # of the process that was left
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with pod(folder, "2", "--devices=2", "--restart=1", "--watchdog=10") as training:
@@ -86,7 +85,7 @@ def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path) -> None:
     assert rows(folder)[-1]["step"] == max(steps(folder))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_any_number_of_processes_trains_the_same(tmp_path: Path, one_process: States) -> None:
     folder = tmp_path / "run"
     for processes, iterations in ((2, 2), (4, ITERATIONS)):
