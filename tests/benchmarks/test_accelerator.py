@@ -58,7 +58,7 @@ def test_the_page_says_what_was_measured_and_what_was_not() -> None:
     assert "- a hang: no result: ended after 90 s" in text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_dry_run(tmp_path: Path) -> None:
     # One case that is measured and one that a CPU refuses: each is one row.
     only = "--only=cartpole-mlp,lstm-kernel"

@@ -39,7 +39,7 @@ def get_config():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_clone_that_has_learnt_nothing_is_not_started_from(tmp_path: Path) -> None:
     """Actions at random teach nothing that their frequencies do not say."""
     (tmp_path / "quick.py").write_text(QUICK)

@@ -93,7 +93,7 @@ def test_bfloat16_keeps_the_carry_in_float32(kind):
     np.testing.assert_allclose(y.astype(jnp.float32), exact, atol=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", CORES)
 def test_fresh_units_remember_for_different_times_and_are_equally_loud(kind):
     # Units with a long memory average over many steps; the normalisation makes up for it.

@@ -113,7 +113,7 @@ def scores(folder: Path) -> list[Any]:
     return sorted((line["number"], line["score"]) for line in lines if line["state"] == "done")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_population_based_training_that_was_killed_repeats_its_copies(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     with pbt(whole) as process:
