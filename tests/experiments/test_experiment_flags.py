@@ -73,7 +73,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_dry_run_measures_on_the_cpu_where_cells_train(tmp_path: Path) -> None:
     """Also where jax would otherwise look for a GPU, and end where there is none."""
     command = [sys.executable, "-m", "jaxrl", "experiment", *LEVELS, "--architectures=mlp_baseline"]

@@ -63,7 +63,7 @@ def _stop(run: Run, signum: int, code: int) -> None:
     assert not (run.folder / "summary.json").exists()  # that is of runs that are done
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_goes_on_on_another_number_of_devices(straight: Run, run: Run) -> None:
     before = 0
     for devices in (8, 1):

@@ -27,7 +27,7 @@ def config(**overrides: Any) -> Any:
     return tiny_config(**often, **overrides)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_trials_together_score_as_trials_alone(tmp_path: Path) -> None:
     # The second diverges; the third has another shape, and so a program of its own.
     space = {"ppo.learning_rate": {"choice": [1e-2, 1e38]}, "ppo.num_epochs": {"choice": [1, 2]}}
