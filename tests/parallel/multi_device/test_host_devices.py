@@ -11,7 +11,7 @@ from tests import processes
 from tests.parallel.multi_device.test_devices import TOLERANCE
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_eight_devices_learn_what_one_learns(tmp_path: Path) -> None:
     # correctness 12 and 25: environments and actions follow from the global index.
     done = processes.run("-m", "tests.parallel.multi_device.measure_host", str(tmp_path), devices=8)

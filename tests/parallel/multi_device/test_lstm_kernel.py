@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_training_with_the_kernel_is_training_with_the_scan() -> None:
     env = os.environ | {
         "JAX_PLATFORMS": "cpu",
