@@ -114,6 +114,8 @@ class TimeStep:
       truncated: bool; it was cut off (bootstrap with the value of `final_obs`). Both flags may be
         True at once: termination wins.
       final_obs: from a `VectorEnv` the true successor observation; None from a `JaxEnv`.
+      final_mask: from a `VectorEnv` with action masks that of the true successor, bool[B, n]; all True where
+        an episode ends and nothing is allowed. None elsewhere.
       info: environment-specific scalars; empty unless an environment documents otherwise. It has those of
         `spec.reports` at every step.
       score: float32, the reward that episode statistics and evaluations report, where a wrapper has changed
@@ -127,6 +129,7 @@ class TimeStep:
     terminated: jax.Array
     truncated: jax.Array
     final_obs: Any = None
+    final_mask: Any = None
     info: dict[str, jax.Array] = flax.struct.field(default_factory=dict)
     score: jax.Array | None = None
     team: Any = None

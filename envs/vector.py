@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.spaces import Discrete, MultiDiscrete, has_choice
 from jaxrl.envs.tasks import default_task
 from jaxrl.envs.trees import select_rows, strong_types
 
@@ -171,6 +172,7 @@ class VectorEnv:
         if left is not None:
             timestep = dataclasses.replace(timestep, truncated=timestep.truncated | (left == 1))
             left = jnp.where(timestep.done, 0, jnp.maximum(left - 1, 0))
+        final_mask = self._final_mask(VectorState(env_state), timestep.done)
         stepped = env_state, timestep.obs
         if self.resets_in_rounds and starts is None:
             env_state, obs_B = self._reset_in_rounds(keys_B, task_B, timestep.done, stepped)
@@ -179,7 +181,8 @@ class VectorEnv:
             env_state, obs_B = select_rows(timestep.done, started, stepped)
         else:
             env_state, obs_B = self._reset_ended(keys_B, task_B, timestep.done, stepped)
-        return VectorState(env_state, left), dataclasses.replace(timestep, obs=obs_B, final_obs=timestep.obs)
+        timestep = dataclasses.replace(timestep, obs=obs_B, final_obs=timestep.obs, final_mask=final_mask)
+        return VectorState(env_state, left), timestep
 
     def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any:
         """Takes the states of rows where `mask_B` is True from `on_true`, else from `on_false`."""
@@ -198,6 +201,16 @@ class VectorEnv:
 
     def is_turn(self, state: VectorState) -> None:
         """None: every action counts."""
+
+    def _final_mask(self, state: VectorState, done_B: jax.Array) -> jax.Array | None:
+        """The masks of states before any reset; after an end no action follows, and some allow none there."""
+        mask = self.action_mask(state)
+        if mask is None:
+            return None
+        space = self.spec.action_space
+        assert isinstance(space, Discrete | MultiDiscrete)
+        ended = done_B.reshape(-1, *[1] * (mask.ndim - 1))
+        return mask | (ended & ~has_choice(space, mask)[..., None])
 
     def _reset_ended(
         self, keys_B: jax.Array, task_B: Any, done_B: jax.Array, stepped: tuple[Any, Any]

@@ -89,6 +89,7 @@ class AgentRows:
             terminated=self._rows(flags.terminated),
             truncated=self._rows(flags.truncated | cut_NA),
             final_obs=self._rows(whole.final_obs),
+            final_mask=self._rows(whole.final_mask),
             score=self._rows(whole.score),
             team=jax.tree.map(lambda x: jnp.repeat(x, self._agents, axis=0), team),
         )

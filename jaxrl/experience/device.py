@@ -80,7 +80,7 @@ class DeviceCollector(Collector):
         task = self._choose_tasks(tasks, keys_B)
         env_state, obs = self.env.reset(keys_B, self._of_environment(task))
         if self.agent.needs_final_observations:
-            env_state = final_rows.begin(env_state, obs, n)
+            env_state = final_rows.begin(self.env, env_state, obs, task)
         zeros = jnp.zeros(n // self.env.spec.num_agents, jnp.float32)
         return CollectorState(
             env_state=env_state,
@@ -102,7 +102,11 @@ class DeviceCollector(Collector):
         assert state is not None
         acting = self.agent.prepare(acting)
         given = self._inputs(keys_B, tasks)
-        final = FinalObservations(state.obs, jnp.zeros_like(state.reset)) if self.few_kernels else None
+        final = None
+        if self.few_kernels:
+            final = FinalObservations(
+                state.obs, self._action_mask(state.env_state), jnp.zeros_like(state.reset)
+            )
         start = RolloutLoop(state, final)
         packing = self._packing(acting, start, given) if self.few_kernels else None
         loop, records, carry = self._steps(acting, start, given, packing)
@@ -190,9 +194,11 @@ class DeviceCollector(Collector):
             both(at.obs, final.obs),
             both(at.carry, at.carry),
             both(at.reset, jnp.zeros_like(at.reset)),
-            both(mask, mask),
+            both(mask, final.mask),
         )
-        here, there = (jax.tree.map(lambda x, s=s: x[s], out) for s in (slice(count), slice(count, None)))
+        # An agent's rate of exploration is one number for all rows.
+        part = lambda rows: jax.tree.map(lambda x: x[rows] if x.ndim else x, out)  # noqa: E731
+        here, there = part(slice(count)), part(slice(count, None))
         return here, where_cut(final.cut, self.agent.bootstrap(there))
 
     def _step(
@@ -207,8 +213,10 @@ class DeviceCollector(Collector):
         env_state, timestep, begins, valid = self._step_environments(
             given, at.env_state, self.agent.to_env(action)
         )
+        # A final row comes after the step that made the first state of the next episode.
+        chosen = at.env_state.next_task if self.agent.needs_final_observations else given.task
         if loop.final is None:
-            bootstrap = self._bootstrap(acting, timestep, out.carry, mask)
+            bootstrap = self._bootstrap(acting, timestep, out.carry)
         record = {
             "obs": at.obs,
             "reset": at.reset,
@@ -224,9 +232,11 @@ class DeviceCollector(Collector):
             "told": self._step_report(timestep),
         }
         # The episodes are counted after the rollout.
-        task = None if at.task is None else select_rows(begins, given.task, at.task)
+        task = None if at.task is None else select_rows(begins, chosen, at.task)
         at = CollectorState(env_state, timestep.obs, begins, out.carry, at.episode, task)
-        final = FinalObservations(timestep.final_obs, is_cut(timestep)) if self.few_kernels else None
+        final = None
+        if self.few_kernels:
+            final = FinalObservations(timestep.final_obs, timestep.final_mask, is_cut(timestep))
         return RolloutLoop(at, final), record
 
     def _step_report(self, timestep: TimeStep) -> StepReport:
@@ -250,11 +260,15 @@ class DeviceCollector(Collector):
             env_state, timestep = self.env.step(given.keys, env_state, action, **options)
             begins = timestep.done if valid is None else timestep.done | ~valid
             return env_state, timestep, begins, valid
-        after, timestep = final_rows.step(self.env, given.keys, env_state, action, **options)
+        after, timestep = final_rows.step(
+            self.env, given.keys, env_state, action, next_task=given.task, **options
+        )
         return after, timestep, env_state.is_final, ~env_state.is_final
 
     def _action_mask(self, env_state: PyTree) -> Array | None:
-        return self.env.action_mask(env_state.env if self.agent.needs_final_observations else env_state)
+        if self.agent.needs_final_observations:
+            return final_rows.action_mask(self.env, env_state)
+        return self.env.action_mask(env_state)
 
     def _has_choice(self, mask_TB: Array) -> Array:
         """bool[T, B], False if a mask allows nothing."""
@@ -273,7 +287,7 @@ class DeviceCollector(Collector):
             return None
         return jax.vmap(self.env.starts)(keys_TB, task_TB)
 
-    def _bootstrap(self, acting: Acting, timestep: TimeStep, carry: PyTree, mask: Array | None) -> PyTree:
+    def _bootstrap(self, acting: Acting, timestep: TimeStep, carry: PyTree) -> PyTree:
         """`Agent.bootstrap` of final observations, with the carry after the last step; 0 where none was cut.
 
         Not of s_t, and not of the next episode's first observation (Pardo et al. 2018). Computed only at
@@ -284,7 +298,9 @@ class DeviceCollector(Collector):
         cut = is_cut(timestep)
 
         def look() -> PyTree:
-            out = self.agent.forward(acting, timestep.final_obs, carry, jnp.zeros_like(cut), mask)
+            out = self.agent.forward(
+                acting, timestep.final_obs, carry, jnp.zeros_like(cut), timestep.final_mask
+            )
             return where_cut(cut, self.agent.bootstrap(out))
 
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look))

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import flax.struct
+import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import TimeStep
@@ -22,20 +23,38 @@ class FinalRowsState:
       env: of the environments; where `is_final` they have begun the next episode already.
       first_obs: [B, *O], the first observation of that episode.
       is_final: bool[B], True if the observation to act on is the last of an episode.
+      final_mask: bool[B, n], the actions allowed there; None without action masks.
+      next_task: leaves [B, ...], of the episode that begins after it; None if no tasks are chosen.
     """
 
     env: PyTree
     first_obs: PyTree
     is_final: Array
+    final_mask: Array | None
+    next_task: PyTree
 
 
-def begin(env_state: PyTree, obs: PyTree, num_envs: int) -> FinalRowsState:
-    """The state of environments at the first observations of their episodes."""
-    return FinalRowsState(env_state, obs, jnp.zeros(num_envs, bool))
+def begin(env: Environments, env_state: PyTree, obs: PyTree, task: PyTree = None) -> FinalRowsState:
+    """The state of environments at the first observations of their episodes, which have these tasks."""
+    is_final = jnp.zeros(len(jax.tree.leaves(obs)[0]), bool)
+    return FinalRowsState(env_state, obs, is_final, env.action_mask(env_state), task)
+
+
+def action_mask(env: Environments, state: FinalRowsState) -> Array | None:
+    """bool[B, n], the actions allowed at the observations to act on; None without action masks."""
+    if state.final_mask is None:
+        return None
+    mask: Array = select_rows(state.is_final, state.final_mask, env.action_mask(state.env))
+    return mask
 
 
 def step(
-    env: Environments, keys_B: Array, state: FinalRowsState, action_B: Array, **options: Any
+    env: Environments,
+    keys_B: Array,
+    state: FinalRowsState,
+    action_B: Array,
+    next_task: PyTree = None,
+    **options: Any,
 ) -> tuple[FinalRowsState, TimeStep]:
     """Advances every environment by one step, except if the last observation of an episode is acted on.
 
@@ -45,6 +64,7 @@ def step(
       env: the environments.
       keys_B, action_B: as for `VectorEnv.step`.
       state: before the step.
+      next_task: of episodes whose first states this step makes.
       options: of `VectorEnv.step`.
 
     Returns:
@@ -56,6 +76,8 @@ def step(
         env=env.select(still, state.env, env_state),
         first_obs=select_rows(still, state.first_obs, stepped.obs),
         is_final=stepped.done & ~still,
+        final_mask=stepped.final_mask,
+        next_task=next_task,
     )
     said = {key: jnp.where(still, jnp.nan, x.astype(jnp.float32)) for key, x in stepped.info.items()}
     timestep = dataclasses.replace(

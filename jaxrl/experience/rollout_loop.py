@@ -58,9 +58,10 @@ class RolloutLoop:
 
 @flax.struct.dataclass
 class FinalObservations:
-    """Observations whose value the next step computes: the last ones of episodes where `cut`."""
+    """Observations, and their action masks, whose value the next step computes: the last ones where `cut`."""
 
     obs: PyTree
+    mask: Array | None
     cut: Array
 
 

@@ -35,7 +35,7 @@ def test_nothing_is_rewarded_ended_or_reported_in_a_final_row() -> None:
     env = VectorEnv(Counting())
     keys, action = jax.random.split(jax.random.key(0), B), jnp.zeros(B, jnp.int32)
     state, obs = jax.jit(env.reset)(keys)
-    rows = final_rows.begin(state, obs, B)
+    rows = final_rows.begin(env, state, obs)
     step = jax.jit(functools.partial(final_rows.step, env))
     seen = [obs[:, 0]]
     told: dict[str, list[jax.Array]] = {name: [] for name in ("reward", "ends", "steps")}

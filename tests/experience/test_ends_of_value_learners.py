@@ -1,0 +1,130 @@
+"""What a value learner meets at the end of an episode: the masks of its last state, and its own task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import algorithms
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.programs.iteration import Iteration
+from jaxrl.types import Array, Axis, PyTree, Trajectory
+from tests.algorithms.tiny import first_state, tiny_config
+from tests.experience.task_environments import LEVELS, Alternating, Corridor
+
+ROLLOUTS = 3
+ACTIONS, LIMIT = 3, 5
+AXES = {"cpu": Axis(), "few_kernels": Axis(platform="gpu")}
+
+
+@flax.struct.dataclass
+class Turn:
+    """int32[]: steps so far, and the only action that is allowed now."""
+
+    time: jax.Array
+    allowed: jax.Array
+
+
+class OneAllowed(JaxEnv):
+    """One action is allowed in a state, and seen in the observation; each step rewards with 1.
+
+    Episodes begin with any action, each next state allows the next one, and they are cut off after `LIMIT`.
+    """
+
+    spec = EnvSpec(
+        "test:OneAllowed", Box.of(0.0, 1.0, (ACTIONS,)), Discrete(ACTIONS), LIMIT, has_action_mask=True
+    )
+
+    def reset(self, key: jax.Array) -> tuple[Turn, jax.Array]:
+        state = Turn(jnp.int32(0), jax.random.randint(key, (), 0, ACTIONS))
+        return state, self.action_mask(state).astype(jnp.float32)
+
+    def step(self, key: jax.Array, state: Turn, action: jax.Array) -> tuple[Turn, TimeStep]:
+        state = Turn(state.time + 1, (state.allowed + 1) % ACTIONS)
+        obs = self.action_mask(state).astype(jnp.float32)
+        return state, TimeStep(obs, jnp.float32(1), jnp.bool(False), state.time >= LIMIT)
+
+    def action_mask(self, state: Turn) -> jax.Array:
+        return jnp.arange(ACTIONS) == state.allowed
+
+
+class Drawn(Alternating):
+    """Any level, drawn for each episode."""
+
+    def choose(self, state: Array, keys_B: Array) -> PyTree:
+        return {"level": jax.vmap(lambda key: jax.random.randint(key, (), 0, LEVELS))(keys_B)}
+
+
+def rollouts(algorithm: str, env: JaxEnv, axis: Axis, tasks: Any = None) -> list[tuple[Any, Trajectory]]:
+    """(state before, rollout) with a learner that does not learn."""
+    config = tiny_config(algorithm)
+    agent = algorithms.build_agent(config, env.spec)
+    iteration = Iteration.build(config, env, agent, axis, *([] if tasks is None else [tasks]))
+    state, found = first_state(iteration), []
+    rollout = jax.jit(iteration.rollout)
+    for i in range(ROLLOUTS):
+        after, trajectory, _ = rollout(state.replace(iteration=jnp.int32(i)))
+        found.append((state, trajectory))
+        state = after
+    return found
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "axis"),
+    [
+        ("dqn", "cpu"),
+        pytest.param("dqn", "few_kernels", marks=pytest.mark.slow),
+        pytest.param("r2d2", "cpu", marks=pytest.mark.slow),
+    ],
+)
+def test_the_row_of_a_last_observation_has_its_own_mask(algorithm: str, axis: str) -> None:
+    # The maximum in a target (Mnih et al. 2015) is over the actions that are allowed in s'.
+    ends = 0
+    for _, trajectory in rollouts(algorithm, OneAllowed(), AXES[axis]):
+        np.testing.assert_array_equal(trajectory.action_mask, trajectory.obs > 0)
+        ends += int((~trajectory.valid).sum())
+    assert ends > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", AXES)
+def test_the_value_at_a_cut_is_of_an_action_that_is_allowed_there(axis: str) -> None:
+    (state, trajectory), *_ = rollouts("pqn", OneAllowed(), AXES[axis])
+    config = tiny_config("pqn")
+    agent = algorithms.build_agent(config, OneAllowed.spec)
+    # The network has no way to tell the masks: of each last observation the values of all actions.
+    forward = jax.jit(lambda *x: agent.forward(agent.prepare(state.learner.policy), *x).q)
+    count = trajectory.reward.shape[1]
+    carry, seen = agent.initial_carry(count), 0
+    for t in range(len(trajectory.reward)):
+        out = agent.forward(
+            state.learner.policy, trajectory.obs[t], carry, trajectory.reset[t], trajectory.action_mask[t]
+        )
+        carry = out.carry
+        last = np.roll(np.asarray(trajectory.obs[t]), 1, axis=-1)  # the state after it
+        q = forward(last, carry, jnp.zeros(count, bool), None)
+        allowed = np.asarray(q)[np.arange(count), last.argmax(-1)]
+        cut = np.asarray(trajectory.truncated[t])
+        seen += int(cut.sum())
+        np.testing.assert_allclose(trajectory.bootstrap[t], np.where(cut, allowed, 0), atol=1e-5)
+    assert seen > 10
+
+
+@pytest.mark.parametrize("axis", ["cpu", pytest.param("few_kernels", marks=pytest.mark.slow)])
+def test_an_episode_belongs_to_the_task_that_it_was_played_with(axis: str) -> None:
+    # The reset is made in the step that ends an episode, its last observation is a row after that.
+    ends = 0
+    for _, trajectory in rollouts("dqn", Corridor(), AXES[axis], Drawn()):
+        rows = trajectory.episodes
+        np.testing.assert_array_equal(rows.task["level"], trajectory.obs[..., 0])
+        ended = np.asarray(rows.ended)
+        level = np.asarray(rows.task["level"])[ended]
+        np.testing.assert_array_equal(np.asarray(rows.length)[ended], level + 1)
+        np.testing.assert_array_equal(np.asarray(rows.episode_return)[ended], level)
+        ends += len(level)
+    assert ends > 20
