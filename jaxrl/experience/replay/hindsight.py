@@ -58,15 +58,16 @@ def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans)
     """(age int32[N] of the step whose achieved goal is taken, bool[N], True if there is one).
 
     Args:
-      strategy: "future", a step of the episode after this one; "final", its last; "episode", any of them.
-        The last two, only of episodes that are whole.
+      strategy: "future", this step or one of the episode after it, as in the authors' code, since what a step
+        achieves comes after it; "final", the episode's last; "episode", any of them. The last two, only of
+        episodes that are whole.
       noise: float32[N], uniform on [0, 1).
       age: int32[N], of each step.
       episodes: of the steps.
     """
     if strategy == "final":
         return episodes.last, episodes.whole
-    low = age + 1 if strategy == "future" else episodes.first
+    low = age if strategy == "future" else episodes.first
     found = low <= episodes.last
     span = jnp.maximum(episodes.last - low + 1, 1)
     # Rounding may bring the product up to the span.

@@ -62,9 +62,9 @@ class HindsightReplayBuffer:
     Attributes:
       capacity: steps; the oldest are overwritten.
       k: steps with another goal for each that keeps its own.
-      strategy: "future", the goal of a later step of the episode; "final", of its last; "episode", of any of
-        its steps; "random", of any step in the buffer. "final" and "episode" only of episodes that have ended
-        and lie whole in the buffer.
+      strategy: "future", the goal of this step or of a later one of the episode; "final", of its last;
+        "episode", of any of its steps; "random", of any step in the buffer. "final" and "episode" only of
+        episodes that have ended and lie whole in the buffer.
       goals: rewards and terminations by the goal.
       alpha, beta_start, beta_frames: of `PrioritizedReplayBuffer`.
     """

@@ -99,7 +99,8 @@ def goals_of(rows: dict[str, np.ndarray], strategy: str, t: int, b: int) -> set[
         steps.append(s)
         s += 1
     if strategy == "future":
-        return {float(place[s + 1]) for s in steps if s > t}
+        # baselines' her_sampler: achieved_goal[t + 1 + offset], with an offset from 0 on
+        return {float(place[s + 1]) for s in steps if s >= t}
     if not reset[first] or valid[s]:  # begun before the oldest row, going on, or cut by force
         return set()
     return {float(place[s + 1]) for s in (steps if strategy == "episode" else steps[-1:])}
@@ -198,7 +199,7 @@ def test_goals_are_drawn_evenly(strategy: str) -> None:
     items, index = jax.device_get(sample(jax.random.split(jax.random.key(2), count)))
     asked = items["obs"]["desired_goal"][..., 0][index == 2]
     assert len(asked) == count
-    allowed = {"future": goals[3:], "final": goals[5:]}.get(strategy, goals)
+    allowed = {"future": goals[2:], "final": goals[5:]}.get(strategy, goals)
     share = count * K / (K + 1) / len(allowed)
     values, counts = np.unique(asked[asked != -1000.0], return_counts=True)
     assert values.tolist() == allowed
@@ -251,7 +252,7 @@ def test_buffer_of_ones_own_beside_a_loop(strategy: str) -> None:
             mine = [s for s in kept if log[s][1] == log[t][1]]
             whole = log[mine[-1]][2] and (mine[0] == 0 or mine[0] > kept[0] or log[mine[0] - 1][2])
             allowed = {
-                "future": [s for s in mine if s > t],
+                "future": [s for s in mine if s >= t],
                 "final": mine[-1:] if whole else [],
                 "episode": mine if whole else [],
                 "random": list(kept),
