@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.exploration import exploration_progress
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.ladder import LadderQAgent, ladder
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.progress import run_progress
 from jaxrl.algorithms.q_targets import polyak_update
 from jaxrl.algorithms.q_values import QAgent
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
@@ -145,7 +145,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         h = learner.hyperparams
         if self.section.exploration == "ladder":
             return jnp.ones((), jnp.float32)
-        progress = exploration_progress(learner, h.exploration_fraction, self.config.total_updates)
+        progress = run_progress(learner, h.exploration_fraction, self.config.total_updates)
         epsilon: Array = h.exploration_start + progress * (h.exploration_end - h.exploration_start)
         return epsilon
 

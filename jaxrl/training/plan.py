@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from jaxrl.config import Config, ConfigError, text
 from jaxrl.config.declarations import values_of
@@ -87,13 +88,19 @@ class TrainingPlan:
         ]
         return f"stages that compile anew: {'; '.join(found)}" if found else ""
 
-    def beginning(self, index: int, steps: int) -> str:
-        """The line about a stage that begins."""
+    def beginning(self, before: int, index: int, steps: int, has_memory: bool) -> str:
+        """The line about stage `index`, which begins after stage `before`."""
         stage = self.stages[index]
         changes = ", ".join(f"{name}={_text_of(value)}" for name, value in stage.changes.items())
+        parts = [changes] if changes else []
         if stage.fresh:
-            changes = ", ".join([*([changes] if changes else []), f"fresh {', '.join(stage.fresh)}"])
-        return f"stage {index + 1} of {len(self.stages)} ({stage.name}) from step {steps:,}: {changes}"
+            parts.append(f"fresh {', '.join(stage.fresh)}")
+        if self.thaws(before, index):
+            parts.append("Adam begins anew, for what was frozen")
+        if has_memory and self.empties_memory(before, index):
+            parts.append("the memory starts empty, for another environment")
+        said = ", ".join(parts)
+        return f"stage {index + 1} of {len(self.stages)} ({stage.name}) from step {steps:,}: {said}"
 
     def restarts_episodes(self, before: int, after: int) -> bool:
         """True if the environments of two stages are not the same, or get their tasks in another way."""
@@ -101,11 +108,23 @@ class TrainingPlan:
         other = self.configs[after]
         return (one.env, one.curriculum) != (other.env, other.curriculum)
 
+    def empties_memory(self, before: int, after: int) -> bool:
+        """True if what was collected is of another environment than that of stage `after`."""
+        one, other = (self.configs[i] for i in (before, after))
+        return other.collects and (one.env.name, one.env.wrappers) != (other.env.name, other.env.wrappers)
+
+    def thaws(self, before: int, after: int) -> bool:
+        """True if parameters learn in stage `after` that stage `before` froze."""
+        one, other = (set(self.configs[i].network.frozen) for i in (before, after))
+        return before < after and not one <= other
+
     def state_of(self, state: TrainState, before: int, after: int, learning: ShardedLearning) -> TrainState:
         """The state with which stage `after` begins where `before` has ended.
 
         Parameters, optimiser, statistics and counters go on, but for parameters that the stage draws anew. So
-        do the episodes, unless the environment or the curriculum is another one.
+        do the episodes, unless the environment or the curriculum is another one, and the replay memory,
+        unless the environment is. Adam begins anew if parameters were frozen before: it counted updates
+        without their gradients.
 
         Args:
           state: at the end of stage `before`.
@@ -116,13 +135,19 @@ class TrainingPlan:
         names = {name for stage in self.stages[first : last + 1] for name in stage.changes}
         state = with_numbers_of(self.configs[after], learning.topology, state, names)
         patterns = self.stages[after].fresh if before < after else ()
+        thaws = self.thaws(before, after)
         restarts = self.restarts_episodes(before, after)
-        if not (patterns or restarts):
+        if not (patterns or thaws or restarts):
             return state
         fresh = learning.initial_state(_STAGE_STREAM + after)
+        learner: Any = state.learner
+        if thaws:
+            learner = dataclasses.replace(learner, opt_state=fresh.learner.opt_state)
         if patterns:
-            learner = learning.renew(state.learner, fresh.learner, patterns)
-            state = dataclasses.replace(state, learner=learner)
+            learner = learning.renew(learner, fresh.learner, patterns)
+        state = dataclasses.replace(state, learner=learner)
+        if self.empties_memory(before, after):
+            state = dataclasses.replace(state, memory=fresh.memory)
         if not restarts:
             return state
         return dataclasses.replace(

@@ -321,7 +321,7 @@ class Trainer:
             self._run.begin_stage(state, self._assembly.coordinator.trained_seconds, forgets)
         else:
             self._run.replace(state)
-        self._say(self._plan.beginning(after, self.steps))
+        self._say(self._plan.beginning(before, after, self.steps, state.memory is not None))
 
     def _say(self, line: str) -> None:
         self.writer.message(line)

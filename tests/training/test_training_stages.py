@@ -19,10 +19,12 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.training.plan import _STAGE_STREAM, TrainingPlan
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import PyTree
+from tests.algorithms.tiny import LENGTH, config_fields
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
 FROZEN = "params/MLP_0/*"
 HEADS = "params/head/*"
+OTHER = "tests.algorithms.environments:Chance(masked=True, end=0.2)"
 # Rates alone; then other epochs and a rate; then another program, and other environments.
 STAGES: tuple[Any, ...] = (
     "iterations=3 learning_rate=1e-3",
@@ -146,6 +148,41 @@ def test_a_stage_begins_with_new_heads(straight: tuple[Trainer, Recorder, Path])
     # A run that goes back to an earlier stage has that stage's parameters already.
     back = plan.state_of(trainer.state, 3, 2, learning).learner
     np.testing.assert_array_equal(flat(back.policy.params), before)
+
+
+@pytest.mark.slow
+def test_what_thaws_learns_with_a_fresh_adam() -> None:
+    config = tiny_config(1_000, **{"network.core": "none", "checkpoint.every_steps": 0})
+    config.stages = ({"iterations": 2, "network.frozen": [FROZEN]}, {"iterations": 1, "network.frozen": []})
+    recorder = Recorder()
+    trainer = Trainer(resolve(config, 1), writer=MultiWriter([recorder]))
+    for _ in range(2):
+        trainer.update(trainer.rollout())
+    plan, learning = TrainingPlan.of(trainer.config), trainer._runtime.learning
+    adam = trainer.state.learner.opt_state[1]
+    assert int(adam.count) > 0
+    begun = plan.state_of(trainer.state, 0, 1, learning).learner
+    assert not any(np.asarray(x).any() for x in jax.tree.leaves(begun.opt_state))
+    assert begun.policy is trainer.state.learner.policy
+    assert plan.beginning(0, 1, STEPS, False).endswith(
+        "network.frozen=(), Adam begins anew, for what was frozen"
+    )
+
+
+@pytest.mark.slow
+def test_a_memory_of_another_environment_is_left_behind() -> None:
+    config = config_fields("dqn", checkpoint__every_steps=0)
+    config.stages = (
+        {"iterations": 2},
+        {"iterations": 1, "env.success": ""},
+        {"iterations": 1, "env.name": OTHER},
+    )
+    recorder = Recorder()
+    trainer = Trainer(resolve(config, 1), writer=MultiWriter([recorder]))
+    trainer.fit()
+    # So many rows of each environment in each iteration, of which the memory could hold two.
+    assert int(trainer.state.memory.count) == LENGTH
+    assert ["the memory starts empty" in line for line in recorder.messages[1:]] == [False, True]
 
 
 def plan_of(*stages: Any, **fields: Any) -> TrainingPlan:

@@ -20,11 +20,11 @@ from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
-from jaxrl.algorithms.exploration import exploration_progress
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.progress import run_progress
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.config import Config, ConfigError, DAggerConfig
@@ -151,7 +151,7 @@ class DAgger(ReplayAlgorithm):
 
     def exploration(self, learner: DAggerState) -> Guidance:
         h = learner.hyperparams
-        progress = exploration_progress(learner, h.beta_fraction, self.config.total_updates)
+        progress = run_progress(learner, h.beta_fraction, self.config.total_updates)
         return Guidance(beta=h.beta * (1.0 - progress), teacher=learner.teacher)
 
     def scheduled_values(self, learner: LearnerState) -> dict[str, float]:

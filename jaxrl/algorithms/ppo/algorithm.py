@@ -14,6 +14,7 @@ from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import VALUE_HEAD, ActorCritic
 from jaxrl.algorithms.advantage import explained_variance
 from jaxrl.algorithms.auxiliary import load
+from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
@@ -94,6 +95,17 @@ class PPO(MinibatchAlgorithm):
         # Other statistics would be another policy.
         return self._warms_up(learner) if self.config.ppo.value_warmup else None
 
+    def learn(self, learner: PPOState, experience: Trajectory, key: Array) -> Learned:
+        learned = super().learn(learner, experience, key)
+        if not self.config.ppo.value_warmup:
+            return learned
+        after: PPOState = learned.learner
+        # Adam has counted updates in which the policy had no gradients: with means that start from 0 and a
+        # correction that is over, its first steps would be three times as long as a fresh Adam's.
+        ends = self._warms_up(learner) & ~self._warms_up(after)
+        fresh = jax.tree.map(lambda x: jnp.where(ends, jnp.zeros_like(x), x), after.opt_state)
+        return dataclasses.replace(learned, learner=dataclasses.replace(after, opt_state=fresh))
+
     def prepare(self, learner: PPOState, trajectory: Trajectory) -> Prepared:
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
         value_TB = trajectory.extras["value"]
@@ -149,9 +161,7 @@ class PPO(MinibatchAlgorithm):
             sums["loss/auxiliary"] = batch.total(found)
             loss = loss + sums["loss/auxiliary"]
         if _TEACHER in rows:
-            section = self.config.ppo
-            total = self.config.total_updates
-            pull = teaching.weight(section.teacher_coef, section.teacher_fraction, learner.updates, total)
+            pull = teaching.weight(self.config, learner)
             kl = kl_divergence(rows[_TEACHER], out.distribution)
             sums["ppo/teacher_kl"] = batch.total(kl)
             sums["ppo/teacher_coef"] = batch.total(jnp.broadcast_to(pull, kl.shape))

@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.algorithms.progress import run_progress
 from jaxrl.algorithms.rollout_state import RolloutState
+from jaxrl.config import Config
 from jaxrl.types import Acting, Array, PyTree, Sharded, Trajectory
 
 
@@ -48,7 +50,7 @@ def consult(agent: ActorCritic, learner: PPOState, trajectory: Trajectory) -> tu
     return dataclasses.replace(learner, teacher_carry=out.carry), jax.lax.stop_gradient(out.distribution)
 
 
-def weight(start: float, fraction: float, updates: Array, total: int) -> Array:
-    """float32[]: from `start` linearly to 0 after a `fraction` of `total` updates."""
-    share = updates.astype(jnp.float32) / float(max(fraction * total, 1.0))
-    return start * jnp.clip(1.0 - share, 0.0, 1.0)
+def weight(config: Config, learner: RolloutState) -> Array:
+    """float32[]: from `ppo.teacher_coef` linearly to 0 after `ppo.teacher_fraction` of the run."""
+    progress = run_progress(learner, jnp.float32(config.ppo.teacher_fraction), config.total_updates)
+    return config.ppo.teacher_coef * (1.0 - progress)

@@ -12,10 +12,10 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.exploration import exploration_progress
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_MINIBATCHES
+from jaxrl.algorithms.progress import run_progress
 from jaxrl.algorithms.q_values import QAgent, value_of
 from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import Config, PQNConfig
@@ -70,7 +70,7 @@ class PQN(MinibatchAlgorithm):
     def exploration(self, learner: RolloutState) -> Array:
         """float32[], epsilon: falls linearly with the updates made, or with time."""
         h = learner.hyperparams
-        progress = exploration_progress(learner, h.exploration_fraction, self.config.total_updates)
+        progress = run_progress(learner, h.exploration_fraction, self.config.total_updates)
         return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
 
     def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:

@@ -6,10 +6,12 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.ppo import teacher
 from jaxrl.config import ConfigError
 from jaxrl.metrics.reduction import row
@@ -97,9 +99,18 @@ def test_a_teacher_that_was_not_read_is_noticed(program: Any) -> None:
 
 
 def test_the_weight_by_hand() -> None:
-    found = [float(teacher.weight(2.0, 0.5, jnp.int32(n), 100)) for n in (0, 25, 50, 75)]
-    assert found == [2.0, 1.0, 0.0, 0.0]
-    assert float(teacher.weight(2.0, 0.0, jnp.int32(1), 100)) == 0.0
+    fields = {"learner__teacher_coef": 2.0, "learner__teacher_fraction": 0.5}
+    config = tiny_config("ppo", **fields)
+    learner = jax.eval_shape(lambda: first_state(iteration_of(config))).learner
+    total = config.total_updates
+    for share, expected in ((0.0, 2.0), (0.25, 1.0), (0.5, 0.0), (0.75, 0.0)):
+        at = dataclasses.replace(learner, updates=jnp.int32(share * total))
+        assert float(teacher.weight(config, at)) == expected
+        # Of a run whose budget is in seconds, by those.
+        at = dataclasses.replace(learner, updates=jnp.int32(0), elapsed=jnp.float32(share))
+        assert float(teacher.weight(config, at)) == expected
+    config = tiny_config("ppo", **{**fields, "learner__teacher_fraction": 0.0})
+    assert float(teacher.weight(config, dataclasses.replace(learner, updates=jnp.int32(1)))) == 0.0
 
 
 @pytest.mark.slow
@@ -134,6 +145,11 @@ def test_only_the_value_function_warms_up(separate: bool) -> None:
         assert {name for name, x in moved.items() if any(jax.tree.leaves(x))} == {"value"}
     after = iterate(state)[0]
     assert np.abs(said(after)[0].logits - said(before)[0].logits).max() > 1e-5
+    # The policy's first updates are those of an Adam that has seen nothing (Kingma and Ba 2015, algorithm 1).
+    flat = jax.flatten_util.ravel_pytree(state.learner.policy.params)[0]
+    adam = optimizer.optimizer(0.5, 0.0).init(flat)
+    fresh = dataclasses.replace(state, learner=dataclasses.replace(state.learner, opt_state=adam))
+    assert_equal(after, iterate(fresh)[0])
 
 
 def test_make_train_reads_no_teacher() -> None:

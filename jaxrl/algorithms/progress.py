@@ -1,4 +1,4 @@
-"""Exploration that falls over a part of the run."""
+"""Numbers that fall over a part of the run, such as exploration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxrl.types import Array, LearnerState
 
 
-def exploration_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
-    """float32[], how far exploration has fallen: 0 at the start of the run, 1 after a fraction of it.
+def run_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
+    """float32[]: 0 at the start of the run, 1 after a fraction of it.
 
     Args:
       learner: of which the updates made count, or the share of a budget in seconds that is used up.
