@@ -182,6 +182,12 @@ class Trajectory:
     weight: Annotated[Array | None, Sharded(1)] = None
     behaviour: BehaviourPolicy | None = None
 
+    @property
+    def steps(self) -> Array:
+        """float32[]: rows that are transitions."""
+        found: Array = jnp.asarray(self.reward.size if self.valid is None else self.valid.sum(), jnp.float32)
+        return found
+
 
 @flax.struct.dataclass
 class Tally:

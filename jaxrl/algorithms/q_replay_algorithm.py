@@ -165,8 +165,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
             "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
             f"{self.name}/q": Mean(sums["q"] * made, made),
             f"{self.name}/epsilon": Mean.of(self._mean_epsilon(learner)),
-            f"{self.name}/reward": Mean.of(latest["reward"]),
-            f"{self.name}/value": Mean.of(latest["noted"]),
+            f"{self.name}/reward": latest["reward"],
+            f"{self.name}/value": latest["noted"],
             self.updates_metric: Last(after.updates),
         }
         if self.config.log.layers:

@@ -97,9 +97,9 @@ class Transitions:
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], where each lies in the memory of this device.
       ready: bool[], equal on all devices: enough is kept to learn.
-      latest_reward, latest_noted: float32[], means over this device's latest rollout, of rewards and of the
-        extras that the agent noted: a NaN in it must be found in its iteration, and its rows may not be drawn
-        for long.
+      latest_reward, latest_steps: float32[], of this device's latest rollout, the sum of the rewards and the
+        number of steps: a NaN in it must be found in its iteration, and its rows may not be drawn for long.
+      latest_noted: float32[], the mean of the extras that the agent noted in it.
     """
 
     obs: PyTree
@@ -116,6 +116,7 @@ class Transitions:
     env: Array
     ready: Array
     latest_reward: Array
+    latest_steps: Array
     latest_noted: Array
 
     def feedback(self, error: Array) -> ReplayFeedback:
@@ -136,7 +137,7 @@ class SequenceBatch:
       usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], which sequence of which environment of this device each is.
-      ready, latest_reward, latest_noted: see `Transitions`.
+      ready, latest_reward, latest_steps, latest_noted: see `Transitions`.
     """
 
     obs: PyTree
@@ -153,6 +154,7 @@ class SequenceBatch:
     env: Array
     ready: Array
     latest_reward: Array
+    latest_steps: Array
     latest_noted: Array
 
     def feedback(self, error: Array) -> ReplayFeedback:

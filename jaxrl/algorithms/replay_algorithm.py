@@ -12,7 +12,7 @@ from jaxrl.algorithms.hindsight import hindsight_plan
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan
 from jaxrl.config import Config, ConfigError, MemoryConfig, ReplayConfig
 from jaxrl.envs.base import EnvSpec
-from jaxrl.metrics.reduction import Metrics
+from jaxrl.metrics.reduction import Mean, Metrics
 from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, LearnerState, PyTree
 
@@ -105,13 +105,20 @@ class ReplayAlgorithm(Algorithm):
         envs = len(jax.tree.leaves(obs)[0])
         return one(obs), self.agent.initial_carry(envs), jnp.ones((1, envs), bool), one(mask)
 
-    def latest(self, experience: Any) -> dict[str, Array]:
-        """Means over the latest rollout of all devices: `reward` and `noted`."""
-        return self.over_devices({"reward": experience.latest_reward, "noted": experience.latest_noted})
+    def latest(self, experience: Any) -> dict[str, Mean]:
+        """Over the latest rollout of all devices: `reward`, a step's, and `noted`, a row's."""
+        one = jnp.ones((), jnp.float32)
+        return self.over_devices(
+            {
+                "reward": Mean(experience.latest_reward, experience.latest_steps),
+                "noted": Mean(experience.latest_noted, one),
+            }
+        )
 
-    def over_devices(self, means: dict[str, Array]) -> dict[str, Array]:
-        """The means of the means of all devices, which have equally many rows."""
-        return {name: x / self.axis.size for name, x in self.axis.psum(means).items()}
+    def over_devices(self, means: dict[str, Mean]) -> dict[str, Mean]:
+        """Those of the rows of all devices."""
+        found: dict[str, Mean] = self.axis.psum(means)
+        return found
 
     def not_finite_outputs(self, layers: list[tuple[str, Array]], gradient: PyTree) -> dict[str, Array]:
         """`output/NNN/LAYER` and `gradient/PARAMETER` of `inspect`, bool[], equal on all devices."""

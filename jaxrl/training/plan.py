@@ -139,7 +139,7 @@ class TrainingPlan:
         restarts = self.restarts_episodes(before, after)
         if not (patterns or thaws or restarts):
             return state
-        fresh = learning.initial_state(_STAGE_STREAM + after)
+        fresh: Any = learning.initial_state(_STAGE_STREAM + after)
         learner: Any = state.learner
         if thaws:
             learner = dataclasses.replace(learner, opt_state=fresh.learner.opt_state)

@@ -214,6 +214,18 @@ def test_early_stop_by_hand() -> None:
     assert float(state.loss) == np.float32(0.4)
 
 
+def test_a_validation_that_is_no_number_is_never_the_best_of_several() -> None:
+    state, told = EarlyStop({"w": jnp.float32(0)}, jnp.float32(jnp.inf), jnp.int32(0), jnp.array(False)), []
+    for number, loss in enumerate([jnp.nan, jnp.nan, 0.5, jnp.nan, 0.4, jnp.nan, jnp.nan]):
+        state = state.after({"w": jnp.float32(number)}, jnp.float32(loss), patience=2)
+        told.append((float(state.best["w"]), int(state.waited), bool(state.stopped)))
+    # Without any number, as without episodes to validate with, learning goes on.
+    assert [w for w, _, _ in told] == [0, 1, 2, 2, 4, 4, 4]
+    assert [waited for _, waited, _ in told] == [0, 0, 0, 1, 0, 1, 2]
+    assert [stopped for _, _, stopped in told] == [False] * 6 + [True]
+    assert float(state.loss) == np.float32(0.4)
+
+
 @pytest.mark.slow
 def test_learning_ends_with_the_best_parameters(data: str) -> None:
     # A rate at which nothing is learnt that validates.

@@ -62,6 +62,7 @@ def batch_of(own: DQN, ready: bool = True) -> Transitions:
             env=np.zeros(ROWS, np.int32),
             ready=np.array(ready),
             latest_reward=np.float32(0.0),
+            latest_steps=np.float32(1.0),
             latest_noted=np.float32(0.0),
         ),
     )

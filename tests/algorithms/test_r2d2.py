@@ -71,6 +71,7 @@ def batch_of(algorithm: R2D2) -> SequenceBatch:
             env=np.zeros(SEQUENCES, np.int32),
             ready=np.array(True),
             latest_reward=np.float32(0.0),
+            latest_steps=np.float32(1.0),
             latest_noted=np.float32(0.0),
         ),
     )

@@ -79,6 +79,7 @@ def transitions(usable: np.ndarray, ready: bool = True) -> Transitions:
         env=jnp.zeros(N, jnp.int32),
         ready=jnp.array(ready),
         latest_reward=jnp.float32(0.0),
+        latest_steps=jnp.float32(1.0),
         latest_noted=jnp.float32(0.0),
     )
 

@@ -128,3 +128,12 @@ def test_an_episode_belongs_to_the_task_that_it_was_played_with(axis: str) -> No
         np.testing.assert_array_equal(np.asarray(rows.episode_return)[ended], level)
         ends += len(level)
     assert ends > 20
+
+
+@pytest.mark.slow
+def test_the_mean_reward_is_of_steps_alone() -> None:
+    # Each step rewards with 1; nothing steps in the row of a last observation.
+    config = tiny_config("dqn")
+    iteration = Iteration.build(config, OneAllowed(), algorithms.build_agent(config, OneAllowed.spec), Axis())
+    _, metrics = jax.jit(iteration.iterate)(first_state(iteration))
+    assert float(metrics["dqn/reward"].value()) == 1.0

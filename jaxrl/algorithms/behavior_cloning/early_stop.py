@@ -26,12 +26,12 @@ class EarlyStop:
     stopped: Array
 
     def after(self, params: PyTree, loss: Array, patience: int) -> EarlyStop:
-        """With one more validation; a NaN, of no episodes, is as good as any before it."""
-        better = ~self.stopped & ((loss < self.loss) | jnp.isnan(loss))
+        """With one more validation; a NaN, such as of no episodes, is as good as another, not as a number."""
+        better = ~self.stopped & ((loss < self.loss) | (jnp.isnan(loss) & jnp.isinf(self.loss)))
         waited = jnp.where(better, 0, self.waited + 1)
         return EarlyStop(
             best=jax.tree.map(lambda new, old: jnp.where(better, new, old), params, self.best),
-            loss=jnp.where(better, loss, self.loss),
+            loss=jnp.where(better & ~jnp.isnan(loss), loss, self.loss),
             waited=waited,
             stopped=self.stopped | (waited >= patience),
         )

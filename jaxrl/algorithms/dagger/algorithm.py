@@ -168,17 +168,17 @@ class DAgger(ReplayAlgorithm):
         after = dataclasses.replace(after, draws=learner.draws + 1)
         made = experience.ready.astype(jnp.float32)
         latest = experience.latest
-        noted = self.over_devices(
-            {name: x.mean() for name, x in latest.extras.items() if name != LABEL}
-            | {"reward": latest.reward.mean()}
-        )
+        rows = {name: x for name, x in latest.extras.items() if name != LABEL} | {"reward": latest.reward}
+        if latest.valid is not None:
+            rows = {name: jnp.where(latest.valid, x, 0.0) for name, x in rows.items()}
+        noted = self.over_devices({name: Mean(x.sum(), latest.steps) for name, x in rows.items()})
         metrics: Metrics = {
             "loss/policy": Mean(means["loss"] * made, made),
             "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
             f"dagger/{self._hit}": Mean(means["hit"] * made, made),
-            f"dagger/latest_{self._hit}": Mean.of(noted["hit"]),
-            "dagger/log_prob": Mean.of(noted["log_prob"]),
-            "dagger/reward": Mean.of(noted["reward"]),
+            f"dagger/latest_{self._hit}": noted["hit"],
+            "dagger/log_prob": noted["log_prob"],
+            "dagger/reward": noted["reward"],
             "dagger/beta": Mean.of(self.exploration(learner).beta),
             self.updates_metric: Last(after.updates),
         }

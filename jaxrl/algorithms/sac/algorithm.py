@@ -186,8 +186,8 @@ class SAC(ReplayAlgorithm):
             "sac/q": Mean(sums["q"] * made, made),
             "sac/entropy": Mean(-sums["log_prob"] * made, made),
             "sac/temperature": Mean.of(jnp.exp(after.log_temperature)),
-            "sac/reward": Mean.of(latest["reward"]),
-            "sac/log_prob": Mean.of(latest["noted"]),
+            "sac/reward": latest["reward"],
+            "sac/log_prob": latest["noted"],
             self.updates_metric: Last(after.updates),
         }
         if self.config.log.layers:

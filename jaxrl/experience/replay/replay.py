@@ -11,7 +11,7 @@ from jaxrl.experience.replay import draws, relabelling, ring, windows
 from jaxrl.experience.replay.groups import Groups
 from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.ring import Ring
-from jaxrl.experience.replay.ring_memory import RingMemory, latest_means
+from jaxrl.experience.replay.ring_memory import RingMemory, of_latest
 from jaxrl.types import Array, Trajectory
 
 
@@ -68,7 +68,7 @@ class Replay(RingMemory):
             row=row % state.size,
             env=env,
             ready=ready,
-            **latest_means(latest),
+            **of_latest(latest),
         )
 
     @property

@@ -86,7 +86,8 @@ class RingMemory(Memory):
         )
 
 
-def latest_means(latest: Trajectory) -> dict[str, Any]:
-    """`latest_reward` and `latest_noted` of a draw, float32[]."""
+def of_latest(latest: Trajectory) -> dict[str, Any]:
+    """`latest_reward`, `latest_steps` and `latest_noted` of a draw, float32[]."""
     noted = sum(x.mean() for x in jax.tree.leaves(latest.extras))
-    return {"latest_reward": latest.reward.mean(), "latest_noted": noted}
+    # Nothing is rewarded in a row that is no step.
+    return {"latest_reward": latest.reward.sum(), "latest_steps": latest.steps, "latest_noted": noted}

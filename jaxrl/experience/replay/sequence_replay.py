@@ -11,7 +11,7 @@ from jaxrl.algorithms.replay import SequenceBatch, SequencePlan
 from jaxrl.experience.replay import draws, ring, windows
 from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.ring import CARRY, Ring
-from jaxrl.experience.replay.ring_memory import RingMemory, latest_means
+from jaxrl.experience.replay.ring_memory import RingMemory, of_latest
 from jaxrl.types import Array, Trajectory
 
 
@@ -74,7 +74,7 @@ class SequenceReplay(RingMemory):
             row=item % places.size,
             env=env,
             ready=ready,
-            **latest_means(latest),
+            **of_latest(latest),
         )
 
     def places(self, state: Ring) -> Places:
