@@ -26,6 +26,7 @@ from jaxrl.comparison.curves import (
 from jaxrl.comparison.variants import Variant, environment_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.sections import GREEDY, SAMPLED
+from jaxrl.runs.members import member_folders, population_of
 from jaxrl.runs.records import Run
 
 _PROFILE_POINTS = 101
@@ -77,7 +78,8 @@ class Outcome:
         recorded it.
       reached: the number of runs that reached the threshold.
       steps_to_threshold, seconds_to_threshold: medians over runs; None if half never reached it.
-      steps_per_second, steps_per_second_range: median over runs; lowest and highest.
+      steps_per_second, steps_per_second_range: median over runs; lowest and highest. Of members of a
+        population those of the whole program.
       speedup: the median pace relative to the baseline's.
       peak_host_bytes, peak_device_bytes: the highest of any run; None if not recorded.
       devices: the devices of the runs.
@@ -275,12 +277,17 @@ def _estimate(strata: Sequence[np.ndarray], statistic: Callable[..., Any], resam
 
 
 def _paces(variant: Variant) -> list[float]:
-    """Steps per second of each run: its last process's, or the median of its log intervals if unfinished."""
+    """Steps per second of each run: its last process's, or the median of its log intervals if unfinished.
+
+    Members of a population train in one program, whose pace is that of all of them together.
+    """
+    populations = {population_of(run.path) for run in variant.runs} - {None}
+    sizes = {folder: len(member_folders(folder)) for folder in populations if folder}
     found = []
     for run in variant.runs:
         rows = [x for row in run.rows if (x := row.get("time/steps_per_second"))]
         pace = run.summary.get("steps_per_second") if run.summary else plain.median(rows or [0.0])
-        found += [float(pace)] if pace else []
+        found += [float(pace) * sizes.get(population_of(run.path) or "", 1)] if pace else []
     return found
 
 

@@ -19,6 +19,12 @@ def member_folders(workdir: str) -> list[str]:
         return [str(member) for member in sorted(found, key=lambda each: (len(each.name), each.name))]
 
 
+def population_of(path: str) -> str | None:
+    """The folder of the population of which `path` is a member's run; None of a single run."""
+    folder = epath.Path(path)
+    return str(folder.parent.parent) if folder.parent.name == MEMBERS else None
+
+
 def with_policy(workdir: str) -> str:
     """The folder with the policy of a run: the run's own, or of a population the best member's.
 

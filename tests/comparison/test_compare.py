@@ -57,6 +57,18 @@ def test_numbers(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_members_of_a_population_have_the_pace_of_their_program(tmp_path: Path) -> None:
+    write_run(tmp_path / "alone", [0.0, 50.0], rate=0.1, pace=5_000)
+    for member in range(4):
+        folder = tmp_path / "population" / "members" / str(member)
+        write_run(folder, [0.0, 50.0], member, rate=0.2, pace=3_000)
+    alone, members = result(tmp_path / "out", tmp_path / "alone", tmp_path / "population")["outcomes"]
+    assert len(members["runs"]) == 4
+    assert (alone["steps_per_second"], members["steps_per_second"]) == (5_000, 12_000)
+    assert members["speedup"] == pytest.approx(2.4)
+
+
+@pytest.mark.slow
 def test_threshold_and_baseline_by_default(runs: Path, tmp_path: Path) -> None:
     found = result(tmp_path / "out", runs)
     assert found["baseline"] == "learning_rate=0.1"
