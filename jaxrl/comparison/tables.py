@@ -103,9 +103,9 @@ def notes(comparison: Comparison) -> list[str]:
         f"The baseline is {comparison.baseline}. P(beats baseline) is the chance that a run of the variant "
         "ends with a higher return than one of the baseline; ties count half. Two single runs have none.",
         "Steps per second are medians over runs, with the lowest and the highest; seconds of compiling, "
-        "evaluating and saving are left out. Members of a population share a program: the pace is that of all "
-        "of them together, the seconds are of the whole. Memory is the peak of any run; '-' where it was not "
-        "recorded.",
+        "evaluating and saving are left out. Members of a population share a program: the pace is that of "
+        "all of them together, the seconds are of the whole. Memory is the peak of any run; '-' where it was "
+        "not recorded.",
     ]
     if comparison.has_curves:
         found.insert(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from jaxrl.config.data_files import is_number
 from jaxrl.reporting.pages.figures import COLORS, empty_figure
-from jaxrl.search.space import Dimension, Space, label
+from jaxrl.search.space import Dimension, Space, as_choice, label
 from jaxrl.search.trials import DONE, PRUNED, Objective, StudyTrial
 
 if TYPE_CHECKING:
@@ -54,8 +55,10 @@ def front(trials: Sequence[StudyTrial], best: Sequence[StudyTrial], objective: O
     return figure
 
 
-def parallel_coordinates(space: Space, trials: Sequence[StudyTrial], objective: Objective) -> Figure:
-    """A line per trial across the dimensions to its score; the better, the darker."""
+def parallel_coordinates(
+    space: Space, trials: Sequence[StudyTrial], objective: Objective, winner: StudyTrial | None
+) -> Figure:
+    """A line per trial across the dimensions to its score; the better, the darker; the winner's is thick."""
     ranked = objective.rank(list(trials))
     columns = len(space.dimensions) + 1
     figure, ax = empty_figure(max(7.5, 1.6 * columns), 4.0)
@@ -64,11 +67,12 @@ def parallel_coordinates(space: Space, trials: Sequence[StudyTrial], objective: 
     high = max(scores, default=0.0)
     for place, trial in reversed(list(enumerate(ranked))):
         height = ((trial.score or 0.0) - low) / (high - low) if high > low else 0.5
-        line = [*(d.coordinate(trial.values[d.name]) for d in space.dimensions), height]
+        line = [*(_height(d, trial.values[d.name]) for d in space.dimensions), height]
         worth = 1 - place / max(len(ranked) - 1, 1)
-        color = COLORS[1] if place == 0 else COLORS[0]
-        width = 2.0 if place == 0 else 1.0
-        ax.plot(range(columns), line, color=color, alpha=0.1 + 0.9 * worth**2, linewidth=width)
+        style = {"color": COLORS[0], "alpha": 0.1 + 0.9 * worth**2, "linewidth": 1.0}
+        if winner is not None and trial.number == winner.number:
+            style = {"color": COLORS[1], "linewidth": 2.0, "zorder": 3}
+        ax.plot(range(columns), line, **style)
     ticks = [_ticks(d) for d in space.dimensions] + [{0.0: f"{low:.4g}", 1.0: f"{high:.4g}"}]
     for column, marks in enumerate(ticks):
         ax.axvline(column, color="grey", linewidth=0.8)
@@ -84,7 +88,21 @@ def parallel_coordinates(space: Space, trials: Sequence[StudyTrial], objective: 
 
 def _ticks(dimension: Dimension) -> dict[float, str]:
     """Heights with their texts: the bounds of a range, or all choices, if many the first and the last."""
-    values = list(dimension.choices or (dimension.low, dimension.high))
+    values = _in_order(dimension) or [dimension.low, dimension.high]
     if len(values) > _MOST_TICKS:
         values = [values[0], values[-1]]
-    return {dimension.coordinate(value): label(value) for value in values}
+    return {_height(dimension, value): label(value) for value in values}
+
+
+def _height(dimension: Dimension, value: Any) -> float:
+    """The place of a value on its axis, in [0, 1]."""
+    if not dimension.choices:
+        return dimension.coordinate(value)
+    choices = _in_order(dimension)
+    return choices.index(as_choice(value)) / max(len(choices) - 1, 1)
+
+
+def _in_order(dimension: Dimension) -> list[Any]:
+    """The choices; numbers from the smallest to the largest."""
+    choices = dimension.choices
+    return sorted(choices) if all(is_number(x) for x in choices) else list(choices)

@@ -25,8 +25,8 @@ _NOTES = (
     "verified score is a mean over seeds that the search has not seen.",
     "Importance is the share of the variance of the score's rank that a field explains alone (epsilon "
     "squared over groups of its values); what fields do together is not in it. With few trials it is rough.",
-    "In the parallel coordinates a line is a trial, the darker the better; the best is thick. Ranges that "
-    "are searched by their logarithm are drawn so.",
+    "In the parallel coordinates a line is a trial, the darker the better; the winner's is thick. Ranges "
+    "that are searched by their logarithm are drawn so.",
     "No trial is better in less time than those of the Pareto front. Seconds are those of training alone, as "
     "stop.seconds counts them.",
 )
@@ -90,14 +90,15 @@ def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: 
     else:
         few = Table("", ("fields",), [(f"said from {FEWEST} trials with a score on",)])
         found.append(Section("Importance", few))
-    lines = figures.parallel_coordinates(space, trials, objective)
+    best_first = objective.rank(list(trials))
+    winner = verified[0].trial if verified else next(iter(best_first), None)
+    lines = figures.parallel_coordinates(space, trials, objective, winner)
     found.append(_picture("Parallel coordinates", "parallel_coordinates", lines))
     if front:
         found.append(_picture("Score against seconds", "front", figures.front(trials, front, objective)))
         found.append(Section("Pareto front", _table(front, space)))
-    best_first = objective.rank(list(trials))
     others = [t for t in trials if t not in best_first]
-    return [*found, Section("Trials", _table([*best_first, *others], space))]
+    return [*found, Section("Trials", _table([*best_first, *others], space, winner))]
 
 
 def _picture(title: str, name: str, figure: Any) -> Section:
@@ -109,11 +110,11 @@ def _verified_table(verified: Sequence[Verified]) -> Table:
     return Table("", ("candidate", "searched", "verified"), rows)
 
 
-def _table(trials: Sequence[StudyTrial], space: Space) -> Table:
+def _table(trials: Sequence[StudyTrial], space: Space, winner: StudyTrial | None = None) -> Table:
     names = [d.name for d in space.dimensions]
     rows = [
         (
-            str(t.number),
+            f"{t.number}, the winner" if winner is not None and t.number == winner.number else str(t.number),
             f"{t.state}: {t.reason}" if t.state == FAILED else t.state,
             text.number(t.score),
             "-" if t.seconds is None else f"{t.seconds:.1f}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
 from jaxrl.runs.names import RunNames
 from jaxrl.runs.signals import Interruption
-from jaxrl.search import SearchOptions, optimization, search_report
+from jaxrl.search import SearchOptions, figures, optimization, search_report
 from jaxrl.search.importance import importance
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
@@ -71,6 +72,26 @@ def test_importance_is_one_minus_the_variance_within() -> None:
     assert importance(space, made, Objective())["network.hidden_sizes"] == pytest.approx(1 - (10 / 6) / 6)
 
 
+def test_the_winner_and_the_axes_of_the_parallel_coordinates() -> None:
+    pytest.importorskip("matplotlib")
+    space = Space.parse(
+        {"env.num_envs": {"choice": [64, 8, 16]}, "network.core": {"choice": ["lstm", "gru"]}}
+    )
+    made = [
+        StudyTrial(n, {"env.num_envs": envs, "network.core": core}, DONE, score)
+        for n, (envs, core, score) in enumerate([(64, "lstm", 3.0), (8, "gru", 2.0), (16, "lstm", 1.0)])
+    ]
+    drawn = figures.parallel_coordinates(space, made, Objective(), made[1])
+    (ax,) = drawn.axes
+    lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 3]
+    (thick,) = [line for line in lines if line.get_linewidth() == 2.0]
+    assert list(thick.get_ydata()) == [0.0, 1.0, 0.5]
+    # Numbers in their order, names in that of the space.
+    heights = {text.get_text(): text.xy for text in ax.texts}
+    assert [heights[x] for x in ("8", "16", "64")] == [(0, 0.0), (0, 0.5), (0, 1.0)]
+    assert [heights[x] for x in ("lstm", "gru")] == [(1, 0.0), (1, 1.0)]
+
+
 @pytest.mark.slow
 def test_report_shows_trials_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
@@ -78,12 +99,14 @@ def test_report_shows_trials_and_figures(tmp_path: Path) -> None:
     found = [*trials(12), StudyTrial(12, SPACE.at([0.5] * 4), FAILED, reason="<b>a NaN</b> in it")]
     objective = Objective()
     task = Task(load_config("ppo_mlp"), SPACE, objective)
-    best = Verified(objective.rank(found)[0], (101, 102), (3.0, None))
+    # With fresh seeds the second is better than the first.
+    best = Verified(objective.rank(found)[1], (101, 102), (3.0, None))
     path = write(found, [best], task, SearchFolder(str(tmp_path)))
     page = Path(path).read_text()
     assert "13 trials on gymnax:CartPole-v1 (12 done, 1 failed)" in page
     assert "&lt;b&gt;a NaN&lt;/b&gt; in it" in page
     assert "not reached with 2 fresh seeds (3.000, failed)" in page
+    assert re.findall(r"(\d+), the winner", page) == [str(best.trial.number)]
     assert page.count("data:image/svg+xml;base64,") == 4
     assert "jaxrl search, version" in page
     for name in ("importance.png", "parallel_coordinates.png"):
