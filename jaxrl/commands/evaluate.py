@@ -286,5 +286,5 @@ def _show(result: Result, reported: Mapping[str, float]) -> None:
     print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
     for line in report_lines(reported):
         command_line.say(line)
-    if result.unfinished:
-        print(f"unfinished  {result.unfinished} episodes were cut off: the environment has no time limit")
+    if result.cut:
+        print(f"cut off     {result.cut}")

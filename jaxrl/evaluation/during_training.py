@@ -183,6 +183,8 @@ def _values(prefix: str, task: EvaluationTask, episodes: Episodes) -> dict[str, 
     result = Result.of(episodes)
     values = {"return": result.mean, "return_std": result.std, "length": result.mean_length}
     values |= report_values(task.reports, episodes)
+    if result.unfinished:  # Their returns are of what was played.
+        values["cut_off"] = float(result.unfinished)
     return {f"{prefix}{name}": value for name, value in values.items()}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.config.sections import GREEDY
 from jaxrl.experience.base import report_metric
-from jaxrl.experience.episodes import Episodes
+from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
 CONFIDENCE = 0.95
@@ -24,7 +24,8 @@ class Result:
 
     `low` and `high` bound the mean return with 95% confidence (normal approximation, cut off at the lowest
     and the highest return, between which every mean lies); `unfinished` counts episodes that the
-    safety limit of environments without a time limit cut off; `mode` is greedy or sampled.
+    safety limit of environments without a time limit cut off, where the return is of what was played; `mode`
+    is greedy or sampled.
     """
 
     episodes: int
@@ -38,6 +39,14 @@ class Result:
     std_length: float
     unfinished: int
     mode: str = GREEDY
+
+    @property
+    def cut(self) -> str:
+        """`2 of 4 episodes were cut off: ...`; "" if none was."""
+        if not self.unfinished:
+            return ""
+        limit = f"after {DEFAULT_MAX_EPISODE_STEPS:,} steps: the environment has no time limit"
+        return f"{self.unfinished} of {self.episodes} episodes were cut off {limit}"
 
     @classmethod
     def of(cls, episodes: Episodes, mode: str = GREEDY) -> Result:

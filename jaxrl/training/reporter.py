@@ -68,6 +68,8 @@ class Reporter:
             self._writer.histograms(steps, evaluation.samples)
             for mode, result in evaluation.results.items():
                 log.info("step %d: %s return %.2f (std %.2f)", steps, mode, result.mean, result.std)
+            if cut := evaluation.deciding.cut:
+                log.warning("step %d: %s, and their returns are of what was played", steps, cut)
         elif self._config.nonfinite == "skip":
             log.warning("step %d: %s", steps, finding)
         return finding
@@ -98,6 +100,7 @@ class Reporter:
             "eval_return": result and result.mean,
             "eval_return_std": result and result.std,
             "eval_episodes": result and result.episodes,
+            "eval_cut_off": result and result.unfinished,
             "eval_mode": result and result.mode,
             "eval_returns": progress.latest_returns if result else None,
             "best_return": progress.best_return,

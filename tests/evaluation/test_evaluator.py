@@ -90,7 +90,10 @@ def test_unfinished_episodes_are_counted_among_the_played() -> None:
     played = jnp.array([[True, True], [True, False]])
     finished = jnp.array([[True, False], [False, False]])
     zeros = jnp.zeros((2, 2))
-    assert Result.of(Episodes(zeros, zeros.astype(int), played, finished)).unfinished == 2
+    result = Result.of(Episodes(zeros, zeros.astype(int), played, finished))
+    assert result.unfinished == 2
+    assert result.cut == "2 of 3 episodes were cut off after 10,000 steps: the environment has no time limit"
+    assert not Result.of(Episodes(zeros, zeros.astype(int), played, played)).cut
 
 
 def test_large_returns_keep_their_spread() -> None:

@@ -237,7 +237,9 @@ def _conclusion(summary: Mapping[str, Any], clock: str) -> str:
     parts = [f"done: {reasons.get(reason, reason)}"]
     if summary.get("eval_return") is not None:
         mode = summary.get("eval_mode") or ""
-        parts.append(f"{mode} return {text.number(summary['eval_return'])}".lstrip())
+        cut, of = summary.get("eval_cut_off"), summary.get("eval_episodes")
+        aside = f" ({cut} of {of} episodes cut off)" if cut else ""
+        parts.append(f"{mode} return {text.number(summary['eval_return'])}{aside}".lstrip())
         others = {name: x for name, x in (summary.get("eval_returns") or {}).items() if name != mode}
         parts += [f"{name} {text.number(x)}" for name, x in others.items()]
     if "steps" in summary and "seconds" in summary:

@@ -99,16 +99,16 @@ class TestPlain:
         console.write(50_000, ROW)
         console.write(50_000, {"eval/return": 95.0, "eval/greedy/return": 90.0, "eval/sampled/return": 95.0})
         console.write(100_000, ROW)
-        returns = {"greedy": 90.0, "sampled": 95.0}
-        console.finish(
-            {"stop_reason": "steps", "eval_return": 95.0, "eval_mode": "sampled", "eval_returns": returns}
-        )
+        summary = {"stop_reason": "steps", "eval_return": 95.0, "eval_mode": "sampled"}
+        summary |= {"eval_returns": {"greedy": 90.0, "sampled": 95.0}, "eval_cut_off": 2, "eval_episodes": 4}
+        console.finish(summary)
         console.close()
         *_, header, row, conclusion = stream.getvalue().splitlines()
         assert header.split()[4:8] == ["return", "length", "greedy", "sampled"]
         assert row.split()[7:9] == ["90.00", "95.00"]
         assert len(header) == len(row) < 80
-        assert conclusion == "done: all steps made, sampled return 95.00, greedy 90.00"
+        returns = "sampled return 95.00 (2 of 4 episodes cut off), greedy 90.00"
+        assert conclusion == f"done: all steps made, {returns}"
 
     @pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("JPY_PARENT_PID", "1")])
     def test_a_terminal_that_cannot_redraw_gets_lines(
