@@ -40,6 +40,14 @@ def most_memory() -> int:
     return max(2 << 30, psutil.virtual_memory().available // (2 * workers))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def same_classes() -> None:
+    """Branches of what jaxrl traces are compared by their classes."""
+    from tests import branch_types
+
+    branch_types.install()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs(most_memory: int) -> Iterator[None]:
     """Keeps hundreds of modules' compiled programs from filling the memory."""
