@@ -17,6 +17,7 @@ from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.parallel import cpu_devices
 
 _FEWEST_CALLS = 200  # so that more than two calls decide the 99th percentile
+_PARTS = 5  # of the calls, for the spread of the median
 _WARM_UP = 20
 
 
@@ -30,6 +31,7 @@ class Latency:
       batch: rows of each call.
       calls: the number of timed calls.
       p50_ms, p95_ms, p99_ms: percentiles of a call's time, in milliseconds.
+      p50_spread_ms: half the range of the medians of a fifth of the calls each.
       throughput: observations per second, calls following one another.
       compile_seconds: time to compile, before the calls.
     """
@@ -42,6 +44,7 @@ class Latency:
     p50_ms: float
     p95_ms: float
     p99_ms: float
+    p50_spread_ms: float
     throughput: float
     compile_seconds: float
 
@@ -73,6 +76,7 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
         took.append(time.perf_counter() - started)
         carry = out["carry"]
     calls = np.array(took[_WARM_UP:])
+    medians = [np.median(part) for part in np.array_split(calls, _PARTS)]
     p50, p95, p99 = (float(x) for x in np.percentile(calls, (50, 95, 99)) * 1e3)
     return Latency(
         encoder=network.architecture or network.encoder,
@@ -83,6 +87,7 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
         p50_ms=p50,
         p95_ms=p95,
         p99_ms=p99,
+        p50_spread_ms=float(np.ptp(medians)) * 1e3 / 2,
         throughput=batch / float(calls.mean()),
         compile_seconds=compile_seconds,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxrl.config import ConfigError, versions
@@ -19,7 +19,7 @@ from jaxrl.experiments.matrix import Matrix, decide
 from jaxrl.experiments.matrix_report import missing_page, write_matrix
 from jaxrl.experiments.page import experiment_page
 from jaxrl.experiments.ray_cells import require_ray, run_on_ray
-from jaxrl.experiments.results import read_results, results_by_group
+from jaxrl.experiments.results import Measured, read_results, results_by_group
 from jaxrl.experiments.schedule import run_cells
 from jaxrl.reporting.logs import log_level, log_to
 from jaxrl.runs.commits import commits
@@ -105,36 +105,43 @@ def _write_results(
 ) -> Matrix:
     """Writes what there is after each cell, so that a kill leaves it."""
     options = plan.options
-    cells = plan.cells
-    matrix = decide(results_by_group(cells), options.weights, options.move)
-    folder.write("all_results.json", {"cells": [_result(cell, failures) for cell in cells]})
+    results = {cell: read_results(cell) for cell in plan.cells}
+    cells = list(results)
+    finished = [cell for cell, measured in results.items() if measured is not None]
+    groups = results_by_group(results)
+    columns = {group: [seed.columns for seed in seeds] for group, seeds in groups.items()}
+    spreads = {group: [seed.spreads(options.eval_freq) for seed in seeds] for group, seeds in groups.items()}
+    matrix = decide(columns, spreads, options.weights, options.move)
+    folder.write("all_results.json", {"cells": [_result(*found, failures) for found in results.items()]})
     if options.bucket:
-        copies = {cell.name: plan.copy_of(cell) for cell in cells if read_results(cell) is not None}
+        copies = {cell.name: plan.copy_of(cell) for cell in finished}
         folder.write("s3_manifest.json", {"copies": copies})
     write_matrix(folder, matrix, [f"{name}: {why}" for name, why in failures.items()], command)
     if not missing_page():
         folder.write("report.html", experiment_page(plan, matrix, failures, command))
-    finished = [cell for cell in cells if read_results(cell) is not None]
     write_tensorboard(folder.path / "comparison", cells, finished)
-    _write_aggregates(cells)
+    _write_aggregates(results)
     return matrix
 
 
-def _result(cell: ExperimentCell, failures: dict[str, str]) -> dict[str, Any]:
+def _result(cell: ExperimentCell, measured: Measured | None, failures: dict[str, str]) -> dict[str, Any]:
     found = {"cell": cell.name, "folder": str(cell.folder), "architecture": cell.architecture}
     found |= {"mode": cell.mode, "seed": str(cell.seed)}
-    measured = read_results(cell)
     if measured is None:
         why = failures.get(cell.name, "")
         return {**found, "state": "failed" if why else "unfinished", "reason": why}
     return {**found, "state": "finished", **vars(measured)}
 
 
-def _write_aggregates(cells: Sequence[ExperimentCell]) -> None:
-    """Writes aggregate.json beside the runs of several seeds: the mean of each column over those finished."""
-    for group, seeds in results_by_group(cells).items():
-        members = [cell for cell in cells if cell.group == group]
-        if len(members) > 1:
+def _write_aggregates(results: Mapping[ExperimentCell, Measured | None]) -> None:
+    """Writes aggregate.json beside the runs of several seeds: the mean of each column over those finished.
+
+    Without those that were to start from a clone and did not.
+    """
+    for group in {cell.group: None for cell in results}:
+        members = [cell for cell in results if cell.group == group]
+        seeds = [x.columns for cell in members if (x := results[cell]) is not None and not x.clone]
+        if seeds and len(members) > 1:
             columns = {name: [seed[name] for seed in seeds] for name in seeds[0]}
             means = {name: sum(values) / len(values) for name, values in columns.items()}
             finite = {name: x if abs(x) < float("inf") else None for name, x in means.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 
 Weights = Mapping[str, float]
+ByRow = Mapping[str, Mapping[str, float]]  # by row, then by column
+Seeds = Mapping[str, Sequence[Mapping[str, float]]]
 # Of each column: its heading, and whether more is better.
 COLUMNS: dict[str, tuple[str, bool]] = {
     "success": ("success on test levels", True),
@@ -28,7 +31,7 @@ class MatrixRow:
     Attributes:
       name: such as `gat/no_pretrain`.
       values: by column; infinite steps where the threshold was never reached, by any seed.
-      scaled: by column, from 0 (the worst of all rows) to 1 (the best).
+      scale_values: by column, from 0 (the worst of all rows) to 1 (the best, or not to be told from it).
       score: the weighted mean of these.
     """
 
@@ -71,24 +74,30 @@ class Matrix:
         return found
 
 
-def decide(results: Mapping[str, Sequence[Mapping[str, float]]], weights: Weights, move: float) -> Matrix:
+def decide(results: Seeds, spreads: Seeds, weights: Weights, move: float) -> Matrix:
     """The matrix of some cells.
 
     Args:
       results: the values of each seed by column, by the name of a row.
+      spreads: the standard errors of their measurement, likewise.
       weights: by column; they need not sum to 1.
       move: by how much each weight is raised and lowered, of a sum of 1.
     """
     total = sum(weights.values())
     shares = {name: weights[name] / total for name in COLUMNS}
     means = {name: _mean(seeds) for name, seeds in results.items()}
-    rows = _rows(means, shares)
+    measured = {name: _of_measurement(seeds) for name, seeds in spreads.items()}
+    errors = {
+        name: {column: max(error, _of_seeds(results[name], column)) for column, error in found.items()}
+        for name, found in measured.items()
+    }
+    rows = _rows(means, errors, shares)
     moved = {}
     for column in COLUMNS:
         for change in (-move, move):
-            found = _rows(means, moved_weights(shares, column, change))
+            found = _rows(means, errors, moved_weights(shares, column, change))
             moved[f"{column} {change:+.2f}"] = _first(found)
-    return Matrix(tuple(rows), shares, _first(rows), moved, _bootstrap(results, shares))
+    return Matrix(tuple(rows), shares, _first(rows), moved, _bootstrap(results, measured, shares))
 
 
 def moved_weights(weights: Weights, column: str, change: float) -> dict[str, float]:
@@ -103,28 +112,45 @@ def moved_weights(weights: Weights, column: str, change: float) -> dict[str, flo
     }
 
 
-def scale_values(values: Sequence[float], more_is_better: bool) -> list[float]:
-    """Values from 0 (the worst) to 1 (the best); infinite ones are as the worst, equal ones all 1."""
-    finite = [x for x in values if math.isfinite(x)]
+def scale_values(values: Sequence[float], errors: Sequence[float], more_is_better: bool) -> list[float]:
+    """Values from 0 (the worst) to 1 (the best); infinite ones are as the worst.
+
+    Those that differ from the best by no more than the standard error of the difference are as the best.
+    """
+    finite = [(x, error) for x, error in zip(values, errors, strict=True) if math.isfinite(x)]
     if not finite:
         return [1.0] * len(values)
-    worst = min(finite) if more_is_better else max(finite)
-    best = max(finite) if more_is_better else min(finite)
-    if len(finite) < len(values) and worst == best:
-        return [1.0 if math.isfinite(x) else 0.0 for x in values]
-    if worst == best:
-        return [1.0] * len(values)
-    return [(x - worst) / (best - worst) if math.isfinite(x) else 0.0 for x in values]
+    best, error = (max if more_is_better else min)(finite)
+    worst = (min if more_is_better else max)(finite)[0]
+
+    def scaled(x: float, own: float) -> float:
+        if not math.isfinite(x):
+            return 0.0
+        return 1.0 if abs(x - best) <= math.hypot(own, error) else (x - worst) / (best - worst)
+
+    return [scaled(x, own) for x, own in zip(values, errors, strict=True)]
+
+
+def _of_measurement(spreads: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The standard error of the mean of each column over seeds, from those of each seed."""
+    return {name: math.hypot(*(spread[name] for spread in spreads)) / len(spreads) for name in COLUMNS}
+
+
+def _of_seeds(seeds: Sequence[Mapping[str, float]], name: str) -> float:
+    """The standard error of the mean of a column by how its seeds differ; 0 if that is not known."""
+    values = [seed[name] for seed in seeds]
+    known = len(values) > 1 and all(map(math.isfinite, values))
+    return statistics.stdev(values) / math.sqrt(len(values)) if known else 0.0
 
 
 def _mean(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(seed[name] for seed in seeds) / len(seeds) for name in COLUMNS}
 
 
-def _rows(means: Mapping[str, Mapping[str, float]], weights: Weights) -> list[MatrixRow]:
+def _rows(means: ByRow, errors: ByRow, weights: Weights) -> list[MatrixRow]:
     names = list(means)
     columns = {
-        column: scale_values([means[name][column] for name in names], more)
+        column: scale_values([means[n][column] for n in names], [errors[n][column] for n in names], more)
         for column, (_, more) in COLUMNS.items()
     }
     rows = []
@@ -145,7 +171,7 @@ def _first(rows: Sequence[MatrixRow]) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def _bootstrap(results: Mapping[str, Sequence[Mapping[str, float]]], weights: Weights) -> dict[str, float]:
+def _bootstrap(results: Seeds, errors: ByRow, weights: Weights) -> dict[str, float]:
     """The share of draws in which each row is first, seeds drawn with replacement (Efron 1979)."""
     if not results or min(len(seeds) for seeds in results.values()) < 2:
         return {}
@@ -156,7 +182,7 @@ def _bootstrap(results: Mapping[str, Sequence[Mapping[str, float]]], weights: We
             name: _mean([seeds[i] for i in rng.integers(0, len(seeds), len(seeds))])
             for name, seeds in results.items()
         }
-        first = _winners(_rows(drawn, weights))
+        first = _winners(_rows(drawn, errors, weights))
         for name in first:
             share[name] += 1 / len(first) / _RESAMPLES
     return share

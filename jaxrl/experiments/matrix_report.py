@@ -88,7 +88,10 @@ def format_value(column: str, value: float) -> str:
 def weights(matrix: Matrix) -> str:
     """The weights of all columns, in words."""
     shares = ", ".join(f"{COLUMNS[name][0]} {x:.2f}" for name, x in matrix.weights.items())
-    return f"Weights: {shares}. Each column is scaled from 0 (the worst) to 1 (the best)."
+    return (
+        f"Weights: {shares}. Each column is scaled from 0 (the worst) to 1: the best, and what differs from "
+        "it by no more than the standard error of the difference."
+    )
 
 
 def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

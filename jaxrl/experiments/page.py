@@ -13,7 +13,7 @@ from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import GroupCurve, curves_by_group
 from jaxrl.experiments.matrix import Matrix
 from jaxrl.experiments.matrix_report import TITLE, format_value, sentences, table, weights
-from jaxrl.experiments.results import Measured, read_results
+from jaxrl.experiments.results import Measured, read_results, results_by_group
 from jaxrl.experiments.stages import commands
 from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
 from jaxrl.reporting.pages.machine import machine_rows
@@ -110,10 +110,7 @@ def _cells(
 
 def _categories(results: Mapping[ExperimentCell, Measured | None]) -> tuple[list[str], list[list[str]]]:
     """The mean over the seeds that have finished."""
-    groups: dict[str, list[Measured]] = {}
-    for cell, found in results.items():
-        if found is not None:
-            groups.setdefault(cell.group, []).append(found)
+    groups = results_by_group(results)
     names = list(next(iter(groups.values()))[0].test) if groups else ["all"]
     rows = []
     for group, seeds in groups.items():

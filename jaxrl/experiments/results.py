@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Measured:
       test, train: of a suite, by category and of `all`, with actions as `actions` says.
       actions: greedy or sampled: what was better in the evaluations during training.
       steps_to_threshold: the first evaluation on test levels with so much success; None: there was none.
-      p50_ms: of acting on one observation.
+      p50_ms, p50_spread_ms: of acting on one observation; how far medians of the measurement lie apart.
       parameters: their number.
       seconds: of training.
       clone: why a clone was not started from; "" if there was none to start from, or it was.
@@ -38,6 +38,7 @@ class Measured:
     actions: str
     steps_to_threshold: int | None
     p50_ms: float
+    p50_spread_ms: float
     parameters: int
     seconds: float | None
     clone: str = ""
@@ -54,6 +55,24 @@ class Measured:
             "latency": self.p50_ms,
             "parameters": float(self.parameters),
         }
+
+    def spreads(self, eval_freq: int) -> dict[str, float]:
+        """By column, the standard error of its measurement; the steps are as fine as their evaluations."""
+        test, train = (_success_error(x["all"]) for x in (self.test, self.train))
+        return {
+            "success": test,
+            "steps": float(eval_freq),
+            "gap": math.hypot(test, train),
+            "latency": self.p50_spread_ms,
+            "parameters": 0.0,
+        }
+
+
+def _success_error(found: Mapping[str, Any]) -> float:
+    """The standard error of a rate of successes (Agresti and Coull 1998), above 0 also where it is 0 or 1."""
+    count = float(found["episodes"]) + 4
+    rate = (found["success_rate"] * found["episodes"] + 2) / count
+    return math.sqrt(rate * (1 - rate) / count)
 
 
 def steps_to(folder: Path, threshold: float) -> tuple[int | None, float | None]:
@@ -96,6 +115,7 @@ def write_results(cell: ExperimentCell, found: Measured) -> None:
         "actions": found.actions,
         "steps_to_threshold": found.steps_to_threshold,
         "p50_ms": found.p50_ms,
+        "p50_spread_ms": found.p50_spread_ms,
         "parameters": found.parameters,
         "seconds": found.seconds,
         "clone": found.clone,
@@ -107,17 +127,20 @@ def read_results(cell: ExperimentCell) -> Measured | None:
     """The results of a finished cell; None for one that has not finished."""
     try:
         found = read_object(cell.folder / RESULTS)
-        names = Measured.__dataclass_fields__
-        return Measured(**{name: found[name] for name in names})
+        # What has ended in an experiment of an earlier version has no such spread.
+        found.setdefault("p50_spread_ms", 0.0)
+        return Measured(**{name: found[name] for name in Measured.__dataclass_fields__})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def results_by_group(cells: Sequence[ExperimentCell]) -> dict[str, list[dict[str, float]]]:
-    """The columns of each seed that has finished, by group."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for cell in cells:
-        measured = read_results(cell)
+def results_by_group(
+    results: Mapping[ExperimentCell, Measured | None],
+) -> dict[str, list[Measured]]:
+    """The seeds that have finished, by group; those whose clone failed are a group of their own."""
+    found: dict[str, list[Measured]] = {}
+    for cell, measured in results.items():
         if measured is not None:
-            found.setdefault(cell.group, []).append(measured.columns)
+            group = f"{cell.group}, from scratch" if measured.clone else cell.group
+            found.setdefault(group, []).append(measured)
     return found

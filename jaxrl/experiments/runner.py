@@ -153,6 +153,7 @@ class CellRunner:
                 actions=actions,
                 steps_to_threshold=steps,
                 p50_ms=acting["p50_ms"],
+                p50_spread_ms=acting["p50_spread_ms"],
                 parameters=acting["parameters"],
                 seconds=seconds,
                 clone=clone,

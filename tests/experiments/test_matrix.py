@@ -6,13 +6,40 @@ import math
 
 import pytest
 
-from jaxrl.experiments.matrix import COLUMNS, decide, moved_weights, scale_values
+from jaxrl.experiments import matrix as matrices
+from jaxrl.experiments.matrix import COLUMNS, Matrix, Seeds, moved_weights
 
 WEIGHTS = {"success": 0.40, "steps": 0.20, "gap": 0.15, "latency": 0.15, "parameters": 0.10}
 
 
 def seed(success: float, steps: float, gap: float, latency: float, parameters: float) -> dict[str, float]:
     return dict(zip(COLUMNS, (success, steps, gap, latency, parameters), strict=True))
+
+
+def decide(results: Seeds, weights: dict[str, float], move: float, **errors: float) -> Matrix:
+    """With such standard errors of each measurement, and none of the other columns."""
+    own = dict.fromkeys(COLUMNS, 0.0) | errors
+    return matrices.decide(results, {name: [own] * len(x) for name, x in results.items()}, weights, move)
+
+
+def scale_values(values: list[float], more_is_better: bool) -> list[float]:
+    return matrices.scale_values(values, [0.0] * len(values), more_is_better)
+
+
+def test_what_the_measurement_cannot_tell_apart_is_a_tie() -> None:
+    # 0.1 of error each: 0.14 of their difference.
+    scaled = matrices.scale_values([0.9, 0.77, 0.75, 0.1], [0.1] * 4, True)
+    assert scaled == pytest.approx([1, 1, (0.75 - 0.1) / 0.8, 0])
+    assert matrices.scale_values([0.0213, 0.0214, math.inf], [0.0002] * 3, False) == [1, 1, 0]
+    same = [seed(0.5, 10, 0.1, 0.0213, 100)], [seed(0.5, 10, 0.1, 0.0214, 100)]
+    results = dict(zip("ab", same, strict=True))
+    assert decide(results, WEIGHTS, 0.1, latency=0.0002).winner == ""
+    assert decide(results, WEIGHTS, 0.1).winner == "a"
+    # The spread of seeds counts if it is larger: 0.4 and 0.6, and 0.45 and 0.65.
+    several = {
+        x: [seed(low + i / 5, 10, 0.1, 1, 100) for i in range(2)] for x, low in (("a", 0.4), ("b", 0.45))
+    }
+    assert decide(several, WEIGHTS, 0.1).winner == ""
 
 
 def test_columns_are_scaled_from_the_worst_to_the_best() -> None:
