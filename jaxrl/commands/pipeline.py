@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from jaxrl.pipeline.definition import CommandFlags, FieldFlag, PipelineDefinition
     from jaxrl.pipeline.pipeline_folder import PipelineFolder
     from jaxrl.pipeline.plan import Planner
+    from jaxrl.pipeline.stages import PipelineStage
 
 _DEFAULT = "configs/pipeline_config.yaml"
 ARGUMENTS = (
@@ -107,7 +110,7 @@ def _run(
                 return interruption.exit_code
             display.message(f"pipeline {pipeline.name} is done: {folder.path}")
     except Exception as error:
-        display.message(f"error: {error}")
+        display.log(f"error: {error}")  # It is printed where all errors of commands are.
         raise
     finally:
         display.close()
@@ -159,16 +162,40 @@ def _flags_of(arguments: Sequence[Argument], takes_fields: bool) -> dict[str, ty
 
 
 def _check_training(planner: Planner) -> None:
-    """Raises ConfigError for a configuration that cannot be trained, before what comes first takes hours."""
+    """Raises ConfigError for a configuration that cannot be trained, before what comes first takes hours.
+
+    Or if its policy cannot play a suite of the stage `evaluate`.
+    """
+    stages = planner.stages
     for name in planner.selected:
-        for step in planner.stages[name].steps:
+        for step in stages[name].steps:
             if step.command == "train" and not any(
                 planner.places.folder in word for word in step.arguments[:-1]
             ):
                 try:
-                    run_arguments.parse_training(["train", *step.arguments])
+                    config = run_arguments.parse_training(["train", *step.arguments]).config
                 except ConfigError as error:
                     raise ConfigError(f"`{name}`: {error}") from error
+                _check_suites(stages, config)
+
+
+def _check_suites(stages: Mapping[str, PipelineStage], config: ConfigDict) -> None:
+    """Raises ConfigError if a policy of a configuration cannot play one of the suites that stages name."""
+    from jaxrl.config import check_config
+    from jaxrl.runs.names import RunNames
+
+    words = [word for stage in stages.values() for step in stage.steps for word in step.arguments]
+    playing = []
+    for word in words:
+        if word.startswith("--suite="):
+            config = config.copy_and_resolve_references()
+            config.evaluate.suite = word.removeprefix("--suite=")
+            playing.append(check_config(config))
+    if playing:
+        try:
+            RunNames.of(playing)
+        except ConfigError as error:
+            raise ConfigError(f"`evaluate.suites`: {error}") from error
 
 
 def _reference() -> str:

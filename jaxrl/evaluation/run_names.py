@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from jaxrl import algorithms
 from jaxrl.config import Config, ConfigError, resolve
 from jaxrl.config.environment import spec_of
+from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.modes import modes_of
 from jaxrl.experience.base import declared_metrics
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
@@ -34,6 +35,7 @@ def metric_names(config: Config) -> set[str]:
     spec = spec_of(config)
     agent = algorithms.build_agent(config, spec)
     algorithm = algorithms.build(config, agent, Axis())
+    EvaluationPlan.of(config, spec)  # A suite may have levels that its policy cannot play.
     reports = EpisodeReports.of(spec, config.env.success)
     modes = modes_of(agent, config.evaluate.modes)
     places = ("eval/", *(f"eval/{mode}/" for mode in modes)) if len(modes) > 1 else ("eval/",)

@@ -69,10 +69,14 @@ class PipelineDisplay:
 
     def message(self, line: str) -> None:
         """Prints a line, and writes it to the log with the time."""
+        self.log(line)
+        self._panel.message(line)
+
+    def log(self, line: str) -> None:
+        """Writes a line to the log alone."""
         now = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             log.write(f"{now} {text.one_line(line)}\n")
-        self._panel.message(line)
 
     def copy(self, output: Path) -> None:
         """Appends the output of a command to the log."""

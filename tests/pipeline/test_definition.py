@@ -206,6 +206,18 @@ def test_shipped_pipelines_are_valid(name: str, tmp_path: Path, capsys: pytest.C
     assert not list(tmp_path.iterdir())
 
 
+def test_a_suite_that_the_policy_cannot_play_is_found_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "velocities.yaml"
+    file.write_text("train: {config: ppo_mlp}\nevaluate: {suites: [cartpole]}\n")
+    assert run(["jaxrl", "pipeline", str(file), f"--output={tmp_path}/out", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "`evaluate.suites`: `evaluate.suite` (='cartpole'): `categories.as trained[0].env`" in said
+    assert "has observations of float32[2], the policy has float32[4]" in said
+    assert said.count("\n") == 1
+
+
 def test_selection_of_stages() -> None:
     enabled = ("search", "train", "evaluate", "report")
     assert StageSelection().of(enabled) == enabled

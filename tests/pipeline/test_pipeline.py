@@ -134,6 +134,7 @@ def test_a_closed_gate_ends_with_3_and_a_failing_stage_names_its_log(folder: Pat
     assert "deploy failed: `--format` (='nunpy') must be one of" in failed.stderr
     assert failed.stderr.rstrip().endswith(f"its log is {log}")
     assert failed.stderr.count("\n") == 1
+    assert "must be one of" not in failed.stdout
     assert "must be one of" in (folder / log).read_text()
     deployed = pipeline(folder, f"{edited}{DEPLOY}gates: [evaluate.mean not worse than deployed]\n")
     assert deployed.returncode == 0, deployed.stderr
@@ -197,3 +198,11 @@ def test_killed_at_many_moments_it_ends_with_the_same(tmp_path: Path) -> None:
     done = pipeline(killed, text)
     assert done.returncode == 0, done.stdout + done.stderr
     assert made_by(killed) == made_by(calm)
+
+
+@pytest.mark.long
+def test_the_shipped_pipeline_of_the_docs_runs_to_its_end(tmp_path: Path) -> None:
+    done = processes.run("-m", "jaxrl", "pipeline", "cartpole", cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "gate `evaluate.mean >= 450` holds" in done.stdout
+    assert (tmp_path / "results/models/cartpole").is_dir()
