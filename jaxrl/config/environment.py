@@ -110,7 +110,7 @@ def check_environment(c: Config) -> EnvSpec:
         raise _takes_no_tasks(c)
     if c.selfplay.enabled:
         _check_game(c)
-    if registry.is_host(c.env.name):
+    if registry.is_host(c.env.name) and c.collects:
         _check_host(c)
     if c.env.tasks and c.evaluate.unseen:
         raise ConfigError(
