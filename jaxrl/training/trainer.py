@@ -12,6 +12,7 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, largest_device_count, resolve
+from jaxrl.config.errors import did_you_mean
 from jaxrl.evaluation.modes import add, deciding_mode, mode_name
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
@@ -34,6 +35,16 @@ from jaxrl.training.start import StartingPoint, keep_earlier_rows
 from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
+
+_ATTRIBUTES = ("config", "folder", "callbacks", "agent")
+# What other trainers call ours.
+_OTHER_NAMES = {
+    "train": "fit()",
+    "learn": "fit()",
+    "mean_and_log": "log(metrics), which `update` has averaged",
+    "save_checkpoint": "save(folder)",
+    "load_checkpoint": "load(folder)",
+}
 
 
 class Trainer:
@@ -92,6 +103,24 @@ class Trainer:
         self._assemblies = assemblies_of(self._plan, assembly)
         self._equip(0, saved_at=-1)
         self._totals: EpisodeTotals | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises AttributeError for what no trainer has: it would be accepted and do nothing."""
+        if not (name.startswith("_") or name in _ATTRIBUTES or hasattr(type(self), name)):
+            raise AttributeError(f"a trainer has no `{name}` to set{self._hint(name)}")
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a trainer has no `{name}`{self._hint(name)}")
+
+    def _hint(self, name: str) -> str:
+        if name in _OTHER_NAMES:
+            return f": it is {_OTHER_NAMES[name]}"
+        config = vars(self).get("config")
+        if config is not None and hasattr(config.learner, name):
+            return f": it is set({name}=...)"
+        public = [x for x in (*dir(type(self)), *_ATTRIBUTES) if not x.startswith("_")]
+        return did_you_mean(name, public)
 
     @property
     def state(self) -> TrainState:

@@ -156,6 +156,21 @@ def test_evaluations_of_a_run_play_both_ways_or_one() -> None:
     assert not any("eval/sampled/return" in row for _, row in recorder.rows)
 
 
+def test_what_no_trainer_has_is_refused_by_name() -> None:
+    trainer = Trainer(tiny_config(1), writer=MultiWriter([]))
+    for name, hint in (
+        ("learning_rate", r": it is set\(learning_rate=...\)"),
+        ("train", r": it is fit\(\)"),
+        ("save_checkpoint", r": it is save\(folder\)"),
+        ("evaluat", "; did you mean `evaluate`[?]"),
+    ):
+        with pytest.raises(AttributeError, match=f"a trainer has no `{name}` to set{hint}"):
+            setattr(trainer, name, 1)
+        with pytest.raises(AttributeError, match=f"a trainer has no `{name}`{hint}"):
+            getattr(trainer, name)
+    trainer.callbacks = trainer.callbacks
+
+
 def test_update_needs_a_rollout() -> None:
     trainer = Trainer(tiny_config(1))
     with pytest.raises(RuntimeError, match="needs the trajectory of a rollout"):
