@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.inference.serving import served_policy
@@ -69,7 +70,8 @@ def read_folder(given: str, checkpoint: str, trust: bool, options: ServerOptions
     """
     chosen = (options.runtime, options.largest_batch, options.sessions)
     if not is_remote(given) and (Path(given) / "model.json").is_file():
-        return served_policy.read(Path(given).resolve(), given, *chosen)
+        folder = Path(given).resolve()
+        return served_policy.read(folder, _label(folder.name, folder), *chosen)
     storage.require_run_folder("MODEL", given)
     if not is_remote(given) and not os.path.isdir(given):
         raise ConfigError(
@@ -77,7 +79,14 @@ def read_folder(given: str, checkpoint: str, trust: bool, options: ServerOptions
             "NAME@STAGE, such as NAME@latest"
         )
     with _model_of_run(given, checkpoint, trust) as folder:
-        return served_policy.read(folder, given, *chosen)
+        return served_policy.read(folder, _label(given.rstrip("/").rpartition("/")[2], folder), *chosen)
+
+
+def _label(name: str, folder: Path) -> str:
+    """The name by which clients know a model: no path of this machine."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return f"{name} step {int(read_object(folder / 'model.json')['provenance']['step'])}"
+    return name
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import shutil
 import weakref
 from pathlib import Path
@@ -292,6 +293,8 @@ def test_a_run_is_served_as_its_policy_acts(tmp_path: Path) -> None:
     options = ServerOptions(largest_batch=8, sessions=4, token="")
     policy = targets.read_folder(str(tmp_path / "run"), "latest", False, options)
     assert {timing.kind for timing in policy.timings} == {"numpy", "onnx", "stablehlo"}
+    # Clients are told no path of the server's disk.
+    assert re.fullmatch(r"run step \d+", policy.facts.label)
     loaded, obs = jaxrl.load(tmp_path / "run"), observations(0)[:8]
 
     async def run() -> None:
