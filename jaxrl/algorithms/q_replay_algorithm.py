@@ -121,7 +121,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         names = (
             "loss/value",
             "grad/norm",
-            *(f"{self.name}/{x}" for x in ("q", "epsilon", "reward", "value")),
+            *(f"{self.name}/{x}" for x in ("q", "epsilon", "reward", "value", "transitions")),
         )
         declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
         if self.config.log.layers:
@@ -167,6 +167,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
             f"{self.name}/epsilon": Mean.of(self._mean_epsilon(learner)),
             f"{self.name}/reward": latest["reward"],
             f"{self.name}/value": latest["noted"],
+            f"{self.name}/transitions": latest["transitions"],
             self.updates_metric: Last(after.updates),
         }
         if self.config.log.layers:

@@ -106,12 +106,15 @@ class ReplayAlgorithm(Algorithm):
         return one(obs), self.agent.initial_carry(envs), jnp.ones((1, envs), bool), one(mask)
 
     def latest(self, experience: Any) -> dict[str, Mean]:
-        """Over the latest rollout of all devices: `reward`, a step's, and `noted`, a row's."""
+        """Over the latest rollout of all devices: `reward`, a step's, `noted`, a row's, and `transitions`, the
+        share of rows that are steps: those of final observations are none, and count as steps of the run."""
         one = jnp.ones((), jnp.float32)
+        rows = one * self.config.steps_per_iteration / self.axis.size
         return self.over_devices(
             {
                 "reward": Mean(experience.latest_reward, experience.latest_steps),
                 "noted": Mean(experience.latest_noted, one),
+                "transitions": Mean(experience.latest_steps, rows),
             }
         )
 

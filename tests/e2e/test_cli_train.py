@@ -130,6 +130,8 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     elsewhere |= {f"levels/{name}" for name in (*levels, "refresh_steps")}
     # Of games of two (tests/training/test_selfplay.py).
     elsewhere |= {f"selfplay/{name}" for name in ("win_rate", "draw_rate", "elo", "pool")}
+    # Of environments without an end (tests/evaluation/test_evaluation.py).
+    elsewhere |= {"eval/cut_off"}
     # Of a suite (tests/evaluation/test_during_training.py).
     suite = ("success_rate", "efficiency", "safety", "cost", "steps", "return")
     elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}
@@ -141,8 +143,8 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     for other in (A2C, PQN):
         own = {f"{other.name}/{counted}" for counted in ("learning_rate", "updates", "skipped")}
         elsewhere |= {*other.reported, *other.own_metrics, *own}
-    elsewhere |= {f"{name}/{x}" for name in ("dqn", "r2d2") for x in ("q", "epsilon", "updates")}
-    elsewhere |= {f"sac/{name}" for name in ("q", "entropy", "temperature", "updates")}
+    elsewhere |= {f"{name}/{x}" for name in ("dqn", "r2d2") for x in ("q", "epsilon", "updates", "transitions")}
+    elsewhere |= {f"sac/{name}" for name in ("q", "entropy", "temperature", "updates", "transitions")}
     cloning = ("accuracy", "absolute_error", "learning_rate", "waited", "stopped", "updates")
     elsewhere |= {f"behavior_cloning/{name}" for name in cloning}
     guided = ("accuracy", "absolute_error", "log_prob", "reward", "beta", "updates")

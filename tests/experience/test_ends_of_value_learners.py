@@ -137,3 +137,6 @@ def test_the_mean_reward_is_of_steps_alone() -> None:
     iteration = Iteration.build(config, OneAllowed(), algorithms.build_agent(config, OneAllowed.spec), Axis())
     _, metrics = jax.jit(iteration.iterate)(first_state(iteration))
     assert float(metrics["dqn/reward"].value()) == 1.0
+    length = config.learner.rollout_length
+    steps = length - length // (LIMIT + 1)  # each episode of LIMIT steps has a row for its last observation
+    assert float(metrics["dqn/transitions"].value()) == pytest.approx(steps / length)

@@ -138,7 +138,7 @@ class SAC(ReplayAlgorithm):
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
-        own = ("q", "entropy", "temperature", "reward", "log_prob")
+        own = ("q", "entropy", "temperature", "reward", "log_prob", "transitions")
         names = ("loss/value", "loss/policy", "grad/norm", *(f"sac/{x}" for x in own))
         declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
         if self.config.log.layers:
@@ -188,6 +188,7 @@ class SAC(ReplayAlgorithm):
             "sac/temperature": Mean.of(jnp.exp(after.log_temperature)),
             "sac/reward": latest["reward"],
             "sac/log_prob": latest["noted"],
+            "sac/transitions": latest["transitions"],
             self.updates_metric: Last(after.updates),
         }
         if self.config.log.layers:
