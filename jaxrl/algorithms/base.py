@@ -115,10 +115,6 @@ class Algorithm(abc.ABC):
         """
 
     @abc.abstractmethod
-    def restart_episodes(self, learner: Any) -> LearnerState:
-        """Forgets what it remembers of episodes in progress, whose environments have been started again."""
-
-    @abc.abstractmethod
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:
         """bool[], equal on all devices: no NaN, no infinity came up in the `learn` that returned these."""
 

@@ -166,9 +166,6 @@ class MinibatchAlgorithm(Algorithm):
             learner = with_finite_statistics(before, learner)
         return Learned(learner, epochs.per_row, metrics, prepared.signals)
 
-    def restart_episodes(self, learner: Any) -> Any:
-        return dataclasses.replace(learner, discounted_return=jnp.zeros_like(learner.discounted_return))
-
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:
         # A NaN or an infinity anywhere in an iteration, or a gradient too large for float32, reaches one of
         # these: all are sums over the global batch.

@@ -49,6 +49,7 @@ class QAgent(Agent):
     Attributes:
       description: of the network, in words.
       needs_final_observations: see `Agent`.
+      rescaled: Q-values are not in units of reward, as where R2D2 rescales its targets.
     """
 
     spec: EnvSpec
@@ -57,6 +58,7 @@ class QAgent(Agent):
     description: str
     needs_final_observations: bool = False
     samples: bool = False
+    rescaled: bool = False
 
     @classmethod
     def build(

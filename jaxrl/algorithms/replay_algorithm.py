@@ -14,7 +14,7 @@ from jaxrl.config import Config, ConfigError, MemoryConfig, ReplayConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean, Metrics
 from jaxrl.networks import check_platform
-from jaxrl.types import Array, Axis, LearnerState, PyTree
+from jaxrl.types import Array, Axis, PyTree
 
 
 class ReplayAlgorithm(Algorithm):
@@ -90,10 +90,6 @@ class ReplayAlgorithm(Algorithm):
         steps = section.steps_per_update(envs)
         return section.updates_per_rollout * steps / self.config.steps_per_iteration
 
-    def restart_episodes(self, learner: Any) -> LearnerState:
-        state: LearnerState = learner
-        return state
-
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:
         # Rewards and what was noted of the latest rollout beside the loss: what was not drawn counts as well.
         checked = [metrics[name] for name in self.watched]
@@ -106,8 +102,10 @@ class ReplayAlgorithm(Algorithm):
         return one(obs), self.agent.initial_carry(envs), jnp.ones((1, envs), bool), one(mask)
 
     def latest(self, experience: Any) -> dict[str, Mean]:
-        """Over the latest rollout of all devices: `reward`, a step's, `noted`, a row's, and `transitions`, the
-        share of rows that are steps: those of final observations are none, and count as steps of the run."""
+        """Over the latest rollout of all devices: `reward`, a step's, `noted`, a row's, and `transitions`.
+
+        The last is the share of rows that are steps; those of final observations count as steps of the run.
+        """
         one = jnp.ones((), jnp.float32)
         rows = one * self.config.steps_per_iteration / self.axis.size
         return self.over_devices(

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.algorithms.q_values import QAgent
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, PolicyMean
@@ -131,6 +132,10 @@ def _mean_of(members: Sequence[PolicyFunction]) -> PolicyMean:
     kinds = {kind for shape in shapes for kind in shape}
     if len(kinds) > 1:
         raise ConfigError("runs of Q-values and runs of probabilities have no common mean")
+    if len({member.agent.rescaled for member in members if isinstance(member.agent, QAgent)}) > 1:
+        raise ConfigError(
+            "runs whose Q-values are rescaled (`r2d2.value_rescaling`) and others have no common mean"
+        )
     sizes = (space.n,) if isinstance(space, Discrete) else tuple(space.nvec)
     return PolicyMean(
         Q_VALUES if kinds == {"q"} else LOG_PROBABILITIES, sizes, is_vector=isinstance(space, MultiDiscrete)

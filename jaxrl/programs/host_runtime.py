@@ -135,10 +135,7 @@ class HostRuntime(Runtime):
         self.compiled = compile_in_turn(lambda: self.trace().lower())
 
     def prepare(self, state: TrainState) -> TrainState:
-        """Starts the environments, unless they run; what `state` holds of earlier episodes ends.
-
-        Where that is given up, because of a signal, `state` is returned as it is.
-        """
+        """Starts the environments, unless they run or a signal stops that; returns `state` as it is."""
         if self._actor is not None:
             return state
         key = jax.random.wrap_key_data(jnp.array(jax.random.key_data(one_copy(state.key))))
@@ -152,8 +149,7 @@ class HostRuntime(Runtime):
             self._actor.prepare(self._acting(state))
         except Cancelled:
             self.close()
-            return state
-        return dataclasses.replace(state, learner=self.learning.restart_episodes(state.learner))
+        return state
 
     def advance(
         self, state: TrainState, interval: Interval, count: int

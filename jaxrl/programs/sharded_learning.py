@@ -48,8 +48,6 @@ class ShardedLearning:
             self.state_specs.memory,
             brief=True,
         )
-        learner = self.state_specs.learner
-        self._restart = topology.shard(learning.algorithm.restart_episodes, (learner,), learner)
         inputs = (self.state_specs, *self.rollout_specs)
         self._update = topology.shard(learning.update, inputs, (self.state_specs, REPLICATED), donate=True)
 
@@ -72,11 +70,6 @@ class ShardedLearning:
         key, hyperparams = self._start()
         state: TrainState = self._init(jax.random.fold_in(key, stream) if stream else key, hyperparams)
         return state
-
-    def restart_episodes(self, learner: LearnerState) -> LearnerState:
-        """`Algorithm.restart_episodes` on all devices."""
-        restarted: LearnerState = self._restart(learner)
-        return restarted
 
     def require_renewable(self, patterns: tuple[str, ...]) -> None:
         """Raises ConfigError if parameters of `patterns` cannot be drawn anew, or there are none."""

@@ -150,12 +150,7 @@ class TrainingPlan:
             state = dataclasses.replace(state, memory=fresh.memory)
         if not restarts:
             return state
-        return dataclasses.replace(
-            state,
-            learner=learning.restart_episodes(state.learner),
-            collector=fresh.collector,
-            tasks=fresh.tasks,
-        )
+        return dataclasses.replace(state, collector=fresh.collector, tasks=fresh.tasks)
 
 
 def _text_of(value: object) -> str:

@@ -122,9 +122,6 @@ class Cloning(Algorithm):
         metrics: Metrics = {"loss/policy": Mean.of(loss), "grad/norm": norm}
         return Learned(learner, None, {**metrics, self.updates_metric: Last(learner.updates)})
 
-    def restart_episodes(self, learner: CloningState) -> CloningState:
-        return learner
-
     def is_finite(self, learner: CloningState, metrics: Metrics) -> Array:
         found: Any = metrics["loss/policy"]
         return jnp.isfinite(found.total)

@@ -157,9 +157,6 @@ class UniformDQN(Algorithm):
         }
         return Learned(learner, sums["error"], metrics)
 
-    def restart_episodes(self, learner: DQNState) -> DQNState:
-        return learner
-
     def is_finite(self, learner: DQNState, metrics: Metrics) -> Array:
         # Rewards and values of the latest rollout beside the loss: what was not drawn counts as well.
         checked = [metrics[name] for name in self.metrics if name != self.updates_metric]

@@ -7,7 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import advantage
+from jaxrl.algorithms import advantage, rewards
+from jaxrl.config.sections import NormalizeConfig
+from jaxrl.networks import normalizer
+from jaxrl.types import Axis, Trajectory
 
 T, B = 40, 16
 
@@ -174,6 +177,20 @@ def test_discounted_returns_go_on_across_rollouts():
     np.testing.assert_array_equal(np.concatenate([first, second]), whole)
     np.testing.assert_array_equal(final, whole_final)
     np.testing.assert_array_equal(carry[::2], 0.0)
+
+
+def test_an_environment_that_is_begun_anew_has_no_discounted_return():
+    # No episode ended there: the game of an opponent that was exchanged, say, or one before a resume.
+    rewards_TB, never = jnp.array([[1.0, 1.0], [2.0, 2.0]]), jnp.zeros((2, 2), bool)
+    reset = never.at[0, 0].set(True)
+    others = dict.fromkeys(("obs", "action", "action_mask", "carry", "next_obs", "extras"))
+    rows = Trajectory(reward=rewards_TB, terminated=never, truncated=never, reset=reset, **others)
+    stats = normalizer.init(jnp.float32(0))
+    found = rewards.scale(
+        NormalizeConfig(rewards=True), Axis(), jnp.float32(0.5), stats, jnp.array([6.0, 6.0]), rows
+    )
+    np.testing.assert_array_equal(found.discounted_return, [2.5, 4.0])
+    np.testing.assert_allclose(found.stats.mean[0], np.mean([1.0, 2.5, 4.0, 4.0]), rtol=1e-6)
 
 
 def test_explained_variance():

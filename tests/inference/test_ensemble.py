@@ -222,5 +222,8 @@ def test_what_does_not_fit_is_one_line() -> None:
         jaxrl.load([])
     with pytest.raises(jaxrl.ConfigError, match="no common mean"):
         EnsemblePolicy([cartpole, LoadedPolicy(policy_of(**CARTPOLE, algorithm="pqn"))])
+    recurrent = LoadedPolicy(policy_of(**CARTPOLE, algorithm="r2d2"))
+    with pytest.raises(jaxrl.ConfigError, match="value_rescaling.*no common mean"):
+        EnsemblePolicy([recurrent, LoadedPolicy(policy_of(**CARTPOLE, algorithm="pqn"))])
     with pytest.raises(jaxrl.ConfigError, match="`carry` must be"):
         EnsemblePolicy([cartpole, cartpole]).act(np.zeros(4), {"policy": 1})

@@ -173,9 +173,6 @@ class BehaviorCloning(Algorithm):
         learner, told = self._stop_early(learner, metrics[f"{_NAME}/validation_loss"])
         return Learned(learner, None, metrics | told | {self.updates_metric: Last(learner.updates)})
 
-    def restart_episodes(self, learner: BehaviorCloningState) -> BehaviorCloningState:
-        return learner
-
     def is_finite(self, learner: BehaviorCloningState, metrics: Metrics) -> Array:
         checked = [metrics[name] for name in ("loss/policy", "grad/norm")]
         return jnp.isfinite(jnp.stack(jax.tree.leaves(checked))).all()

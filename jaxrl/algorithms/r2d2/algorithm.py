@@ -50,7 +50,7 @@ class R2D2(QReplayAlgorithm):
                 "`network.core` (='none') must be a recurrent core: `algorithm` (='r2d2') replays sequences; "
                 "for a network without memory use `dqn`"
             )
-        return agent
+        return dataclasses.replace(agent, rescaled=section.value_rescaling)
 
     @property
     def r2d2(self) -> R2D2Config:
