@@ -184,8 +184,8 @@ class _Run:
     def _with_fresh_carries(self, loop: UpdateLoop, number: Array) -> _Run:
         """The run of epoch `number`, whose sequences begin from the carries of the present parameters.
 
-        The first epoch takes those of the policy that acted: of the same parameters, or with `host.overlap` of
-        those of one iteration before.
+        The first epoch takes those of the policy that acted, which `host.overlap` makes one iteration
+        older.
         """
         agent = self.engine.agent
         length = self.engine.config.sequence_length
