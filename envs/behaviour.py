@@ -14,7 +14,7 @@ from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.environment import WholeEnv
 from jaxrl.envs.base import Discrete, JaxEnv, MultiDiscrete, Space
 from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
-from jaxrl.envs.spaces import has_choice, sample
+from jaxrl.envs.spaces import counted_from_zero, has_choice, sample
 from jaxrl.envs.tasks import default_task
 from jaxrl.envs.trees import select_rows, strong_types
 
@@ -126,7 +126,7 @@ def random_action(env: JaxEnv, key: jax.Array, state: Any) -> Any:
 
 def _random(space: Space, key: jax.Array, mask: jax.Array | None) -> Any:
     if not isinstance(space, Discrete | MultiDiscrete):
-        return sample(space, key)
+        return counted_from_zero(space, sample(space, key))
     sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
     allowed = jnp.ones(sum(sizes), bool) if mask is None else mask
     logits = jnp.split(jnp.where(allowed, 0.0, -jnp.inf), np.cumsum(sizes)[:-1])

@@ -9,7 +9,7 @@ import numpy as np
 from jaxrl.envs import installation, registry
 from jaxrl.envs.adapters.suite import load
 from jaxrl.envs.modules import one_line
-from jaxrl.envs.spaces import Box, Dict, Discrete, Mixed, Space
+from jaxrl.envs.spaces import Box, Dict, Discrete, Mixed, MultiDiscrete, Space
 from jaxrl.envs.suites import Collection, Entry
 
 _MOST_LISTED = 50  # components of a space of which all are alike
@@ -55,12 +55,18 @@ def describe(space: Space) -> str:
             for name, part in space.spaces
         )
     if isinstance(space, Discrete):
-        return f"Discrete({space.n})"
+        return f"Discrete({space.n}{_start(space)})"
     if isinstance(space, Box):
         low = min(space.low)
         high = max(space.high)
         bounds = "" if low == -np.inf and high == np.inf else f" in [{low:g}, {high:g}]"
         return f"{np.dtype(space.dtype)}{list(space.shape)}{bounds}"
     if len(space.nvec) > _MOST_LISTED and len({*space.nvec}) == 1:
-        return f"MultiDiscrete[{space.nvec[0]}, ...], {len(space.nvec)} times"
-    return f"MultiDiscrete{list(space.nvec)}"
+        return f"MultiDiscrete[{space.nvec[0]}, ...], {len(space.nvec)} times{_start(space)}"
+    return f"MultiDiscrete{list(space.nvec)}{_start(space)}"
+
+
+def _start(space: Discrete | MultiDiscrete) -> str:
+    if not space.start:
+        return ""
+    return f", start={space.start if isinstance(space, Discrete) else list(space.start)}"

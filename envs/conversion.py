@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Dict, JaxEnv, Mixed, Space, TimeStep
+from jaxrl.envs.spaces import counted_from_zero, is_renumbered, own_numbers
 from jaxrl.envs.wrappers.wrapper import Wrapper
 
 
@@ -34,6 +35,39 @@ class Converted(Wrapper):
     def central(self, state: Any) -> Any:
         assert self.spec.central_observation is not None
         return _as(self.spec.central_observation, super().central(state))
+
+
+class CountedFromZero(Wrapper):
+    """Observations and actions counted from 0, of an environment whose spaces have a `start`.
+
+    The spaces keep it, for data and files (`jaxrl.envs.spaces`). Tasks keep the environment's numbers.
+    """
+
+    for_agents = True
+
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key, *task)
+        return state, counted_from_zero(self.spec.observation_space, obs)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(key, state, own_numbers(self.spec.action_space, action))
+        obs = counted_from_zero(self.spec.observation_space, timestep.obs)
+        return state, dataclasses.replace(timestep, obs=obs)
+
+    def central(self, state: Any) -> Any:
+        assert self.spec.central_observation is not None
+        return counted_from_zero(self.spec.central_observation, super().central(state))
+
+    def solve(self, state: Any) -> jax.Array:
+        action: jax.Array = counted_from_zero(self.spec.action_space, super().solve(state))
+        return action
+
+
+def with_numbers_from_zero(env: JaxEnv) -> JaxEnv:
+    """The environment as policies see it, or itself where its numbers are from 0 already."""
+    spec = env.spec
+    spaces = (spec.observation_space, spec.action_space, spec.central_observation)
+    return CountedFromZero(env) if any(x is not None and is_renumbered(x) for x in spaces) else env
 
 
 class MixedActions(Wrapper):

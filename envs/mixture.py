@@ -255,8 +255,12 @@ def _report(task: str, what: str) -> str:
 
 def _shared_actions(envs: Sequence[JaxEnv]) -> Discrete | Box:
     spaces = [env.spec.action_space for env in envs]
-    if all(isinstance(space, Discrete) for space in spaces):
-        return Discrete(max(space.n for space in spaces if isinstance(space, Discrete)))
+    discrete = [space for space in spaces if isinstance(space, Discrete)]
+    if len(discrete) == len(spaces):
+        starts = {space.start for space in discrete}
+        # Tasks with numberings of their own have none in common: their policy's is from 0.
+        start = starts.pop() if len(starts) == 1 else 0
+        return Discrete(max(space.n for space in discrete), start=start)
     first = spaces[0]
     if isinstance(first, Box) and all(space == first for space in spaces):
         return first

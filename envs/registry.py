@@ -20,7 +20,7 @@ from jaxrl.envs import wrappers as wrapper_registry
 from jaxrl.envs.base import Dict, EnvSpec, JaxEnv
 from jaxrl.envs.behaviour import check_behaviour
 from jaxrl.envs.checks import check_info, check_types
-from jaxrl.envs.conversion import Converted, MixedActions
+from jaxrl.envs.conversion import Converted, MixedActions, with_numbers_from_zero
 from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.names import check_arguments, parse_call, unknown
 from jaxrl.envs.suites import ENTRY_POINTS
@@ -68,6 +68,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
         raise unknown("environment", full_name, names(suite))
     else:
         env = _call(full_name, _load_user_class(suite, short_name), kwargs)
+    env = with_numbers_from_zero(env)
     if isinstance(env.spec.action_space, Dict):
         env = MixedActions(env)
     declared = env.spec.reports
@@ -94,7 +95,7 @@ def check_env(env: JaxEnv | str) -> None:
     made = make(env) if isinstance(env, str) else env
     _require(label, made, "spec", "reset", "step")
     check_types(label, made)
-    check_behaviour(label, made)
+    check_behaviour(label, made if isinstance(env, str) else with_numbers_from_zero(made))
 
 
 def check_custom(name: str) -> None:

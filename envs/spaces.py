@@ -1,4 +1,9 @@
-"""Spaces of observations, actions and tasks. Sizes that no array of 32-bit numbers holds are refused."""
+"""Spaces of observations, actions and tasks. Sizes that no array of 32-bit numbers holds are refused.
+
+An environment may number its choices from another `start` than 0. Policies, collectors and wrappers count
+observations and actions from 0. Data, `jaxrl.load().act`, servers and exported files have the environment's
+own numbers: `own_numbers` and `counted_from_zero` are the way between both.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +22,15 @@ from jaxrl.envs.names import LARGEST_INT32
 
 @dataclasses.dataclass(frozen=True)
 class Discrete:
-    """One integer action or observation in `[0, n)`."""
+    """One integer action or observation, in the environment's own numbers in `[start, start + n)`."""
 
     n: int
     dtype: Any = np.int32
+    start: int = 0
 
     def __post_init__(self) -> None:
         check_count("Discrete.n", self.n)
+        _check_start("Discrete.start", self.start, self.n, self.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -37,10 +44,11 @@ class Discrete:
 
 @dataclasses.dataclass(frozen=True)
 class MultiDiscrete:
-    """A vector of integers; component `i` lies in `[0, nvec[i])`."""
+    """A vector of integers; component `i` is in `[start[i], start[i] + nvec[i])`; `start` is 0 by default."""
 
     nvec: tuple[int, ...]
     dtype: Any = np.int32
+    start: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.nvec, tuple) or not self.nvec:
@@ -48,6 +56,14 @@ class MultiDiscrete:
         for n in self.nvec:
             check_count("MultiDiscrete.nvec", n)
         check_count("the sum of MultiDiscrete.nvec", sum(self.nvec))
+        if not isinstance(self.start, tuple) or len(self.start) not in (0, len(self.nvec)):
+            raise ValueError(
+                f"MultiDiscrete.start (={self.start!r}) must be a tuple of {len(self.nvec)} integers"
+            )
+        for first, n in zip(self.start, self.nvec, strict=False):
+            _check_start("MultiDiscrete.start", first, n, self.dtype)
+        if not any(self.start):  # Spaces that are the same are equal.
+            object.__setattr__(self, "start", ())
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -130,7 +146,9 @@ class Mixed:
                     "floats"
                 )
             if isinstance(part, Discrete | MultiDiscrete):
-                check_count(f"the categories of the action part {name!r}", part.num_choices, _LARGEST_PART)
+                furthest = int(np.abs(bounds(part)).max())
+                most = max(part.num_choices, furthest)
+                check_count(f"the categories of the action part {name!r}", most, _LARGEST_PART)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -176,6 +194,17 @@ def check_stack(name: str, frames: Any, space: Space) -> None:
         raise ValueError(f"{name} (={frames}) must divide the last axis of a Box, not {space}")
 
 
+def _check_start(name: str, start: Any, n: int, dtype: Any) -> None:
+    """Raises ValueError unless `start` is an integer, and the dtype holds it and the `n - 1` after it."""
+    if not isinstance(start, numbers.Integral) or isinstance(start, bool):
+        raise ValueError(f"{name} (={start!r}) must be an integer")
+    held = np.iinfo(np.int32 if np.dtype(dtype) == bool else dtype)
+    if start and not held.min <= int(start) <= held.max - n + 1:
+        raise ValueError(
+            f"{name} (={start}) and the {n - 1} numbers after it must fit into {np.dtype(dtype)}"
+        )
+
+
 def _checked_size(shape: tuple[int, ...]) -> int:
     if not all(isinstance(n, numbers.Integral) and n >= 1 for n in shape):
         raise ValueError(f"Box.shape (={shape}) must have positive sizes: there is nothing to see otherwise")
@@ -202,8 +231,53 @@ def bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarra
     if isinstance(space, Box):
         low, high = (np.array(bound, np.float64).reshape(space.shape) for bound in (space.low, space.high))
         return low, high
-    greatest = np.array(space.n if isinstance(space, Discrete) else space.nvec, np.float64) - 1
-    return np.zeros_like(greatest), greatest
+    count = np.array(space.n if isinstance(space, Discrete) else space.nvec, np.float64)
+    least = np.array(space.start or 0, np.float64)
+    return least + np.zeros_like(count), least + count - 1
+
+
+def is_renumbered(space: Space) -> bool:
+    """True if an integer of the space has another number in the environment than in policies."""
+    if isinstance(space, Dict | Mixed):
+        return any(is_renumbered(part) for _, part in space.spaces)
+    return isinstance(space, Discrete | MultiDiscrete) and bool(space.start)
+
+
+def own_numbers(space: Space, x: Any) -> Any:
+    """Elements [..., *shape], counted from 0, in the environment's own numbers; of JAX or numpy."""
+    return _renumbered(space, x, 1)
+
+
+def counted_from_zero(space: Space, x: Any) -> Any:
+    """Inverse of `own_numbers`; whole numbers of any dtype become the space's."""
+    return _renumbered(space, x, -1)
+
+
+def starts_of(space: Space) -> tuple[int, ...]:
+    """The environment's first number of each component of integers; () if all are 0."""
+    if not isinstance(space, Discrete | MultiDiscrete) or not space.start:
+        return ()
+    return tuple(int(x) for x in np.ravel(space.start))
+
+
+def _renumbered(space: Space, x: Any, sign: int) -> Any:
+    if not is_renumbered(space):
+        return x
+    if isinstance(space, Dict):
+        return {name: _renumbered(part, x[name], sign) for name, part in space.spaces}
+    shift = sign * _starts(space)
+    if isinstance(x, jax.Array):
+        return x + jax.lax.broadcast_to_rank(jnp.asarray(shift, x.dtype), x.ndim)
+    return (np.asarray(x) + shift).astype(space.dtype)
+
+
+def _starts(space: Discrete | MultiDiscrete | Box | Mixed) -> np.ndarray:
+    """int64, the first number of each component."""
+    if isinstance(space, Mixed):
+        return np.concatenate([np.ravel(_starts(part)) for _, part in space.spaces])
+    if isinstance(space, Box) or not space.start:
+        return np.zeros(space.shape, np.int64)
+    return np.array(space.start, np.int64)
 
 
 def sample(space: Space, key: jax.Array) -> Any:

@@ -20,6 +20,7 @@ from jaxrl.envs.host.spaces import observation_space, observation_tree, select_l
 from jaxrl.envs.host.worker import Leaf, Problem, describe
 from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
 from jaxrl.envs.names import LARGEST_INT32, check_positive, format_call, unknown
+from jaxrl.envs.spaces import own_numbers
 
 # Options that this adapter sets itself, or that envpool derives from the name: another task's would not fit
 # its files, and envpool ends the process where a file is missing.
@@ -127,7 +128,8 @@ class EnvpoolEnv(HostEnv):
 
     def send(self, group: int, action: np.ndarray) -> None:
         with self._failures(group):
-            self.pools[group].send(np.asarray(action, self._factory.action_dtype))
+            own = own_numbers(self.spec.action_space, np.asarray(action))
+            self.pools[group].send(own.astype(self._factory.action_dtype, copy=False))
 
     def recv(self, group: int) -> HostStep:
         with self._failures(group):
@@ -195,7 +197,8 @@ class _Traced(TracedSteps):
         return all(pool.is_settled for pool in self._env.pools)
 
     def send(self, group: int, handle: jax.Array, action: jax.Array) -> jax.Array:
-        return self._env.pools[group].traced_send(handle, action)
+        own = own_numbers(self._env.spec.action_space, action)
+        return self._env.pools[group].traced_send(handle, own)
 
     def recv(self, group: int, handle: jax.Array, first: jax.Array) -> tuple[jax.Array, HostStep, jax.Array]:
         handle, obs, outcome = self._env.pools[group].traced_recv(handle, first)

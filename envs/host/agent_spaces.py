@@ -100,7 +100,9 @@ def _common_action(actions: Mapping[Any, Leaf]) -> Leaf:
     leaves = list(actions.values())
     if all(leaf["kind"] == "discrete" for leaf in leaves):
         most = max(leaf["high"] - leaf["low"] for leaf in leaves)
-        return leaves[0] | {"low": 0, "high": most, "start": 0}
+        # Agents with numberings of their own have none in common: their policy's is from 0.
+        start = leaves[0]["start"] if len({leaf["start"] for leaf in leaves}) == 1 else 0
+        return leaves[0] | {"low": start, "high": start + most, "start": start}
     if any(_plain(leaf) != _plain(leaves[0]) for leaf in leaves):
         raise ValueError(
             "agents that share a policy have the same actions, or numbers of them; here "

@@ -61,9 +61,10 @@ def action_space(leaf: Leaf) -> Box | Discrete | MultiDiscrete | Mixed:
 def space_of(leaf: Leaf) -> Box | Discrete | MultiDiscrete:
     """The space of one leaf, in the dtype that is handed on."""
     if leaf["kind"] == "discrete":
-        return Discrete(leaf["high"] - leaf["low"] + 1)
+        return Discrete(leaf["high"] - leaf["low"] + 1, start=leaf["start"])
     if leaf["kind"] == "multi_discrete":
-        return MultiDiscrete(tuple(int(n) for n in leaf["high"] - leaf["low"] + 1))
+        counts, start = (tuple(map(int, x)) for x in (leaf["high"] - leaf["low"] + 1, leaf["start"]))
+        return MultiDiscrete(counts, start=start)
     low, high = _bounds(leaf)
     return Box.of(low, high, leaf["shape"], np.dtype(leaf["stored"]).type)
 

@@ -16,6 +16,7 @@ from jaxrl.config.errors import ConfigError
 from jaxrl.envs import filming
 from jaxrl.envs.base import Discrete
 from jaxrl.envs.pictures import CannotRender, Shot
+from jaxrl.envs.spaces import counted_from_zero, own_numbers
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
@@ -96,6 +97,7 @@ def play(
     """Plays one episode; returns its steps, and False if it was cut off."""
     if trained.spec.agents:
         raise CannotRender(f"{trained.spec.name} has several agents; a page shows one")
+    spec = trained.spec
     act = jax.jit(function := PolicyFunction.of(trained, sample))
     _, carry, *_ = function.example(1)
     film = filming.film(task.env, task.wrappers, seed)
@@ -108,20 +110,19 @@ def play(
                 break
             rest = [] if shot.mask is None else [shot.mask[None]]
             rest += [np.array([seed, t], np.uint32)] if sample else []
-            out = jax.device_get(
-                act(jax.tree.map(lambda x: np.asarray(x)[None], shot.obs), carry, reset, *rest)
-            )
+            obs = jax.tree.map(lambda x: np.asarray(x)[None], shot.obs)
+            out = jax.device_get(act(own_numbers(spec.observation_space, obs), carry, reset, *rest))
             picture = _picture(shot)
             before = _units(carry)
             carry = out["carry"]
             reset = np.zeros(1, bool)
-            shot = film.send(out["action"][0])
+            shot = film.send(counted_from_zero(spec.action_space, out["action"][0]))
             rows.append(
                 EpisodeRow(
                     picture=picture,
                     action=_numbers(out["action"][0]),
                     value=_round(float(out["value"][0])),
-                    choice=_choice(out["distribution"], isinstance(trained.spec.action_space, Discrete)),
+                    choice=_choice(out["distribution"], isinstance(spec.action_space, Discrete)),
                     reward=_round(shot.reward),
                     carry=before,
                     reports={name: _round(x) for name, x in shot.reports.items()},

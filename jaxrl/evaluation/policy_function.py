@@ -17,6 +17,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.config.environment import spec_of
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space, zeros
+from jaxrl.envs.spaces import counted_from_zero, own_numbers
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.types import Acting, Array, PyTree
 
@@ -35,11 +36,13 @@ class PolicyMean:
       of: log_probabilities, q or actions.
       sizes: the number of choices of each part of a discrete action; () of a continuous one.
       is_vector: True if an action has several parts, or could have.
+      start: the environment's first number of each part; () if all are 0.
     """
 
     of: str
     sizes: tuple[int, ...]
     is_vector: bool
+    start: tuple[int, ...] = ()
 
 
 class ActingFunction(abc.ABC):
@@ -95,14 +98,14 @@ class PolicyFunction(ActingFunction):
     comes out.
 
     Arguments, for a batch of B observations:
-      obs: [B, *O], raw, of the environment's dtype; a dict if the space is one.
+      obs: [B, *O], raw, of the environment's dtype and in its own numbers; a dict if the space is one.
       carry: tree of [B, ...], zeros at first, then what the last call returned.
       reset: bool[B]; True if `obs` is the first of its episode. The carry counts as zeros there.
       action_mask: bool[B, A], the allowed actions; only if the environment has masks.
       key: uint32[2], the data of a threefry key, another one each call; only with `sample`.
 
     Result:
-      action: [B, *A], what the environment takes; the best one, or drawn with `sample`.
+      action: [B, *A], what the environment takes, in its own numbers; the best one, or drawn with `sample`.
       value: float32[B].
       distribution: dict of float32[B, ...]: `logits`, or `mean` and `log_std` (before clipping or squashing),
         all three of a mixture, or `q`.
@@ -157,14 +160,15 @@ class PolicyFunction(ActingFunction):
 
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, *rest: Array) -> dict[str, Any]:
         mask = rest[0] if self.spec.has_action_mask else None
-        out = self.agent.forward(self._acting, obs, carry, reset, mask)
+        seen = counted_from_zero(self.spec.observation_space, obs)
+        out = self.agent.forward(self._acting, seen, carry, reset, mask)
         if self.sample:
             key = jax.random.wrap_key_data(rest[-1], impl="threefry2x32")
             action, _ = self.agent.choose(out, self.agent.draw_noise(key, reset.shape))
         else:
             action = self.agent.greedy(out)
         value, distribution = self.agent.facts(out)
-        action = self.agent.to_env(action)
+        action = own_numbers(self.spec.action_space, self.agent.to_env(action))
         return {"action": action, "value": value, "distribution": distribution, "carry": out.carry}
 
     @functools.cached_property
@@ -185,7 +189,8 @@ class PolicyFunction(ActingFunction):
 
     def random_observations(self, batch: int) -> PyTree:
         """Observations in numpy: normally distributed for boxes of floats, else any valid values."""
-        return _random(self.spec.observation_space, batch)
+        space = self.spec.observation_space
+        return own_numbers(space, _random(space, batch))
 
     def forward_flops(self) -> float:
         """Floating-point operations of the network for one observation, as XLA counts them.

@@ -13,6 +13,7 @@ import numpy as np
 from jaxrl.algorithms.q_values import QAgent
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Discrete, EnvSpec, MultiDiscrete
+from jaxrl.envs.spaces import own_numbers, starts_of
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, PolicyMean
 
 LOG_PROBABILITIES = "log_probabilities"
@@ -112,7 +113,8 @@ class EnsembleFunction(ActingFunction):
         ]
         best = [x.argmax(axis=-1) for x in means]
         action = jnp.stack(best, axis=-1) if self.mean.is_vector else best[0]
-        return action, {kind: jnp.concatenate(means, axis=-1)}
+        own = own_numbers(self.spec.action_space, action)
+        return own, {kind: jnp.concatenate(means, axis=-1)}
 
 
 def _mean(each: Sequence[jax.Array]) -> jax.Array:
@@ -136,7 +138,9 @@ def _mean_of(members: Sequence[PolicyFunction]) -> PolicyMean:
         raise ConfigError(
             "runs whose Q-values are rescaled (`r2d2.value_rescaling`) and others have no common mean"
         )
-    sizes = (space.n,) if isinstance(space, Discrete) else tuple(space.nvec)
     return PolicyMean(
-        Q_VALUES if kinds == {"q"} else LOG_PROBABILITIES, sizes, is_vector=isinstance(space, MultiDiscrete)
+        Q_VALUES if kinds == {"q"} else LOG_PROBABILITIES,
+        sizes=(space.n,) if isinstance(space, Discrete) else tuple(space.nvec),
+        is_vector=isinstance(space, MultiDiscrete),
+        start=starts_of(space),
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxrl.envs import registry
 from jaxrl.envs.host_env import HostOptions
+from jaxrl.envs.spaces import counted_from_zero, own_numbers
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.policy_function import ActingFunction, flat
 
@@ -92,7 +93,8 @@ def compare_all(
     """
     act = jax.jit(function)
     # Agents of one environment are rows of their own.
-    rows = environments * registry.spec_of(env_name, wrappers).num_agents
+    spec = registry.spec_of(env_name, wrappers)
+    rows = environments * spec.num_agents
     carry = function.example(rows)[1]
     theirs = dict.fromkeys(runners, carry)
     rng = np.random.default_rng(seed)
@@ -107,6 +109,7 @@ def compare_all(
             resets += int(reset.sum()) if t else 0
             rest = [] if mask is None else [mask]
             rest += [np.array([seed, t], np.uint32)] if function.sample else []
+            obs = own_numbers(spec.observation_space, obs)
             out = jax.device_get(act(obs, carry, reset, *rest))
             for runner, run in runners.items():
                 found = run(obs, jax.device_get(theirs[runner]), reset, *rest)
@@ -115,7 +118,7 @@ def compare_all(
                     largest[runner][name] = float(np.maximum(x, _distance(out[name], found[name])))
                 theirs[runner] = found["carry"]
             carry = out["carry"]
-            obs, first, mask = played.send(out["action"])
+            obs, first, mask = played.send(counted_from_zero(spec.action_space, out["action"]))
     finally:
         played.close()
     return {

@@ -62,6 +62,7 @@ class NumpyEnsemble:
         ]
         best = [x.argmax(axis=-1).astype(np.int32) for x in means]
         action = np.stack(best, axis=-1) if mean["is_vector"] else best[0]
+        action = _policies.in_own_numbers(action, mean)
         return action, {kind: np.concatenate(means, axis=-1)}
 
 

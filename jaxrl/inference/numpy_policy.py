@@ -90,6 +90,7 @@ class NumpyPolicy:
         head = self._network["head"]
         value_head = self._network.get("value")
         action, distribution = _HEADS[head["type"]](self, head, features[0], action_mask)
+        action = in_own_numbers(action, head)
         if value_head is None:
             value = distribution["q"].max(axis=-1)
         else:
@@ -150,9 +151,15 @@ class NumpyPolicy:
         return x, after
 
 
-def _one_hot(x: Array, sizes: list[int]) -> Array:
+def in_own_numbers(action: Array, described: dict[str, Any]) -> Array:
+    """Actions counted from 0 as the environment numbers them, which may `start` elsewhere."""
+    return action + np.array(described["start"], action.dtype) if described.get("start") else action
+
+
+def _one_hot(x: Array, sizes: list[int], start: list[int] | None) -> Array:
     columns = x.reshape(len(x), len(sizes))
-    parts = [columns[:, i, None] == np.arange(size) for i, size in enumerate(sizes)]
+    firsts = start or [0] * len(sizes)
+    parts = [columns[:, i, None] == firsts[i] + np.arange(size) for i, size in enumerate(sizes)]
     return np.concatenate(parts, axis=-1).astype(np.float32)
 
 
@@ -190,7 +197,7 @@ def _on_floats(function: Callable[[Array], Array]) -> Operation:
 
 Operation = Callable[[NumpyPolicy, dict[str, Any], Array], Array]
 _OPERATIONS: dict[str, Operation] = {
-    "one_hot": lambda policy, layer, x: _one_hot(x, layer["sizes"]),
+    "one_hot": lambda policy, layer, x: _one_hot(x, layer["sizes"], layer.get("start")),
     "divide": lambda policy, layer, x: x.astype(np.float32) / np.float32(layer["by"]),
     "flatten": lambda policy, layer, x: x.reshape(len(x), -1),
     "dense": lambda policy, layer, x: policy.dense(layer["weights"], x.astype(np.float32)),

@@ -10,6 +10,7 @@ import numpy as np
 from jaxrl.evaluation.policy_function import PolicyMean
 from jaxrl.inference.ensemble_function import ACTIONS, Q_VALUES
 from jaxrl.inference.onnx_graph import Graph
+from jaxrl.inference.onnx_layers import act_discrete
 
 # Inputs that all policies read, but for the parts of an observation, `obs.PART`.
 _SHARED = ("obs", "reset", "action_mask")
@@ -44,7 +45,7 @@ def _choose(graph: Graph, mean: PolicyMean, of_each: Callable[[str], Iterable[st
     graph.op("Concat", *means, axis=1, result=f"distribution.{kind}")
     best = [graph.op("ArgMax", x, axis=1, keepdims=int(mean.is_vector)) for x in means]
     action = graph.op("Concat", *best, axis=1) if mean.is_vector else best[0]
-    graph.op("Identity", graph.cast(action, np.int32), result="action")
+    act_discrete(graph, mean.start, action)
 
 
 def _adopt(graph: Graph, member: Graph, renamed: Callable[[str], str]) -> None:

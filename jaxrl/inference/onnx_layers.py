@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,9 +46,9 @@ def _one_hot(graph: Graph, layer: Layer, x: str) -> str:
     columns = graph.op("Reshape", x, graph.constant([-1, len(sizes)], np.int64))
     columns = graph.cast(columns, np.int64)
     parts = []
-    for i, size in enumerate(sizes):
+    for i, (size, first) in enumerate(zip(sizes, layer.get("start", [0] * len(sizes)), strict=True)):
         column = graph.op("Gather", columns, graph.constant([i], np.int64), axis=1)
-        parts.append(graph.op("Equal", column, graph.constant([range(size)], np.int64)))
+        parts.append(graph.op("Equal", column, graph.constant([range(first, first + size)], np.int64)))
     joined = parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
     return graph.cast(joined, np.float32)
 
@@ -80,13 +80,18 @@ def _logits(graph: Graph, head: Layer, x: str, masked: bool) -> str:
     return _mask_scores(graph, logits, masked, "distribution.logits")
 
 
-def _act_discrete(graph: Graph, action: str) -> None:
-    graph.op("Identity", graph.cast(action, np.int32), result="action")
+def act_discrete(graph: Graph, start: Sequence[int], action: str) -> None:
+    """Adds the result `action` in the environment's numbers, of one that counts from 0."""
+    action = graph.cast(action, np.int32)
+    if start:
+        graph.op("Add", action, graph.constant(start, np.int32), result="action")
+    else:
+        graph.op("Identity", action, result="action")
 
 
 def _categorical(graph: Graph, head: Layer, x: str, masked: bool) -> None:
     logits = _logits(graph, head, x, masked)
-    _act_discrete(graph, graph.op("ArgMax", logits, axis=1, keepdims=0))
+    act_discrete(graph, head.get("start", ()), graph.op("ArgMax", logits, axis=1, keepdims=0))
 
 
 def _multi_categorical(graph: Graph, head: Layer, x: str, masked: bool) -> None:
@@ -94,12 +99,12 @@ def _multi_categorical(graph: Graph, head: Layer, x: str, masked: bool) -> None:
     sizes = graph.constant(head["nvec"], np.int64)
     parts = graph.several("Split", (logits, sizes), len(head["nvec"]), axis=1)
     best = [graph.op("ArgMax", part, axis=1, keepdims=1) for part in parts]
-    _act_discrete(graph, graph.op("Concat", *best, axis=1))
+    act_discrete(graph, head.get("start", ()), graph.op("Concat", *best, axis=1))
 
 
 def _q(graph: Graph, head: Layer, x: str, masked: bool) -> None:
     q = _mask_scores(graph, graph.dense(f"{head['weights']}.q", x), masked, "distribution.q")
-    _act_discrete(graph, graph.op("ArgMax", q, axis=1, keepdims=0))
+    act_discrete(graph, head.get("start", ()), graph.op("ArgMax", q, axis=1, keepdims=0))
 
 
 def _dueling_q(graph: Graph, head: Layer, x: str, masked: bool) -> None:
@@ -107,7 +112,7 @@ def _dueling_q(graph: Graph, head: Layer, x: str, masked: bool) -> None:
     mean = graph.op("ReduceMean", advantage, graph.constant([1], np.int64))
     q = graph.op("Sub", graph.op("Add", value, advantage), mean)
     q = _mask_scores(graph, q, masked, "distribution.q")
-    _act_discrete(graph, graph.op("ArgMax", q, axis=1, keepdims=0))
+    act_discrete(graph, head.get("start", ()), graph.op("ArgMax", q, axis=1, keepdims=0))
 
 
 def _gaussian(graph: Graph, head: Layer, x: str, masked: bool) -> None:

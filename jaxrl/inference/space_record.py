@@ -16,8 +16,8 @@ def describe(spec: EnvSpec) -> dict[str, Any]:
     """`{"observation": ..., "action": ..., "action_mask": choices or None}`.
 
     An array has `type` (box, discrete, multi_discrete), `shape` and `dtype`, and `low` and `high` (None for
-    no bound), `n` or `nvec`. A `dict` has its `spaces`; an action of several parts is `mixed`, with `parts`
-    in the order of the policy's vector.
+    no bound), `n` or `nvec`, and `start` of integers that do not begin at 0. A `dict` has its `spaces`; an
+    action of several parts is `mixed`, with `parts` in the order of the policy's vector.
     """
     return {
         "observation": _space(spec.observation_space),
@@ -33,11 +33,20 @@ def _space(space: Space) -> dict[str, Any]:
     if isinstance(space, Mixed):
         return {"type": "mixed", **array, "parts": {name: _space(part) for name, part in space.spaces}}
     if isinstance(space, Discrete):
-        return {"type": "discrete", **array, "n": int(space.n)}
+        return {"type": "discrete", **array, "n": int(space.n), **_start(space.start)}
     if isinstance(space, MultiDiscrete):
-        return {"type": "multi_discrete", **array, "nvec": [int(n) for n in space.nvec]}
+        return {
+            "type": "multi_discrete",
+            **array,
+            "nvec": [int(n) for n in space.nvec],
+            **_start(space.start),
+        }
     assert isinstance(space, Box)
     return {"type": "box", **array, "low": _bound(space.low, min), "high": _bound(space.high, max)}
+
+
+def _start(first: int | tuple[int, ...]) -> dict[str, Any]:
+    return {"start": np.array(first).tolist()} if first else {}
 
 
 def _bound(values: tuple[float, ...], outermost: Any) -> Any:

@@ -27,7 +27,7 @@ from jaxrl.networks.encoders import encoder_names
 from jaxrl.networks.graph.encoder import TABLES
 from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.networks.layers import activation
-from jaxrl.networks.operations import Layer, description_of
+from jaxrl.networks.operations import Layer, description_of, start_of
 from jaxrl.types import Array, PyTree
 
 
@@ -253,7 +253,11 @@ class _Trunks(nn.Module):
         }
         heads = {name: description_of(head) for name, head in parts.heads.items()}
         missing = None in heads.values() or any(None in trunk.values() for trunk in found.values())
-        return None if missing else {"trunks": found, **heads}
+        if missing:
+            return None
+        if "head" in heads:
+            heads["head"] |= start_of(self.spec.action_space)
+        return {"trunks": found, **heads}
 
 
 def _try(names: list[str], trace: Callable[[], PyTree]) -> None:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Discrete, MultiDiscrete, Space
+from jaxrl.envs.spaces import starts_of
 from jaxrl.networks.kernels.convolution import max_pool
 from jaxrl.networks.layers import activation
 from jaxrl.types import Array
@@ -54,6 +55,11 @@ def bounds_of(space: Box) -> Layer:
     """The bounds of actions as JSON values; None is no bound, for JSON has no infinity."""
     sides = {"low": space.low, "high": space.high}
     return {side: [x if math.isfinite(x) else None for x in bound] for side, bound in sides.items()}
+
+
+def start_of(space: Space) -> Layer:
+    """`start` of integers that the environment does not number from 0; what reads descriptions sees those."""
+    return {"start": list(starts)} if (starts := starts_of(space)) else {}
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,9 @@ class Vector:
 
     def describe(self) -> list[Layer]:
         if isinstance(self.space, Discrete):
-            return [{"op": "one_hot", "sizes": [self.space.n]}]
+            return [{"op": "one_hot", "sizes": [self.space.n], **start_of(self.space)}]
         if isinstance(self.space, MultiDiscrete):
-            return [{"op": "one_hot", "sizes": list(self.space.nvec)}]
+            return [{"op": "one_hot", "sizes": list(self.space.nvec), **start_of(self.space)}]
         return describe(self._of_box())
 
     def _of_box(self) -> tuple[ArrayOperation, ...]:

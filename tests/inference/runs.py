@@ -13,6 +13,7 @@ from jaxrl import algorithms
 from jaxrl.config import to_json
 from jaxrl.envs import registry
 from jaxrl.envs.base import Dict, Discrete, MultiDiscrete, Space, zeros
+from jaxrl.envs.spaces import own_numbers
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.networks import normalizer
 from jaxrl.parallel.sharding import Topology
@@ -63,12 +64,12 @@ def moved(stats: normalizer.RunningStats) -> normalizer.RunningStats:
 
 
 def observations(space: Space, batch: int, rng: np.random.Generator) -> PyTree:
-    """Anything that the space may hold; floats beyond the bounds of the normaliser too."""
+    """Anything that the environment may give; floats beyond the bounds of the normaliser too."""
     if isinstance(space, Dict):
         return {key: observations(part, batch, rng) for key, part in space.spaces}
     if isinstance(space, Discrete | MultiDiscrete):
         high = space.n if isinstance(space, Discrete) else np.array(space.nvec)
-        return rng.integers(0, high, (batch, *space.shape)).astype(space.dtype)
+        return own_numbers(space, rng.integers(0, high, (batch, *space.shape)).astype(space.dtype))
     if np.dtype(space.dtype) == np.uint8:
         return rng.integers(0, 256, (batch, *space.shape)).astype(np.uint8)
     return (3 * rng.normal(size=(batch, *space.shape))).astype(space.dtype)

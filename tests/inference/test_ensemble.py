@@ -19,6 +19,7 @@ from jaxrl.inference import export as exporting
 from jaxrl.inference.ensemble import EnsemblePolicy
 from jaxrl.inference.ensemble_function import EnsembleFunction
 from jaxrl.inference.loaded_policy import LoadedPolicy
+from tests.envs.numbered_environments import NUMBERED, VECTORS
 from tests.inference.runs import observations, policy_of, save_run
 
 CARTPOLE: dict[str, Any] = {"env__name": "gymnax:CartPole-v1"}
@@ -37,6 +38,11 @@ MEMBERS: dict[str, list[dict[str, Any]]] = {
         {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
         {"env__name": "jaxrl:ProbeMultiDiscrete", "network__core": "none"},
     ],
+    "own numbers": [
+        {"env__name": NUMBERED, "network__core": "none"},
+        {"env__name": NUMBERED, "network__core": "gru"},
+    ],
+    "own numbers of components": [{"env__name": VECTORS, "network__core": "none"}],
     "q": [
         {**CARTPOLE, "algorithm": "pqn", "network__core": "none", "normalize__observations": True},
         {**CARTPOLE, "algorithm": "pqn", "pqn__dueling": True},
@@ -96,6 +102,7 @@ def test_an_unlikely_action_weighs_more_than_a_likely_one() -> None:
         {**CARTPOLE, "algorithm": "pqn"},
         {"env__name": "jaxrl:ProbeMask", "network__core": "none"},
         {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
+        {"env__name": NUMBERED, "network__core": "none"},
         {"env__name": "gymnax:Pendulum-v1"},
     ],
 )
@@ -161,7 +168,9 @@ def _together(judged: list[dict[str, Any]], function: EnsembleFunction) -> np.nd
         if function.mean.of != "q":
             each = [x - np.logaddexp.reduce(x, axis=-1, keepdims=True) for x in each]
         parts.append(np.mean(each, axis=0).argmax(axis=-1))
-    return np.stack(parts, axis=-1) if function.mean.is_vector else parts[0]
+    action = np.stack(parts, axis=-1) if function.mean.is_vector else parts[0]
+    space: Any = function.spec.action_space
+    return action + np.array(space.start or 0)
 
 
 def _mask(spec: Any, batch: int, rng: np.random.Generator) -> np.ndarray | None:

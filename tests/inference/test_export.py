@@ -23,6 +23,7 @@ from jaxrl.inference import export as exporting
 from jaxrl.inference.equivalence import compare
 from jaxrl.inference.numpy_policy import NumpyPolicy
 from jaxrl.runs.checkpoint import Checkpointer
+from tests.envs.numbered_environments import NUMBERED, VECTORS
 from tests.inference.runs import observations, policy_of, save_run
 
 # Between them: each built-in encoder, core and head, dicts, masks, bytes, separate values, normalised layers.
@@ -55,6 +56,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network__separate_value": True,
     },
     "components": {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
+    "own numbers": {"env__name": NUMBERED, "network__core": "none"},
+    "own numbers of components": {"env__name": VECTORS, "network__core": "none"},
+    "q of own numbers": {"algorithm": "pqn", "env__name": NUMBERED, "network__core": "none"},
     "masked": {"env__name": "jaxrl:ProbeMask", "network__core": "none"},
     "planes": {
         "env__name": "jaxrl:Platformer(observation='global')",

@@ -16,6 +16,7 @@ import numpy as np
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 from jaxrl.envs import filming, registry
+from jaxrl.envs.spaces import counted_from_zero, own_numbers
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy
@@ -93,8 +94,8 @@ def _play(
             obs, mask = (shot.obs, shot.mask) if spec.agents else _batch_of_one((shot.obs, shot.mask))
             rest = [] if mask is None else [mask]
             rest += [np.array([seed, t], np.uint32)] if sample else []
-            out = act(obs, carry, reset, *rest)
-            action = np.asarray(out["action"])
+            out = act(own_numbers(spec.observation_space, obs), carry, reset, *rest)
+            action = counted_from_zero(spec.action_space, np.asarray(out["action"]))
             shot = film.send(action if spec.agents else action[0])
             carry = out["carry"]
             reset = np.zeros(1, bool) if shot.fresh is None else shot.fresh

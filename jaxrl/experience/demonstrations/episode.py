@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
-from jaxrl.envs.spaces import bounds
+from jaxrl.envs.spaces import bounds, own_numbers
 
 # A float32 bound that was a float64, or a sum in another order: a value may lie so far outside.
 _SLACK = 1e-4
@@ -21,7 +21,7 @@ class Episode:
 
     Attributes:
       observations: [T + 1, *O], a dict if the space is one; the last is what followed the last action.
-      actions: [T, *A], as the environment took them.
+      actions: [T, *A], as the environment took them; integers, also those observed, are in its own numbers.
       rewards: float32[T].
       terminations, truncations: bool[T]; True at the last step only, if at all. An episode that has neither
         there was cut off where the recording ended.
@@ -78,6 +78,15 @@ def check_episode(episode: Episode, spec: EnvSpec) -> None:
         _check_array("action_masks", episode.action_masks, steps, (spec.mask_size,))
     for name, x in episode.infos.items():
         _check_array(f"infos.{name}", np.nan_to_num(x), steps, ())
+
+
+def in_own_numbers(episode: Episode, spec: EnvSpec) -> Episode:
+    """The episode of what was seen and done counted from 0, in the environment's own numbers."""
+    return dataclasses.replace(
+        episode,
+        observations=own_numbers(spec.observation_space, episode.observations),
+        actions=own_numbers(spec.action_space, episode.actions),
+    )
 
 
 def named_observations(observations: Any) -> Iterator[tuple[str, np.ndarray]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxrl.algorithms.demonstrations import Demonstrated
 from jaxrl.envs.base import EnvSpec, zeros
+from jaxrl.envs.spaces import counted_from_zero
 from jaxrl.experience.demonstrations.episode import Episode
 
 
@@ -53,8 +54,8 @@ def lay_out(episodes: Sequence[Episode], spec: EnvSpec, lanes: int, rows: int) -
             def put(x: Any, y: Any, here: slice = here, lane: int = lane) -> None:
                 x[here, lane] = y[: here.stop - here.start]
 
-            jax.tree.map(put, obs, episode.observations)
-            put(action, episode.actions)
+            jax.tree.map(put, obs, counted_from_zero(spec.observation_space, episode.observations))
+            put(action, counted_from_zero(space, episode.actions))
             if mask is not None:
                 put(mask, episode.action_masks)
             reset[at, lane] = valid[here, lane] = True

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl.envs.bounded_files import read_object
+from jaxrl.envs.spaces import bounds
 from jaxrl.experience.demonstrations.episode import Episode, EpisodeFault, check_episode
 
 _INSTALL = "needs the package minari: pip install 'jaxrl-recurrent[minari]'"
@@ -130,9 +131,9 @@ def _gymnasium(space: Space) -> Any:
 
     spaces: Any = gymnasium.spaces
     if isinstance(space, Discrete):
-        return spaces.Discrete(space.n)
+        return spaces.Discrete(space.n, start=space.start)
     if isinstance(space, MultiDiscrete):
-        return spaces.MultiDiscrete(np.array(space.nvec))
+        return spaces.MultiDiscrete(np.array(space.nvec), start=bounds(space)[0].astype(np.int64))
     if isinstance(space, Box):
         low, high = (np.array(x, space.dtype).reshape(space.shape) for x in (space.low, space.high))
         return spaces.Box(low, high, space.shape, space.dtype)

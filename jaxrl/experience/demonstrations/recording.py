@@ -16,10 +16,10 @@ from jaxrl.algorithms import Agent
 from jaxrl.envs import registry
 from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.envs.host_env import HostOptions, group_rows
-from jaxrl.envs.spaces import sample
+from jaxrl.envs.spaces import counted_from_zero, sample
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.wrappers.time_limit import TimeLimit
-from jaxrl.experience.demonstrations.episode import Episode
+from jaxrl.experience.demonstrations.episode import Episode, in_own_numbers
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS
 from jaxrl.experience.host.episodes import quotas
 from jaxrl.experience.host.waiting import Watch
@@ -51,7 +51,7 @@ class Player(abc.ABC):
     def act(
         self, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None, keys_B: Array
     ) -> tuple[Array, PyTree]:
-        """(actions [B, *A] as the environment takes them, carry)."""
+        """(actions [B, *A] as `VectorEnv` and `HostEnv` take them, counted from 0, carry)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class RandomPlayer(Player):
     ) -> tuple[Array, PyTree]:
         space = self.spec.action_space
         if mask is None:
-            return jax.vmap(lambda key: sample(space, key))(keys_B), carry
+            return jax.vmap(lambda key: counted_from_zero(space, sample(space, key)))(keys_B), carry
         assert isinstance(space, Discrete | MultiDiscrete)
         sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
         logits = jnp.where(mask, 0.0, -jnp.inf)
@@ -151,7 +151,7 @@ def record_episodes(
         for b in np.flatnonzero(left > 0).tolist():
             if not sheets[b].add(row, b, limit):
                 continue
-            yield sheets[b].episode()
+            yield in_own_numbers(sheets[b].episode(), spec)
             sheets[b] = _Sheet(reports, player.name, seed)
             left[b] -= 1
         if not (left > 0).any():
@@ -165,7 +165,7 @@ class _Row:
     Attributes:
       obs: acted on.
       mask: at `obs`, or None.
-      action: as the environment took it.
+      action: that was taken; as `obs` it counts from 0.
       reward, terminated, truncated, info: of the step.
       after: the observation after it, also where the episode ended.
       counts: bool[B], False if a row is no transition.

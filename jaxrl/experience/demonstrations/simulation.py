@@ -13,10 +13,15 @@ from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.native.platformer.environment import Platformer
 from jaxrl.envs.native.platformer.generation.solver import solve
-from jaxrl.envs.spaces import bounds
+from jaxrl.envs.spaces import bounds, counted_from_zero
 from jaxrl.envs.tasks import default_task
 from jaxrl.envs.trees import strong_types
-from jaxrl.experience.demonstrations.episode import Episode, EpisodeFault, named_observations
+from jaxrl.experience.demonstrations.episode import (
+    Episode,
+    EpisodeFault,
+    in_own_numbers,
+    named_observations,
+)
 from jaxrl.experience.demonstrations.replays import ActionReplay
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.types import Array, PyTree
@@ -95,7 +100,7 @@ class Simulator:
         if replay.success is not None and success is not None and success != replay.success:
             said, is_so = ("with", "without") if replay.success else ("without", "with")
             raise EpisodeFault(f"it says that it ends {said} success, its actions end {is_so}")
-        episode = Episode(
+        played = Episode(
             observations=found["obs"],
             actions=actions,
             rewards=found["reward"],
@@ -108,6 +113,7 @@ class Simulator:
             player=replay.player,
             level=self._levels[level].digest if self._levels else "",
         )
+        episode = in_own_numbers(played, self.spec)
         _compare(replay.observations, dict(named_observations(episode.observations)))
         return episode
 
@@ -144,7 +150,7 @@ class Simulator:
         is_whole = np.issubdtype(space.dtype, np.integer)
         if (is_whole and not (actions == given).all()) or not ((actions >= low) & (actions <= high)).all():
             raise EpisodeFault(f"actions must lie in the space {type(space).__name__}")
-        return actions
+        return np.asarray(counted_from_zero(space, actions))
 
     def _simulate(self, actions: np.ndarray, level: int, seed: int) -> dict[str, Any]:
         steps = len(actions)

@@ -22,7 +22,8 @@ class ArraySpace:
       name: of the policy's input: `obs`, or `obs.KEY` where observations are dicts.
       path: the keys that lead to it.
       shape, dtype: without batch.
-      choices: of integers, int64 of `shape`: each is below these; None for others.
+      choices: of integers, int64 of `shape`: how many values each has; None for others.
+      start: the first of these values, int64 of `shape`.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ArraySpace:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     choices: np.ndarray | None
+    start: np.ndarray
 
     def read(self, given: Any) -> np.ndarray:
         """[*shape] or [B, *shape] of the space's dtype.
@@ -60,8 +62,11 @@ class ArraySpace:
             raise Refusal(400, f"`{shown}` must be finite in {self.dtype.name}")
         if integers and (cast != array).any():
             raise Refusal(400, f"`{shown}` holds an integer that {self.dtype.name} does not hold")
-        if self.choices is not None and ((cast < 0) | (cast >= self.choices)).any():
-            raise Refusal(400, f"`{shown}` must be from 0 to {(self.choices - 1).tolist()}")
+        if self.choices is not None:
+            last = self.start + self.choices - 1
+            if ((cast < self.start) | (cast > last)).any():
+                first = self.start.tolist() if self.start.any() else 0
+                raise Refusal(400, f"`{shown}` must be from {first} to {last.tolist()}")
         return cast
 
 
@@ -94,7 +99,8 @@ class ObservationReader:
         return single, {name: x[None] if single else x for name, x in found.items()}
 
     def zeros(self, batch: int) -> dict[str, np.ndarray]:
-        return {a.name: np.zeros((batch, *a.shape), a.dtype) for a in self.arrays}
+        """Observations of zeros, and of the first value of integers that start elsewhere."""
+        return {a.name: np.zeros((batch, *a.shape), a.dtype) + a.start.astype(a.dtype) for a in self.arrays}
 
     def random_observations(self, batch: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Observations of any values, to time a policy with."""
@@ -102,7 +108,7 @@ class ObservationReader:
         for array in self.arrays:
             x = found[array.name]
             if array.choices is not None:
-                x[...] = rng.integers(0, array.choices, x.shape)
+                x[...] = array.start + rng.integers(0, array.choices, x.shape)
             else:
                 x[...] = rng.integers(0, 100, x.shape) if x.dtype.kind in "iub" else rng.normal(size=x.shape)
         return found
@@ -168,7 +174,10 @@ def _arrays(space: Mapping[str, Any], name: str, path: tuple[str, ...]) -> Itera
     dtype = np.dtype(space["dtype"])
     if dtype.kind not in "biuf":
         raise ValueError(f"no observation is of {dtype}")
-    yield ArraySpace(name, path, shape, dtype, None if choices is None else np.asarray(choices, np.int64))
+    start = np.broadcast_to(np.asarray(space.get("start", 0), np.int64), shape)
+    yield ArraySpace(
+        name, path, shape, dtype, None if choices is None else np.asarray(choices, np.int64), start
+    )
 
 
 def _shape(given: Any) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ def schema(space: Mapping[str, Any]) -> dict[str, Any]:
     number = "number" if space["dtype"].startswith("float") else "integer"
     found: dict[str, Any] = {"type": number}
     if space["type"] == "discrete":
-        found |= {"minimum": 0, "maximum": space["n"] - 1}
+        first = space.get("start", 0)
+        found |= {"minimum": first, "maximum": first + space["n"] - 1}
     for size in reversed(space["shape"]):
         found = {"type": "array", "items": found, "minItems": size, "maxItems": size}
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.envs.base import Box, Dict, Discrete
+from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.experience.demonstrations import DatasetFault, minari_files, read_dataset
 from tests.experience.demonstrations.samples import SPEC, episode
 
@@ -55,6 +55,20 @@ def test_dict_observations(tmp_path: Path) -> None:
     wrong = dataclasses.replace(SPEC, observation_space=other)
     with pytest.raises(DatasetFault, match="episode 0: observations.map .* must have rows of the space's"):
         read_dataset(str(tmp_path / "d"), wrong)
+
+
+@pytest.mark.parametrize(
+    ("space", "actions"),
+    [(Discrete(3, start=5), [7, 5]), (MultiDiscrete((3, 2), start=(5, -1)), [[7, -1], [5, 0]])],
+)
+def test_numbers_are_the_environments(space: Any, actions: Any, tmp_path: Path) -> None:
+    spec = dataclasses.replace(SPEC, action_space=space)
+    one = dataclasses.replace(episode(2), actions=np.array(actions))
+    minari_files.write_episodes(tmp_path / "n/data", [one], spec, "n")
+    said = minari.MinariDataset(tmp_path / "n/data").action_space
+    assert all(said.contains(action) for action in np.array(actions))
+    (found,) = read_dataset(str(tmp_path / "n"), spec).episodes
+    np.testing.assert_array_equal(found.actions, actions)
 
 
 def without_spaces(written: Path) -> None:

@@ -14,6 +14,7 @@ from jaxrl.inference.loaded_policy import LoadedPolicy
 from jaxrl.inference.serving import messages
 from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
 from jaxrl.inference.serving.refusal import Refusal
+from tests.envs.numbered_environments import VECTORS
 from tests.inference.runs import observations as drawn
 from tests.inference.runs import policy_of
 from tests.inference.serving.models import write_model
@@ -33,6 +34,7 @@ SPACES = [
         },
     ),
     ("numpy", {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"}),
+    ("onnx", {"env__name": VECTORS, "network__core": "none"}),
     (
         "onnx",
         {"env__name": "gymnax:Breakout-MinAtar", "network__encoder": "minatar", "network__core": "none"},
