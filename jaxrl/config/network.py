@@ -97,8 +97,8 @@ class NetworkConfig(ArchitectureConfig):
     )
     head: str = field(
         "auto",
-        help="auto (by the action space), categorical, multi_categorical, gaussian (clipped), "
-        "tanh_gaussian (bounded), gaussian_mixture (clipped), mixed (actions of several parts)",
+        help="auto (by the action space), categorical, multi_categorical, gaussian (scaled and clipped), "
+        "tanh_gaussian (bounded), gaussian_mixture (as gaussian), mixed (actions of several parts)",
         fixed=True,
         names_module=True,
     )
@@ -118,7 +118,8 @@ class NetworkConfig(ArchitectureConfig):
     policy_std: float = field(
         1.0,
         above(0),
-        help="standard deviation that the actions of gaussian, tanh_gaussian and mixed begin with",
+        help="standard deviation that the actions of gaussian, tanh_gaussian and mixed begin with; of bounds "
+        "that are scaled in half widths (docs/environments.md)",
         fixed=True,
     )
     layer_norm: bool = field(

@@ -107,8 +107,8 @@ class PolicyFunction(ActingFunction):
     Result:
       action: [B, *A], what the environment takes, in its own numbers; the best one, or drawn with `sample`.
       value: float32[B].
-      distribution: dict of float32[B, ...]: `logits`, or `mean` and `log_std` (before clipping or squashing),
-        all three of a mixture, or `q`.
+      distribution: dict of float32[B, ...]: `logits`, or `mean` and `log_std` (before scaling, clipping or
+        squashing), all three of a mixture, or `q`.
       carry: tree like the argument.
     """
 

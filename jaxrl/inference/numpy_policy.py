@@ -240,8 +240,7 @@ def _multi_categorical(
 def _gaussian(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
     mean = policy.dense(f"{head['weights']}.mean", x)
     log_std = np.broadcast_to(policy.array(f"{head['weights']}.log_std"), mean.shape)
-    low, high = _bounds(head)
-    return np.clip(mean, low, high), {"mean": mean, "log_std": log_std}
+    return _within(head, mean), {"mean": mean, "log_std": log_std}
 
 
 def _tanh_gaussian(
@@ -261,8 +260,7 @@ def _gaussian_mixture(
     mean = (mean + policy.array(f"{head['weights']}.center")).reshape(shape)
     std = np.logaddexp(np.float32(0), std) + np.float32(head["least_std"])
     distribution = {"logits": logits, "mean": mean, "log_std": np.log(std).reshape(shape)}
-    low, high = _bounds(head)
-    return np.clip(mean[np.arange(len(x)), _best(logits)], low, high), distribution
+    return _within(head, mean[np.arange(len(x)), _best(logits)]), distribution
 
 
 def _q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
@@ -274,6 +272,14 @@ def _dueling_q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array 
     value, advantage = (policy.dense(f"{head['weights']}.{part}", x) for part in ("value", "advantage"))
     q = _mask_scores(value + advantage - advantage.mean(axis=-1, keepdims=True), mask)
     return _best(q), {"q": q}
+
+
+def _within(head: dict[str, Any], action: Array) -> Array:
+    """Scaled, where the head says by how much, and clipped."""
+    if "middle" in head:
+        middle, half_width = (np.array(head[name], np.float32) for name in ("middle", "half_width"))
+        action = middle + half_width * action
+    return np.clip(action, *_bounds(head))
 
 
 def _bounds(head: dict[str, Any]) -> tuple[Array, Array]:

@@ -153,6 +153,9 @@ def _gaussian_mixture(graph: Graph, head: Layer, x: str, masked: bool) -> None:
 
 def _act_within(graph: Graph, head: Layer, action: str) -> None:
     low, high = _bounds(head)
+    if "middle" in head:
+        action = graph.op("Mul", action, graph.constant(head["half_width"]))
+        action = graph.op("Add", action, graph.constant(head["middle"]))
     above = graph.op("Max", action, graph.constant(low))
     graph.op("Min", above, graph.constant(high), result="action")
 

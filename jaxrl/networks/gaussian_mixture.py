@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Box
+from jaxrl.networks.action_scale import ActionScale
 from jaxrl.networks.distributions import Categorical, NoiseKind, uniform_of_normal
 from jaxrl.networks.layers import Dense, weights_of
-from jaxrl.networks.operations import Layer, bounds_of
+from jaxrl.networks.operations import Layer
 from jaxrl.types import Array
 
 # Below it a density of demonstrations that never vary would grow without end. robomimic has 1e-4: means of
@@ -30,8 +31,8 @@ LEAST_STD = 1e-3
 class GaussianMixture:
     """One of K components, each of independent normals; actions are float32[..., D] and unbounded.
 
-    All of an action is of the same component. As with `Gaussian`, the clipped copy goes to the environment
-    only.
+    All of an action is of the same component. As with `Gaussian`, the scaled and clipped copy goes to the
+    environment only.
 
     Attributes:
       logits: float[..., K], of the components, unnormalised.
@@ -134,7 +135,8 @@ class GaussianMixtureHead(nn.Module):
         size = self.space.shape[0]
         logits = Dense(self.components, self.gain, name="logits")(x)
         mean = Dense(self.components * size, self.gain, name="mean")(x)
-        center = self.param("center", _spread(self.space), (self.components * size,))
+        own_space = ActionScale.of(self.space).own_space
+        center = self.param("center", _spread(own_space), (self.components * size,))
         std = jax.nn.softplus(Dense(self.components * size, self.gain, name="std")(x)) + LEAST_STD
         split = lambda y: y.reshape(*y.shape[:-1], self.components, size)  # noqa: E731
         mean = mean + jax.lax.broadcast_to_rank(center, mean.ndim)
@@ -146,7 +148,7 @@ class GaussianMixtureHead(nn.Module):
             "weights": weights_of(self),
             "components": self.components,
             "least_std": LEAST_STD,
-            **bounds_of(self.space),
+            **ActionScale.of(self.space).describe(),
         }
 
 

@@ -27,8 +27,8 @@ _WEIGHTS = (_WEIGHTS_64 / _WEIGHTS_64.sum()).astype(np.float32)
 class Gaussian:
     """Independent normal components; actions are float32[..., D] and unbounded.
 
-    The action is not clipped here: its log-probability is the unclipped action's, and the clipped copy
-    goes to the environment only. A density of the clipped action would be wrong at the bounds.
+    The action is not clipped here: its log-probability is the unclipped action's, and the scaled and clipped
+    copy goes to the environment only. A density of the clipped action would be wrong at the bounds.
 
     Attributes:
       mean: float[..., D].

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.networks import distributions, gaussians, mixed
+from jaxrl.networks.action_scale import ActionScale
 from jaxrl.networks.gaussian_mixture import GaussianMixtureHead
 from jaxrl.networks.layers import Dense, linear, weights_of
 from jaxrl.networks.operations import Layer, bounds_of
@@ -34,9 +37,10 @@ class Head:
         method `describe()`, which returns their `type` and the prefix of their `weights` as JSON values.
       noise_kind: "uniform" or "normal": what `distribution.sample` consumes.
       noise_shape: shape of that noise for one action.
-      to_env: maps a stored action to what the environment accepts (clipping, squashing).
+      to_env: maps a stored action to what the environment accepts (scaling, clipping, squashing).
       from_env: the stored action of what an environment took, for learning from demonstrations; an inverse of
         `to_env`, up to the bounds.
+      unit: 1 of what densities are of, in the environment's numbers; of each component, in numpy.
     """
 
     module: nn.Module
@@ -44,6 +48,7 @@ class Head:
     noise_shape: tuple[int, ...]
     to_env: Callable[[Array], Array] = lambda action: action
     from_env: Callable[[Array], Array] = lambda action: action
+    unit: Any = 1.0
 
 
 HEADS: Registry[Callable[[NetworkConfig, Space], Head]] = Registry("network.head", ("network", "space"), Head)
@@ -104,13 +109,15 @@ def _multi_categorical(network: NetworkConfig, space: Space) -> Head:
 
 @HEADS.register("gaussian")
 def _gaussian(network: NetworkConfig, space: Space) -> Head:
-    """The environment gets the action clipped to its bounds; the density is of the unclipped action."""
+    """The environment gets the action scaled, if need be, and clipped to its bounds.
+
+    The density is of the action before both.
+    """
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
-    low = jnp.asarray(space.low, jnp.float32)
-    high = jnp.asarray(space.high, jnp.float32)
+    scale = ActionScale.of(space)
     module = GaussianHead(space, network.policy_gain, network.policy_std)
-    return Head(module, "normal", space.shape, lambda action: gaussians.clip(action, low, high))
+    return Head(module, "normal", space.shape, scale.to_env, scale.from_env, scale.half_width)
 
 
 @HEADS.register("tanh_gaussian")
@@ -127,37 +134,42 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
         space.shape,
         to_env=lambda u: gaussians.squash(u, low, high),
         from_env=lambda action: gaussians.unsquash(action, low, high),
+        unit=(np.array(space.high) - np.array(space.low)) / 2,
     )
 
 
 @HEADS.register("gaussian_mixture")
 def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
-    """Clipped as those of `_gaussian`; one more number of noise picks the component."""
+    """Scaled and clipped as those of `_gaussian`; one more number of noise picks the component."""
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
-    low = jnp.asarray(space.low, jnp.float32)
-    high = jnp.asarray(space.high, jnp.float32)
+    scale = ActionScale.of(space)
     module = GaussianMixtureHead(space, network.mixture_components, network.policy_gain)
     noise = (space.shape[0] + 1,)
-    return Head(module, "normal", noise, lambda action: gaussians.clip(action, low, high))
+    return Head(module, "normal", noise, scale.to_env, scale.from_env, scale.half_width)
 
 
 @HEADS.register("mixed")
 def _mixed(network: NetworkConfig, space: Space) -> Head:
-    """A categorical or Gaussian for each part; the environment gets the latter clipped to its bounds."""
+    """A categorical or Gaussian for each part; the environment gets the latter scaled and clipped."""
     if not isinstance(space, Mixed):
         raise _Unsuitable("a Dict or Tuple of Discrete, MultiDiscrete and Box actions")
+    scales = [ActionScale.of(part) if isinstance(part, Box) else None for _, part in space.spaces]
 
     def to_env(action: Array) -> Array:
-        parts = [
-            gaussians.clip(x, jnp.asarray(part.low, jnp.float32), jnp.asarray(part.high, jnp.float32))
-            if isinstance(part, Box)
-            else x
-            for (_, part), x in zip(space.spaces, space.split(action), strict=True)
-        ]
-        return jnp.concatenate(parts, axis=-1)
+        parts = zip(scales, space.split(action), strict=True)
+        return jnp.concatenate([x if scale is None else scale.to_env(x) for scale, x in parts], axis=-1)
 
-    return Head(MixedHead(space, network.policy_gain, network.policy_std), "normal", space.shape, to_env)
+    def from_env(action: Array) -> Array:
+        parts = zip(scales, space.split(action), strict=True)
+        return jnp.concatenate([x if scale is None else scale.from_env(x) for scale, x in parts], axis=-1)
+
+    units = [
+        np.ones(size) if scale is None else scale.half_width
+        for scale, size in zip(scales, space.sizes, strict=True)
+    ]
+    module = MixedHead(space, network.policy_gain, network.policy_std)
+    return Head(module, "normal", space.shape, to_env, from_env, np.concatenate(units))
 
 
 class CategoricalHead(nn.Module):
@@ -196,7 +208,7 @@ class GaussianHead(nn.Module):
         return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain, self.std))
 
     def describe(self) -> Layer:
-        return {"type": "gaussian", "weights": weights_of(self), **bounds_of(self.space)}
+        return {"type": "gaussian", "weights": weights_of(self), **ActionScale.of(self.space).describe()}
 
 
 class TanhGaussianHead(nn.Module):

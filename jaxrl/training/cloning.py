@@ -140,13 +140,16 @@ def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, D
     return clone, dataset
 
 
-def report(plan: CloningPlan, dataset: Dataset, spec: EnvSpec, row: Mapping[str, Any]) -> dict[str, Any]:
+def report(
+    plan: CloningPlan, dataset: Dataset, spec: EnvSpec, unit: np.ndarray | float, row: Mapping[str, Any]
+) -> dict[str, Any]:
     """The record of a clone at its end, as JSON values; `passed` says whether it has learnt anything.
 
     Args:
       plan: how it was made.
       dataset: of its episodes.
       spec: of the environment.
+      unit: of the policy's densities (`jaxrl.networks.Head`).
       row: the last metrics of the run.
     """
     training, validation = dataset.split(plan.validation)
@@ -155,7 +158,7 @@ def report(plan: CloningPlan, dataset: Dataset, spec: EnvSpec, row: Mapping[str,
     cost = cost if judged == "validation" else row.get("loss/policy")
     episodes = validation if judged == "validation" else training
     # With few episodes the frequencies of training may say less of these than no frequencies at all.
-    prior = min(prior_loss(training, episodes, spec), prior_loss(episodes, episodes, spec))
+    prior = min(prior_loss(part, episodes, spec, unit) for part in (training, episodes))
     passed = cost is not None and math.isfinite(cost) and cost < prior - _LEAST_GAIN
     names = ("accuracy", "absolute_error")
     prefix = f"{_ALGORITHM}/validation_" if judged == "validation" else f"{_ALGORITHM}/"
@@ -175,11 +178,13 @@ def report(plan: CloningPlan, dataset: Dataset, spec: EnvSpec, row: Mapping[str,
     }
 
 
-def prior_loss(training: Sequence[Episode], judged: Sequence[Episode], spec: EnvSpec) -> float:
+def prior_loss(
+    training: Sequence[Episode], judged: Sequence[Episode], spec: EnvSpec, unit: np.ndarray | float = 1.0
+) -> float:
     """The negative log-likelihood per step of a policy that sees nothing, in nats.
 
     Of discrete actions it knows the frequencies, with one more of each so that none is impossible; of
-    others mean and standard deviation of each component.
+    others mean and standard deviation of each component, in units of the policy's densities.
     """
     own, other = (np.concatenate([e.actions for e in part]) for part in (training, judged))
     space = spec.action_space
@@ -187,8 +192,7 @@ def prior_loss(training: Sequence[Episode], judged: Sequence[Episode], spec: Env
         sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
         columns = zip(sizes, own.reshape(len(own), -1).T, other.reshape(len(other), -1).T, strict=True)
         return float(sum(_categorical_loss(n, a, b) for n, a, b in columns))
-    own = own.astype(np.float64)
-    other = other.astype(np.float64)
+    own, other = (x.astype(np.float64) / unit for x in (own, other))
     std = np.maximum(own.std(axis=0), 1e-3)
     z = (other - own.mean(axis=0)) / std
     return float((0.5 * (z**2 + math.log(2 * math.pi)) + np.log(std)).sum(axis=-1).mean())

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.native.probe import OneStepProbe
 
 
 @flax.struct.dataclass
@@ -35,6 +36,19 @@ class ShortOrLong(JaxEnv):
         reward = jnp.where(state.length > 1, 1.0, 0.0)
         done = time >= state.length
         return Episode(time, state.length), TimeStep(jnp.zeros(1), reward, done, jnp.zeros((), bool))
+
+
+class FarActions(OneStepProbe):
+    """`ProbeContinuous` with other bounds: the best action is half of `reach` above or below `middle`."""
+
+    def __init__(self, low: float | None, high: float | None, middle: float, reach: float) -> None:
+        bounds = (-jnp.inf if low is None else low, jnp.inf if high is None else high)
+        self.action_space = Box.of(*bounds, (1,))
+        self._middle, self._reach = middle, reach
+        super().__init__()
+
+    def reward(self, obs: jax.Array, action: jax.Array) -> jax.Array:
+        return -jnp.sum(((action - self._middle) / self._reach - obs / 2) ** 2)
 
 
 class Echo(JaxEnv):

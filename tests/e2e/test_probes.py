@@ -120,6 +120,26 @@ def test_mean_of_a_continuous_action(squash: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("low", "high", "middle", "reach", "head"),
+    [
+        (0, 1000, 500, 500, "auto"),
+        (-0.02, 0.02, 0, 0.02, "auto"),
+        (30, None, 31, 1, "auto"),
+        (0, 1000, 500, 500, "gaussian_mixture"),
+    ],
+)
+def test_bounds_that_no_unit_gaussian_suits(
+    low: float, high: float | None, middle: float, reach: float, head: str
+) -> None:
+    name = f"tests.e2e.environments:FarActions(low={low}, high={high}, middle={middle}, reach={reach})"
+    solved = Solved("", 60_000, **{"env.name": name, "network.head": head, "network.mixture_components": 1})
+    best = middle + reach * np.array([[-0.5], [0.5]])
+    np.testing.assert_allclose(solved.action([[-1.0], [1.0]]), best, atol=0.1 * reach)
+    assert solved.sampled_return(10) > -0.05
+
+
+@pytest.mark.slow
 def test_components_of_a_multi_discrete_action() -> None:
     solved = Solved("ProbeMultiDiscrete", 30_000)
     np.testing.assert_array_equal(solved.action(np.eye(3)), [[0, 1], [1, 2], [0, 0]])

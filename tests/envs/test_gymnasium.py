@@ -122,7 +122,7 @@ def test_spaces_and_values_of_every_kind(start):
             ("bits", MultiDiscrete((2, 2))),
             ("camera.left", Box.of(0, 255, (6, 5, 3), np.uint8)),
             ("double", Box.of(-1, 1, (2,))),
-            ("pair.0", Discrete(3)),
+            ("pair.0", Discrete(3, start=-1)),
             ("pair.1", MultiDiscrete((4, 5))),
         )
     )

@@ -26,6 +26,7 @@ from jaxrl.runs.checkpoint import Checkpointer
 from tests.envs.numbered_environments import NUMBERED, VECTORS
 from tests.inference.runs import observations, policy_of, save_run
 
+FAR = "tests.e2e.environments:FarActions(low=0, high=1000, middle=500, reach=500)"
 # Between them: each built-in encoder, core and head, dicts, masks, bytes, separate values, normalised layers.
 NETWORKS: dict[str, dict[str, Any]] = {
     "lstm": {
@@ -47,6 +48,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network__head": "gaussian_mixture",
         "network__mixture_components": 3,
     },
+    "scaled": {"env__name": FAR, "network__core": "none"},
+    "scaled mixture": {"env__name": FAR, "network__core": "none", "network__head": "gaussian_mixture"},
     "clipped": {"env__name": "gymnax:Pendulum-v1", "network__activation": "silu", "network__core": "lru"},
     "impala": {"env__name": "gymnax:Breakout-MinAtar", "network__encoder": "impala", "network__core": "none"},
     "discrete": {

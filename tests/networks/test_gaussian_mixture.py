@@ -155,8 +155,8 @@ def test_head_begins_with_components_apart_within_the_bounds() -> None:
 
     mixture, action = jax.tree.map(np.asarray, act())
     assert mixture.mean.shape == (16, 4, 3)
-    middle, reach = np.array([0.0, 0.25, 0.0]), np.array([1.0, 0.25, 1.0])
-    assert (np.abs(np.asarray(mixture.mean) - middle) < reach + 0.1).all()
+    # In the policy's own numbers: the second component of the space is scaled.
+    assert (np.abs(np.asarray(mixture.mean)) < 1.1).all()
     distances = np.abs(np.asarray(mixture.mean[0])[:, None] - np.asarray(mixture.mean[0])[None]).max(axis=-1)
     assert distances[np.triu_indices(4, 1)].min() > 0.05
     np.testing.assert_allclose(np.exp(mixture.logits).mean(), 1.0, atol=0.05)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl.config import ConfigError
-from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.networks.heads import QHead, build_head
 from tests.compiled_methods import compiled_method
@@ -110,9 +110,60 @@ def test_gaussian_actions_are_clipped_for_the_environment_only():
     action = sampled(head, distribution)
     assert (np.abs(action) > 2).any()
     in_env = np.asarray(head.to_env(action))
-    np.testing.assert_array_equal(in_env, np.clip(action, [-2, 0], [2, 0.5]))
+    # Of the second component 0 is the middle of its bounds and 1 is half of their width.
+    np.testing.assert_allclose(in_env, np.clip(action * [1, 0.25] + [0, 0.25], [-2, 0], [2, 0.5]), rtol=1e-6)
     assert (np.asarray(log_prob(distribution, action)) != log_prob(distribution, in_env)).any()
     np.testing.assert_array_equal(distribution.log_std, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "middle", "half_width"),
+    [
+        # A deviation of 1 suits these as they are.
+        (-0.4, 0.4, 0, 1),
+        (-1, 1, 0, 1),
+        (-3, 3, 0, 1),
+        (-np.inf, np.inf, 0, 1),
+        (-1e10, 1e10, 0, 1),
+        (-5, np.inf, 0, 1),
+        (-np.inf, 2, 0, 1),
+        # And these not.
+        (0, 1000, 500, 500),
+        (0, 1, 0.5, 0.5),
+        (-0.1, 0.1, 0, 0.1),
+        (-10, 10, 0, 10),
+        (-1, 3, 1, 2),
+        (0, np.inf, 1, 1),
+        (7, 3e38, 8, 1),
+        (-np.inf, -5, -6, 1),
+        (7, 7, 7, 1),
+    ],
+)
+def test_gaussian_actions_have_the_scale_of_the_bounds(low, high, middle, half_width):
+    box = Box.of(low, high, (2,))
+    head = build_head(NETWORK, EnvSpec("test:Env", box, box))
+    own = np.array([[-0.25, 0.3], [-30.0, 30.0]], np.float32)
+    in_env = np.asarray(head.to_env(own))
+    np.testing.assert_allclose(in_env, np.clip(middle + half_width * np.float64(own), low, high), rtol=1e-6)
+    np.testing.assert_allclose(head.unit, half_width, rtol=1e-6)
+    if low < high:
+        np.testing.assert_allclose(head.from_env(in_env)[0], own[0], rtol=1e-5)
+    if (middle, half_width) == (0, 1):  # the numbers of an action to the bit, by clipping alone
+        np.testing.assert_array_equal(in_env, np.clip(own, *np.float32([low, high])))
+        assert head.from_env(own) is own
+        assert "mul" not in str(jax.make_jaxpr(head.to_env)(own))
+
+
+@pytest.mark.parametrize("name", ["gaussian_mixture", "mixed"])
+def test_other_heads_with_gaussians_have_that_scale_too(name):
+    box = Box.of(0, 1000, (2,))
+    space = Mixed((("choice", Discrete(3)), ("push", box))) if name == "mixed" else box
+    head = build_head(dataclasses.replace(NETWORK, head=name), EnvSpec("test:Env", box, space))
+    own = np.array([2.0, -0.5, 3.0], np.float32)[-space.shape[0] :]
+    in_env = np.asarray(head.to_env(own))
+    np.testing.assert_allclose(in_env, np.array([2.0, 250.0, 1000.0])[-space.shape[0] :])
+    np.testing.assert_allclose(head.from_env(in_env), np.array([2.0, -0.5, 1.0])[-space.shape[0] :])
+    np.testing.assert_array_equal(head.unit, np.array([1, 500, 500])[-space.shape[0] :])
 
 
 def test_unbounded_actions_pass_as_they_are():

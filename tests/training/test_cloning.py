@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, default_config
+from jaxrl.envs.base import Box
 from jaxrl.evaluation import trained_policy
 from jaxrl.experience.demonstrations import record_episodes, write_dataset
 from jaxrl.experience.demonstrations.recording import Player
@@ -46,6 +48,12 @@ def test_the_prior_by_hand() -> None:
     own, other = [episode(3)], [episode(4)]
     assert prior_loss(own, other, SPEC) == pytest.approx(np.log(3))
     assert prior_loss([episode(1)], [episode(1)], SPEC) == pytest.approx(-np.log(2 / 4))
+    # Of a normal distribution with the data's own moments log(std) + log(2 pi e) / 2. The units of the
+    # policy's densities are 500 and 250.
+    spec = dataclasses.replace(SPEC, action_space=Box.of(0, 1000, (2,)))
+    far = [dataclasses.replace(episode(2), actions=np.array([[100.0, 400.0], [300.0, 800.0]]))]
+    expected = np.log(100 / 500) + np.log(200 / 250) + np.log(2 * np.pi * np.e)
+    assert prior_loss(far, far, spec, np.array([500, 250])) == pytest.approx(expected)
 
 
 class Expert(Player):

@@ -1,0 +1,105 @@
+"""From the numbers of a Gaussian policy to those of a space: by the middle and half the width of its bounds.
+
+A Gaussian begins with mean 0 and a deviation of about 1. Of a space from 0 to 1000 that is a corner: half of
+the actions would be clipped to 0, and the others would hardly differ from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.envs.base import Box
+from jaxrl.networks import gaussians
+from jaxrl.networks.distributions import to_rank_of
+from jaxrl.networks.operations import Layer, bounds_of
+from jaxrl.types import Array
+
+# Symmetric bounds that suit a deviation of 1 as they are: those of most suites, 0.4 (MuJoCo's Humanoid) to 3.
+_SUITABLE = (0.25, 4.0)
+# Larger bounds are as good as none: float32 no longer tells whole numbers apart. Some suites write 1e10.
+_FARTHEST = 2.0**24
+
+
+@dataclass(frozen=True)
+class ActionScale:
+    """The affine map, component by component, and the clipping after it.
+
+    Densities stay those of the policy's own numbers: the map would add the constant `-sum log half_width` to
+    the logarithm, which cancels in ratios.
+
+    Attributes:
+      space: bounds, one-dimensional.
+      middle, half_width: float32[D]; 0 and 1 of components that are taken as they are.
+    """
+
+    space: Box
+    middle: np.ndarray
+    half_width: np.ndarray
+
+    @classmethod
+    def of(cls, space: Box) -> ActionScale:
+        """The scale that suits the bounds.
+
+        A component with two finite bounds is scaled to [-1, 1], unless it is symmetric about 0 and of a width
+        that suits a deviation of 1. With one bound it is moved, if need be, until that is a deviation away.
+        """
+        found = [_middle_and_half_width(*sides) for sides in zip(space.low, space.high, strict=True)]
+        middle, half_width = np.array(found, np.float32).reshape(-1, 2).T
+        return cls(space, middle, half_width)
+
+    @property
+    def is_needed(self) -> bool:
+        """False if actions are taken as they are."""
+        return bool((self.middle != 0).any() or (self.half_width != 1).any())
+
+    @property
+    def own_space(self) -> Box:
+        """The bounds in the policy's numbers."""
+        low, high = (
+            (np.array(bound) - self.middle) / self.half_width for bound in (self.space.low, self.space.high)
+        )
+        return Box.of(low, high, self.space.shape) if self.is_needed else self.space
+
+    def to_env(self, action: Array) -> Array:
+        """float32[..., D] within the bounds, of the policy's numbers."""
+        if self.is_needed:
+            middle, half_width = self._constants(action)
+            action = middle + half_width * action
+        low, high = (jnp.asarray(bound, jnp.float32) for bound in (self.space.low, self.space.high))
+        return gaussians.clip(action, low, high)
+
+    def from_env(self, action: Array) -> Array:
+        """The policy's numbers of actions that an environment took."""
+        if not self.is_needed:
+            return action
+        middle, half_width = self._constants(action)
+        return (action - middle) / half_width
+
+    def describe(self) -> Layer:
+        """The bounds, and `middle` and `half_width` where there is a map, as JSON values."""
+        scale = {"middle": self.middle.tolist(), "half_width": self.half_width.tolist()}
+        return bounds_of(self.space) | (scale if self.is_needed else {})
+
+    def _constants(self, like: Array) -> tuple[Array, Array]:
+        return to_rank_of(like, self.middle), to_rank_of(like, self.half_width)
+
+
+def _middle_and_half_width(low: float, high: float) -> tuple[float, float]:
+    has_low = low > -_FARTHEST
+    has_high = high < _FARTHEST
+    if has_low and has_high:
+        half_width = (high - low) / 2
+        least, most = _SUITABLE
+        symmetric = math.isclose(low, -high, rel_tol=1e-6)
+        if symmetric and least <= half_width <= most:
+            return 0.0, 1.0
+        return (low + high) / 2, half_width or 1.0
+    if has_low:
+        return max(low + 1, 0.0), 1.0
+    if has_high:
+        return min(high - 1, 0.0), 1.0
+    return 0.0, 1.0
