@@ -43,7 +43,7 @@ class Numbered(JaxEnv):
         parts = action if self.vectors else action[None]
         low = jnp.array([5, -1][: len(parts)])
         size = jnp.array([3, 2][: len(parts)])
-        reward = (parts * jnp.array([1.0, 0.1])[: len(parts)]).sum()
+        reward = (parts.astype(jnp.float32) * jnp.array([1.0, 0.1])[: len(parts)]).sum()
         reward = jnp.where(((parts >= low) & (parts < low + size)).all(), reward, -1000.0)
         ended = state == STEPS
         return state, TimeStep(self._observe(state), reward.astype(jnp.float32), ended, jnp.zeros((), bool))

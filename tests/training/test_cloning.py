@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+import jaxrl
 from jaxrl.config import ConfigError, default_config
+from jaxrl.envs import registry
 from jaxrl.envs.base import Box
 from jaxrl.evaluation import trained_policy
 from jaxrl.experience.demonstrations import record_episodes, write_dataset
@@ -24,6 +26,7 @@ from jaxrl.training.cloning_run import clone
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import Array, PyTree
 from tests.algorithms.tiny import assert_equal
+from tests.envs.numbered_environments import NUMBERED
 from tests.experience.demonstrations.samples import SPEC, episode
 
 ENV = "jaxrl:ProbeMemory"
@@ -84,8 +87,6 @@ def config_of(core: str, seed: int = 0) -> ConfigDict:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    from jaxrl.envs import registry
-
     folder = tmp_path_factory.mktemp("data") / "episodes"
     recorded = record_episodes(ENV, (), Expert(), 40, seed=0)
     write_dataset(folder, recorded, registry.spec_of(ENV), {"env": ENV, "wrappers": []})
@@ -130,6 +131,40 @@ def test_a_recurrent_clone_plays_what_its_teacher_plays(
             out = trained.agent.forward(trained.state, *inputs)
             assert int(trained.agent.greedy(out)[0]) == shown.actions[t]
             carry = out.carry
+
+
+FAR = "tests.e2e.environments:FarActions(low=0, high=1000, middle=500, reach=500)"
+
+
+class Shown(Player):
+    """Takes 250 or 750 of an action from 0 to 1000, or of a numbered environment the action of its solver."""
+
+    name = "shown"
+
+    def initial_carry(self, n: int) -> PyTree:
+        return jnp.zeros(n)
+
+    def act(self, obs: PyTree, carry: PyTree, reset: Array, mask: Any, keys_B: Array) -> tuple[Array, PyTree]:
+        return (500 + 250 * obs if obs.ndim == 2 else obs), carry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [FAR, NUMBERED])
+def test_data_in_the_environments_numbers_are_cloned_as_they_were_played(name: str, tmp_path: Path) -> None:
+    episodes = list(record_episodes(name, (), Shown(), 64, seed=0))
+    folder = tmp_path / "episodes"
+    spec = registry.spec_of(name)
+    write_dataset(folder, episodes, spec, {"env": name, "wrappers": []})
+    config = config_of("none")
+    config.env.name = name
+    _, found = clone(config, plan_of(str(folder)), str(tmp_path / "run"), Interruption())
+    assert found is not None
+    # By the environment's own judgement: all of the reward is what the shown actions get.
+    best = np.mean([episode.episode_return for episode in episodes])
+    assert found["played"]["eval/greedy/return"] == pytest.approx(best, abs=0.01)
+    policy = jaxrl.load(tmp_path / "run", trust=True)
+    acted, _ = policy.act(episodes[0].observations[:-1])
+    np.testing.assert_allclose(acted, episodes[0].actions, atol=0 if name == NUMBERED else 40)
 
 
 @pytest.mark.slow
