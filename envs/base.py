@@ -61,6 +61,8 @@ class EnvSpec:
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
       has_solver: True if `solve` of the environment tells the best action of a state.
+      counts_from_zero: of a device environment, True once `jaxrl.envs.make` has seen to it that integers are
+        counted from 0, whatever the `start` of their spaces; what is built on that environment does so too.
     """
 
     name: str
@@ -78,6 +80,7 @@ class EnvSpec:
     agents: tuple[str, ...] = ()
     has_solver: bool = False
     central_observation: Space | None = None
+    counts_from_zero: bool = False
 
     def __post_init__(self) -> None:
         if self.goals is not None:

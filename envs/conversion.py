@@ -45,6 +45,10 @@ class CountedFromZero(Wrapper):
 
     for_agents = True
 
+    def __init__(self, env: JaxEnv):
+        super().__init__(env)
+        self.spec = dataclasses.replace(env.spec, counts_from_zero=True)
+
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         state, obs = self.env.reset(key, *task)
         return state, counted_from_zero(self.spec.observation_space, obs)
@@ -67,7 +71,8 @@ def with_numbers_from_zero(env: JaxEnv) -> JaxEnv:
     """The environment as policies see it, or itself where its numbers are from 0 already."""
     spec = env.spec
     spaces = (spec.observation_space, spec.action_space, spec.central_observation)
-    return CountedFromZero(env) if any(x is not None and is_renumbered(x) for x in spaces) else env
+    has_start = any(space is not None and is_renumbered(space) for space in spaces)
+    return CountedFromZero(env) if has_start and not spec.counts_from_zero else env
 
 
 class MixedActions(Wrapper):

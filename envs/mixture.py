@@ -77,6 +77,7 @@ class TaskLayout:
             has_action_mask=isinstance(self.action_space, Discrete),
             reports=(*self.reports, *own),
             task_names=self.names,
+            counts_from_zero=True,
         )
 
     def own_reports(self, task: int | np.ndarray, reward: jax.Array) -> dict[str, jax.Array]:

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs import registry
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.wrappers.wrapper import Wrapper
 
 STEPS = 4
 NUMBERED = "tests.envs.numbered_environments:Numbered"
@@ -53,6 +55,20 @@ class Numbered(JaxEnv):
 
     def _observe(self, time: Any) -> jax.Array:
         return jnp.stack([1 + time % 2, time % 3 - 2]) if self.vectors else time % 3 - 1
+
+
+class Around(Wrapper):
+    """`Numbered` in an environment of one's own, which counts from 0 as what it is built on does."""
+
+    def __init__(self) -> None:
+        super().__init__(registry.make(NUMBERED))
+
+
+class Seen(Wrapper):
+    """`Numbered` with a vector as its observation, as tasks of a mixture need it."""
+
+    def __init__(self) -> None:
+        super().__init__(registry.make(NUMBERED, ("one_hot_observation",)))
 
 
 class NumberedOnHost(gymnasium.Env[np.int64, np.int64]):

@@ -88,10 +88,18 @@ def test_a_device_environment_of_ones_own_gets_its_numbers() -> None:
     for name in (NUMBERED, VECTORS):
         registry.check_env(name)
         registry.check_env(registry.make(name).env)  # type: ignore[attr-defined]
-    env = registry.make(NUMBERED)
-    state, obs = env.reset(jax.random.key(0))
-    assert int(obs) == 0
-    assert float(env.step(jax.random.key(0), state, jnp.int32(2))[1].reward) == 7
+    seen = NUMBERED.replace("Numbered", "Seen")
+    # One that is built on another, and tasks of a mixture, are shifted once.
+    for name in (
+        NUMBERED,
+        NUMBERED.replace("Numbered", "Around"),
+        f"jaxrl:Mixture(tasks=({seen!r}, {seen!r}))",
+    ):
+        env = registry.make(name)
+        assert env.spec.action_space == Discrete(3, start=5)
+        state, obs = env.reset(jax.random.key(0))
+        assert int(jnp.argmax(obs["observation"]) if "Mixture" in name else obs) == 0
+        assert float(env.step(jax.random.key(0), state, jnp.int32(2))[1].reward) == 7
 
 
 @pytest.mark.parametrize("name", [NUMBERED, pytest.param(VECTORS, marks=pytest.mark.slow)])
