@@ -224,6 +224,13 @@ def _random(space: Space, batch: int) -> Any:
     return rng.integers(0, 2, shape).astype(space.dtype)
 
 
+def unit_of_densities(config: Config) -> np.ndarray | float:
+    """`jaxrl.networks.Head.unit` of a policy that has a head, such as a clone."""
+    agent: Any = algorithms.build_agent(config, spec_of(config))
+    found: np.ndarray | float = agent.head.unit
+    return found
+
+
 def flat(tree: PyTree, name: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of a tree of dicts, by their path: `carry.policy.h`."""
     if not isinstance(tree, dict):

@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config.environment import spec_of
-from jaxrl.networks import build_head
+from jaxrl.evaluation.policy_function import unit_of_densities
 from jaxrl.parallel.processes import Processes
 from jaxrl.runs.clones import REPORT
 from jaxrl.runs.folder import RunFolder
@@ -56,7 +56,7 @@ def clone(
     merged: dict[str, Any] = {}
     for row in rows:
         merged |= row
-    found = report(plan, dataset, spec, build_head(stored.network, spec).unit, merged)
+    found = report(plan, dataset, spec, unit_of_densities(stored), merged)
     folder.write_report(REPORT, found)
     if not found["passed"]:
         log.warning("the clone is no better than one that sees nothing: %s", found["loss"])
