@@ -8,9 +8,11 @@ own numbers: `own_numbers` and `counted_from_zero` are the way between both.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import numbers
+import operator
 from typing import Any, ClassVar
 
 import jax
@@ -75,11 +77,15 @@ class MultiDiscrete:
         return sum(self.nvec)
 
 
-def has_choice(space: Discrete | MultiDiscrete, mask: jax.Array) -> jax.Array:
-    """bool[...]: True if `mask`, bool[..., num_choices], allows something of every component of an action."""
+def has_choice(space: Discrete | MultiDiscrete, mask: Any) -> Any:
+    """bool[...]: True if `mask`, bool[..., num_choices], allows something of every component of an action.
+
+    Of JAX or numpy.
+    """
     sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
-    parts = jnp.split(mask, np.cumsum(sizes)[:-1], axis=-1)
-    return jnp.stack([part.any(-1) for part in parts]).all(0)
+    ends = itertools.accumulate(sizes)
+    parts = (mask[..., end - size : end].any(-1) for size, end in zip(sizes, ends, strict=True))
+    return functools.reduce(operator.and_, parts)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from jaxrl.envs import modules
 from jaxrl.envs.base import Box, Dict, EnvSpec
 from jaxrl.envs.goals import KEYS, GoalExamples
 from jaxrl.envs.host import workers
+from jaxrl.envs.host.masks import choices_of, observed
 from jaxrl.envs.host.spaces import action_leaf, action_space, observation_space, select_leaves
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.host.worker_env import Forms, WorkerFactory, declared_reports
@@ -62,8 +63,14 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
         raise unknown("environment", f"gymnasium:{name}", [f"gymnasium:{x}" for x in found["valid"]])
     workers.require_made(label, found)
     found["tasks"] = _task_space(label, found["tasks"])
-    leaves = select_leaves(label, found["obs"], keys)
     found["reports"] = declared_reports(label, found["reports"])
+    try:
+        masked = bool(choices_of(found["action"]))
+        leaves = observed(found["obs"], masked, keys) if found["masks"] == "obs" else found["obs"]
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from error
+    found["masks"] = found["masks"] if masked else None
+    leaves = select_leaves(label, leaves, keys)
     try:
         return GymnasiumFactory(label, name, kwargs, leaves, found)
     except ValueError as error:

@@ -14,6 +14,7 @@ from jaxrl.envs import installation, modules
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.host import workers
 from jaxrl.envs.host.agent_spaces import AgentSpaces
+from jaxrl.envs.host.masks import choices_of, observed
 from jaxrl.envs.host.spaces import action_space, observation_space, space_of
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.host.worker_env import Forms, WorkerFactory, declared_reports
@@ -64,6 +65,10 @@ def _make(call: str, keys: tuple[str, ...]) -> PettingZooFactory:
     workers.require_made(label, found)
     found["reports"] = declared_reports(label, found["reports"])
     try:
+        masked = all(map(choices_of, found["actions"].values()))
+        if found["masks"] == "obs":
+            found["obs"] = {agent: observed(x, masked, keys) for agent, x in found["obs"].items()}
+        found["masks"] = found["masks"] if masked else None
         spaces = AgentSpaces.of(found["obs"], found["actions"], keys)
         return PettingZooFactory(label, target, kwargs, spaces, found)
     except ValueError as error:
@@ -165,7 +170,6 @@ class PettingZooFactory(WorkerFactory):
             "masks": self._found["masks"],
             "obs_leaves": self._spaces.obs_by_agent,
             "action_leaves": self._spaces.action_by_agent,
-            "num_choices": self._spaces.num_choices,
             "state_leaf": self.state_leaf,
             "limit": self._limit,
         }

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.envs.host.masks import choices_of
 from jaxrl.envs.host.spaces import action_leaf, leaf_name
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.names import unknown
@@ -26,14 +27,12 @@ class AgentSpaces:
       obs_by_agent: of each agent's own observation, one for each of `obs_leaves`; shorter vectors are padded
         by zeros.
       action_by_agent: the leaf of each agent's own action.
-      num_choices: the length of each agent's own mask of actions; 0 if there is none.
     """
 
     obs_leaves: list[Leaf]
     action_leaf: Leaf
     obs_by_agent: dict[Any, list[Leaf]]
     action_by_agent: dict[Any, Leaf]
-    num_choices: dict[Any, int]
 
     @classmethod
     def of(
@@ -53,19 +52,17 @@ class AgentSpaces:
                  for agent, leaves in obs.items()}  # fmt: skip
         kept = {agent: _select(leaves, keys) for agent, leaves in shown.items()}
         own_actions = {agent: action_leaf(parts) for agent, parts in actions.items()}
-        choices = {agent: _num_choices(leaf) for agent, leaf in own_actions.items()}
         return cls(
             obs_leaves=_common_observation({a: [shown[a][i] for i in kept[a]] for a in shown}),
             action_leaf=_common_action(own_actions),
             obs_by_agent={agent: [obs[agent][i] for i in kept[agent]] for agent in obs},
             action_by_agent=own_actions,
-            num_choices=choices,
         )
 
     @property
     def differ_in_choices(self) -> bool:
         """True if some agents have fewer actions than others."""
-        return len(set(self.num_choices.values())) > 1
+        return len({sum(choices_of([leaf])) for leaf in self.action_by_agent.values()}) > 1
 
 
 def _seen_path(leaves: list[Leaf], leaf: Leaf) -> tuple[Any, ...]:
@@ -109,12 +106,6 @@ def _common_action(actions: Mapping[Any, Leaf]) -> Leaf:
             + _in_words({agent: _words(leaf) for agent, leaf in actions.items()})
         )
     return leaves[0]
-
-
-def _num_choices(leaf: Leaf) -> int:
-    if leaf["kind"] not in ("discrete", "multi_discrete"):
-        return 0
-    return int(np.sum(np.asarray(leaf["high"]) - leaf["low"] + 1))
 
 
 def _is_alike(column: Sequence[Leaf]) -> bool:

@@ -1,4 +1,4 @@
-"""Gymnasium environments in a worker process; imports nothing of this package but `host.worker`."""
+"""Gymnasium environments in a worker process; imports only `worker` and `masks` of `host`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.envs.host.masks import MASK, MASKABLE, checked_mask, choices_of, mask_in
 from jaxrl.envs.host.worker import (
     Leaf,
+    Problem,
     Reader,
     action_of,
-    checked_mask,
     checked_reward,
     checked_tuple,
     describe,
@@ -41,10 +42,10 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
 def description(env: Any) -> dict[str, Any]:
     """The spaces of an environment and what its class declares. Resets the environment."""
     return {
-        "obs": describe(env.observation_space),
+        "obs": (obs := describe(env.observation_space)),
         "action": (action := describe(env.action_space)),
         "limit": None if env.spec is None else env.spec.max_episode_steps,
-        "masks": masks_of(env, action),
+        "masks": masks_of(env, obs, action),
         "reports": (env.metadata or {}).get("reports", {}),
         "goals": runpy.run_path(_GOAL_EXAMPLES)["goal_examples"](env),
         "tasks": (env.metadata or {}).get("tasks"),
@@ -61,25 +62,32 @@ def valid_names(error: BaseException) -> list[str] | None:
     return sorted(gymnasium.registry)
 
 
-def masks_of(env: Any, action: list[Leaf]) -> str | None:
-    """The way an environment gives action masks: "method" (sb3-contrib's `action_masks()`), "info", or None.
+def masks_of(env: Any, obs: list[Leaf], action: list[Leaf]) -> str | None:
+    """The way an environment gives action masks, or None.
 
-    Only actions of one discrete part have any. Resets the environment, for `info`.
+    That is "method" (sb3-contrib's `action_masks()`), "obs" (a part of dict observations, as RLlib's and
+    PettingZoo's have it), or "info". Resets the environment, for `info`.
     """
-    if len(action) != 1 or action[0]["kind"] == "box":
-        return None
-    if env.has_wrapper_attr("action_masks") and callable(env.get_wrapper_attr("action_masks")):
+    has_method = env.has_wrapper_attr("action_masks") and callable(env.get_wrapper_attr("action_masks"))
+    if not choices_of(action):
+        if has_method:
+            raise Problem(f"has action_masks(), and its actions are {env.action_space}: {MASKABLE} actions")
+        return "obs" if mask_in(obs) else None
+    if has_method:
         return "method"
+    if mask_in(obs):
+        return "obs"
     _, info = checked_tuple("reset", env.reset(seed=0), 2)
-    return "info" if isinstance(info, dict) and "action_mask" in info else None
+    return "info" if isinstance(info, dict) and MASK in info else None
 
 
-def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarray:
-    """bool[size]: the actions that the environment allows now; see `checked_mask`."""
+def mask_of(env: Any, masks: str, obs: Any, info: Any, choices: list[int], ended: bool) -> np.ndarray:
+    """bool[sum(choices)]: the actions that the environment allows now; see `checked_mask`."""
     if masks == "method":
-        return checked_mask(env.get_wrapper_attr("action_masks")(), "action_masks()", size, ended)
-    given = info.get("action_mask") if isinstance(info, dict) else None
-    return checked_mask(given, "info['action_mask']", size, ended)
+        return checked_mask(env.get_wrapper_attr("action_masks")(), "action_masks()", choices, ended)
+    given = obs if masks == "obs" else info
+    mask = given.get(MASK) if isinstance(given, dict) else None
+    return checked_mask(mask, f"{masks}[{MASK!r}]", choices, ended)
 
 
 class GymnasiumSlot:
@@ -97,6 +105,7 @@ class GymnasiumSlot:
         leaves = enumerate(setup["obs_leaves"])
         self._readers = [Reader(leaf, arrays[f"obs{i}"][index : index + 1].squeeze(0)) for i, leaf in leaves]
         self._masks = setup["masks"]
+        self._choices = choices_of([self._action_leaf])
         self._mask = arrays["mask"][index]
         self._outcome = arrays["outcome"][index]
         self._reward = arrays["reward"][index : index + 1]
@@ -133,7 +142,10 @@ class GymnasiumSlot:
         for reader in self._readers:
             reader.read(obs)
         if self._masks:
-            self._mask[:] = mask_of(self.env, self._masks, info, len(self._mask), self._ended)
+            self._mask[:] = mask_of(self.env, self._masks, obs, info, self._choices, self._ended)
+        elif isinstance(info, dict) and MASK in info:
+            why = "which it did not when it was made" if self._choices else f"but {MASKABLE} actions"
+            raise Problem(f"gives info[{MASK!r}], {why}")
         if self._info_keys:
             self._info[:] = [info_number(info, key) for key in self._info_keys]
         self._reward[0] = reward

@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments in a worker process; imports nothing of this package but `host.worker`.
+"""PettingZoo's parallel environments in a worker process; imports only `worker` and `masks` of `host`.
 
 Every agent has a row of the shared arrays, environment by environment, in the order of `possible_agents`.
 """
@@ -13,19 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.envs.host.masks import MASK, MASKABLE, checked_mask, choices_of, mask_in
 from jaxrl.envs.host.worker import (
     Leaf,
     Problem,
     Reader,
     action_of,
-    checked_mask,
     checked_reward,
     checked_tuple,
     describe,
     info_number,
 )
 
-MASK = "action_mask"
 _METHODS = ("reset", "step", "observation_space", "action_space", "close")
 
 
@@ -59,14 +58,11 @@ def description(env: Any) -> dict[str, Any]:
         raise Problem(f"changes its possible_agents: {agents}, after reset() {possible_agents(env)}")
     obs = {agent: describe(env.observation_space(agent)) for agent in agents}
     actions = {agent: describe(env.action_space(agent)) for agent in agents}
-    masks = _masks(obs, actions, infos)
-    if masks == "obs":
-        obs = {agent: [x for x in leaves if x["path"] != (MASK,)] for agent, leaves in obs.items()}
     return {
         "agents": agents,
         "obs": obs,
         "actions": actions,
-        "masks": masks,
+        "masks": _masks(obs, actions, infos),
         "limit": _limit(env),
         "reports": (getattr(env, "metadata", None) or {}).get("reports", {}),
         "state": _state(env),
@@ -96,11 +92,13 @@ def _masks(
     obs: Mapping[Any, list[Leaf]], actions: Mapping[Any, list[Leaf]], infos: Mapping[Any, Any]
 ) -> str | None:
     """The way an environment gives action masks: in observations, in infos, or None."""
-    if any(len(parts) != 1 or parts[0]["kind"] == "box" for parts in actions.values()):
-        return None
-    if any(leaf["path"] == (MASK,) for leaves in obs.values() for leaf in leaves):
+    if any(map(mask_in, obs.values())):
         return "obs"
-    return "info" if any(isinstance(x, Mapping) and MASK in x for x in infos.values()) else None
+    if not any(isinstance(x, Mapping) and MASK in x for x in infos.values()):
+        return None
+    if not all(map(choices_of, actions.values())):
+        raise Problem(f"gives {MASK!r} in the info of agents, but {MASKABLE} actions")
+    return "info"
 
 
 def _state(env: Any) -> Leaf | None:
@@ -221,10 +219,10 @@ class _AgentRow:
         leaves: list[Leaf] = setup["obs_leaves"][agent]
         self._obs = [arrays[f"obs{i}"][row : row + 1].squeeze(0) for i in range(len(leaves))]
         self._readers = [Reader(leaf, _part(x, leaf)) for leaf, x in zip(leaves, self._obs, strict=True)]
-        self._mask = arrays["mask"][row]
         self._what = f"its {MASK}"
-        self._num_choices: int = setup["num_choices"][agent]
-        self._mask[: self._num_choices] = True
+        self._choices = choices_of([self._action_leaf])
+        self._mask = arrays["mask"][row, : sum(self._choices)]
+        self._mask[:] = True
         self._outcome = arrays["outcome"][row]
         self._reward = arrays["reward"][row : row + 1]
         self._action = arrays["action"][row : row + 1].squeeze(0)
@@ -250,7 +248,7 @@ class _AgentRow:
         """The agent is not there: zeros, and it may do anything, for what chooses needs a choice."""
         for x in self._obs:
             x[...] = 0
-        self._mask[: self._num_choices] = True
+        self._mask[:] = True
         self._reward[0], self._outcome[:] = 0.0, (False, False, True)
 
     def _read(self, obs: Mapping[Any, Any], mask: Any) -> None:
@@ -261,8 +259,7 @@ class _AgentRow:
                 reader.read(obs[self._agent])
             if mask is not None:
                 given, ended = mask
-                n = self._num_choices
-                self._mask[:n] = checked_mask(given, self._what, n, ended)
+                self._mask[:] = checked_mask(given, self._what, self._choices, ended)
 
 
 @contextmanager

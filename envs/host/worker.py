@@ -28,6 +28,7 @@ import signal
 import struct
 import sys
 import traceback
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -190,25 +191,6 @@ def _nest(parts: list[tuple[tuple[Any, ...], Any]]) -> Any:
     return tuple(found.values()) if isinstance(parts[0][0][0], int) else found
 
 
-def checked_mask(given: Any, what: str, size: int, ended: bool) -> np.ndarray:
-    """bool[size]: the actions that the environment allows now, from what it has `given`.
-
-    After an end no action follows, and some environments then allow none: everything is allowed there.
-    """
-    if ended and given is None:
-        return np.ones(size, bool)
-    mask = np.asarray(given)
-    if mask.shape != (size,) or mask.dtype.kind not in "biu":
-        found = type(given).__name__ if mask.dtype.kind not in "biu" else f"{mask.dtype}{list(mask.shape)}"
-        raise Problem(f"gave {found} as {what}, its action space needs bool[{size}]")
-    mask = mask.astype(bool)
-    if not mask.any():
-        if ended:
-            return np.ones(size, bool)
-        raise Problem(f"allows no action by {what}")
-    return mask
-
-
 def info_number(info: Any, key: str) -> float:
     """The number that the environment gives under that key, NaN if it gives none."""
     said = info.get(key) if isinstance(info, dict) else None
@@ -282,6 +264,10 @@ def _load(slot: str) -> dict[str, Any]:
     That is looked up before its package would be imported.
     """
     sys.modules["jaxrl.envs.host.worker"] = sys.modules["__main__"]
+    sys.modules["jaxrl.envs.host.masks"] = masks = types.ModuleType("masks")
+    masks.__dict__.update(
+        runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "masks.py"))
+    )
     return runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{slot}.py"))
 
 

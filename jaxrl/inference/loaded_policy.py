@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from jaxrl.config import Config, ConfigError
-from jaxrl.envs.base import Dict, EnvSpec, Mixed, Space, zeros
+from jaxrl.envs.base import Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space, zeros
+from jaxrl.envs.spaces import has_choice
 from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat
@@ -114,7 +115,8 @@ class LoadedPolicy:
           carry: the carry that the call before returned; None if an episode begins.
           reset: bool, or bool[B]: where `obs` is the first of its episode, so that the carry counts as
             zeros. None: nowhere, or everywhere without a carry.
-          action_mask: bool[A] or bool[B, A], the allowed actions, where the environment has masks.
+          action_mask: bool[A] or bool[B, A], the allowed actions, where the environment has masks; of several
+            components also a list of theirs.
           sample: True draws the action, False takes the best one; None as `mode` says.
 
         Returns:
@@ -205,7 +207,16 @@ class LoadedPolicy:
             return []
         if mask is None:
             raise ConfigError("`action_mask` is missing: the environment of the run has masks")
-        return [_check_shape("action_mask", lift(mask).astype(bool), (batch, self.spec.mask_size))]
+        space = self.spec.action_space
+        assert isinstance(space, Discrete | MultiDiscrete)
+        components = space.nvec if isinstance(space, MultiDiscrete) else ()
+        if len(components) > 1 and [np.shape(part)[-1:] for part in mask] == [(n,) for n in components]:
+            mask = np.concatenate(mask, axis=-1)
+        found = _check_shape("action_mask", lift(mask), (batch, self.spec.mask_size)).astype(bool)
+        if not np.asarray(has_choice(space, found)).all():
+            component = " of each component" if isinstance(space, MultiDiscrete) else ""
+            raise ConfigError(f"`action_mask` must allow an action{component} in each row")
+        return [found]
 
 
 def _zeros(trained: TrainedPolicy, batch: int) -> Any:

@@ -251,6 +251,49 @@ class Masked(Count):
         return mask & False if self.time == 3 else mask.astype(np.int8)
 
 
+class Parts(Count):
+    """Actions of components (3, 2); allows of each the one that its time says, in any form of masks."""
+
+    observation_space = spaces.Dict(
+        {"action_mask": spaces.Box(0, 1, (5,)), "time": spaces.Box(0, 9, (1,)), "more": spaces.Discrete(2)}
+    )
+    action_space = spaces.MultiDiscrete([3, 2])
+
+    def __init__(self, form: str = "list", given: str = "info", actions: str = ""):
+        super().__init__()
+        self.form, self.given = form, given
+        if given == "method":
+            self.action_masks = self._mask
+        if given != "obs":
+            self.observation_space = spaces.Box(0, 9, (1,))
+        if actions == "box":
+            self.action_space = spaces.Box(-1, 1, (5,))
+        if actions == "dict":
+            self.action_space = spaces.Dict({"a": spaces.Discrete(5)})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._observe(), self._info(0)
+
+    def step(self, action):
+        self.time += 1
+        return self._observe(), 0.0, self.time == 3, False, self._info(1)
+
+    def _info(self, at):
+        given = self.given == "info" or (self.given == "late" and at == 1)
+        return {"action_mask": self._mask()} if given else {}
+
+    def _observe(self):
+        time = np.array([self.time], np.float32)
+        return {"action_mask": self._mask(), "time": time, "more": 1} if self.given == "obs" else time
+
+    def _mask(self):
+        parts = [np.arange(3) == self.time % 3, np.arange(2) == self.time % 2]
+        if self.form == "float":
+            return np.concatenate(parts).astype(np.float32)
+        return tuple(x.tolist() for x in parts) if self.form == "tuple" else parts
+
+
 class Texts(Count):
     observation_space = spaces.Text(5)
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.envs.host.masks import checked_mask
 from jaxrl.envs.host.output import WorkerOutput
+from jaxrl.envs.host.worker import Problem
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.reporting.logs import log_to
 from tests.envs.test_gymnasium import MODULE, alive, play
@@ -84,6 +86,82 @@ def test_action_masks_reach_the_policy(start, given):
             expected = np.arange(4)[None] == time[:, None]
             np.testing.assert_array_equal(mask, np.where(step.done[:, None], True, expected))
             env.send(group, np.array([rng.choice(np.flatnonzero(row)) for row in mask]))
+
+
+@pytest.mark.parametrize(
+    ("form", "given"),
+    [
+        pytest.param("list", "method", marks=pytest.mark.slow),
+        pytest.param("tuple", "info", marks=pytest.mark.slow),
+        ("float", "obs"),
+    ],
+)
+def test_masks_of_components_come_in_every_form(start, form, given):
+    env = start(f"{MODULE}:Parts(form={form!r}, given={given!r})", num_envs=1)
+    for t in range(4):
+        step = env.recv(0)
+        allowed = [*(np.arange(3) == t % 3), *(np.arange(2) == t % 2)]
+        assert env.action_mask(step.obs)[0].tolist() == allowed
+        env.send(0, np.array([[t % 3, t % 2]]))
+    # Used as a mask, it is no part of what the policy sees.
+    assert given != "obs" or sorted(env.decode(step.obs)) == ["more", "time"]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([[1, 0, 0], [0, 0]], "allows no action for component 1 by it"),
+        (np.float32([0, 0, 0, 1, 1]), "allows no action for component 0 by it"),
+        ([1.0, 0.5, 0.0, 1.0, 1.0], "gave 0.5 in it, which may hold 1 (allowed) and 0"),
+        ([np.nan, 1.0, 0.0, 1.0, 1.0], "gave nan in it"),
+        ([2, 0, 0, 1, 0], "gave 2 in it"),
+        ([[1, 0, 0], [1, 0, 0, 0]], "gave list as it, its action space needs bool[5]"),
+        ([[1, 0, 0]], "gave int64[1, 3] as it, its action space needs bool[5]"),
+        (None, "gave NoneType as it"),
+    ],
+)
+def test_wrong_masks_of_components_are_named(given, problem):
+    with pytest.raises(Problem) as caught:
+        checked_mask(given, "it", [3, 2], ended=False)
+    assert problem in str(caught.value)
+    # No action follows the end of an episode, so that none is missed there.
+    assert "allows no" not in problem or checked_mask(given, "it", [3, 2], ended=True).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("given='late'", "step 1: gives info['action_mask'], which it did not when it was made"),
+        pytest.param(
+            "actions='box'",
+            "step 1: gives info['action_mask'], but masks are for Discrete, MultiDiscrete and MultiBinary",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_masks_in_infos_that_would_be_passed_over_are_named(start, arguments, problem):
+    env = start(f"{MODULE}:Parts({arguments})", num_envs=1)
+    if "late" in arguments:
+        env.recv(0)
+        env.send(0, np.zeros((1, 2), np.int32))
+    with pytest.raises(HostEnvError, match="environment 0, ") as caught:
+        env.recv(0)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("actions", ["box", pytest.param("dict", marks=pytest.mark.slow)])
+def test_masks_of_actions_that_have_none_are_named(actions):
+    name = f"{MODULE}:Parts(given='method', actions={actions!r})"
+    with pytest.raises(
+        ValueError, match=r"has action_masks\(\), and its actions are .* masks are for Discrete"
+    ):
+        envs.make_host(name)
+    name = f"{MODULE}:Parts(given='obs', actions={actions!r}"
+    with pytest.raises(ValueError, match=r"hold 'action_mask', but masks .* by keys=\(...\)"):
+        envs.make_host(f"{name})")
+    seen = envs.make_host(f"{name}, keys=('action_mask', 'time'))").spec
+    assert [key for key, _ in seen.observation_space.spaces] == ["action_mask", "time"]
+    assert not seen.has_action_mask
 
 
 @pytest.mark.parametrize(

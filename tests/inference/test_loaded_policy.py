@@ -117,6 +117,8 @@ def test_dicts_masks_and_vectors_of_actions() -> None:
         assert action == allowed
     with pytest.raises(jaxrl.ConfigError, match="`action_mask` is missing"):
         masked.act(observations(space, 1, rng))
+    with pytest.raises(jaxrl.ConfigError, match="`action_mask` must allow an action in each row"):
+        masked.act(observations(space, 1, rng)[0], action_mask=np.zeros(masked.spec.mask_size))
     components = LoadedPolicy(policy_of(env__name="jaxrl:ProbeMultiDiscrete"))
     assert isinstance(components.spec.action_space, MultiDiscrete)
     action, _ = components.act(observations(components.spec.observation_space, 1, rng)[0])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
-from jaxrl.envs.spaces import bounds, own_numbers
+from jaxrl.envs.spaces import bounds, has_choice, own_numbers
 
 # A float32 bound that was a float64, or a sum in another order: a value may lie so far outside.
 _SLACK = 1e-4
@@ -76,6 +76,10 @@ def check_episode(episode: Episode, spec: EnvSpec) -> None:
         if episode.action_masks is None:
             raise EpisodeFault("has no action_masks, which the environment has")
         _check_array("action_masks", episode.action_masks, steps, (spec.mask_size,))
+        assert isinstance(spec.action_space, Discrete | MultiDiscrete)
+        choice = has_choice(spec.action_space, episode.action_masks.astype(bool))
+        if not choice.all():
+            raise EpisodeFault(f"has action_masks that allow no action at step {np.argmin(choice)}")
     for name, x in episode.infos.items():
         _check_array(f"infos.{name}", np.nan_to_num(x), steps, ())
 

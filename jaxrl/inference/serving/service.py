@@ -206,8 +206,12 @@ class PolicyService:
             raise Refusal(400, f"`action_mask` is missing: {size} times true or false for each row")
         mask = _booleans("action_mask", given, (size,) if single else (count, size))
         mask = mask.reshape(count, size)
-        if not mask.any(axis=1).all():
-            raise Refusal(400, "`action_mask` must allow an action in each row")
+        action = self.policy.facts.spaces["action"]
+        components = action["nvec"] if action["type"] == "multi_discrete" else [size]
+        starts = np.cumsum([0, *components[:-1]])
+        if not np.logical_or.reduceat(mask, starts, axis=1).all():
+            component = " of each component" if len(components) > 1 else ""
+            raise Refusal(400, f"`action_mask` must allow an action{component} in each row")
         return mask
 
 
