@@ -134,11 +134,11 @@ class Reader:
             raise Problem(f"returned {self._what} that is not as its space declares it") from error
         if array.shape != self._shape:
             raise Problem(f"returned {self._what} of shape {array.shape}, its space says {self._shape}")
+        if array.dtype.kind not in "biuf":
+            raise Problem(f"returned {self._what} of dtype {array.dtype}, its space says {self._dtype}")
         if not self._is_box:
             self._read_integers(array)
             return
-        if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype):
-            raise Problem(f"returned {self._what} of dtype {array.dtype}, its space says {self._dtype}")
         if array.dtype == self._out.dtype:
             self._out[...] = array
         else:
@@ -147,20 +147,24 @@ class Reader:
             raise Problem(f"returned {self._what} with NaN or infinity in it")
 
     def _convert(self, array: np.ndarray) -> None:
-        """Stores 64-bit numbers in 32 bits; Problem if they do not fit."""
-        with np.errstate(over="ignore"):
+        """Stores numbers in another type, such as numpy's own float64 or int64; Problem if they do not fit.
+
+        Floats may be rounded to floats, and nothing else.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
             self._out[...] = array
-        kept = np.isfinite(self._out) | ~np.isfinite(array) if array.dtype.kind == "f" else self._out == array
+        floats = array.dtype.kind == "f" and self._out.dtype.kind == "f"
+        kept = np.isfinite(self._out) | ~np.isfinite(array) if floats else self._out == array
         if not np.all(kept):
-            raise Problem(
-                f"returned {self._what} with {array[~kept].flat[0]} in it, more than {self._out.dtype} can "
-                "hold: scale or clip it"
-            )
+            found = f"{self._what} with {array[~kept].flat[0]} in it, which {self._out.dtype} cannot hold"
+            raise Problem(f"returned {found}: scale or clip it, or declare another space")
 
     def _read_integers(self, array: np.ndarray) -> None:
-        if array.dtype.kind not in "iu":
-            raise Problem(f"returned {self._what} of dtype {array.dtype}, its space says {self._dtype}")
-        if np.any(array < self._low) or np.any(array > self._high):
+        if array.dtype.kind == "b":
+            array = array.astype(np.int8)
+        # So that NaN is outside.
+        inside = (array >= self._low) & (array <= self._high) & (np.trunc(array) == array)
+        if not np.all(inside):
             raise Problem(f"returned {self._what} outside its space: {array}")
         self._out[...] = array - self._start
 

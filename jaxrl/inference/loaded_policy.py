@@ -275,7 +275,10 @@ def _cast(name: str, given: Any, space: Space) -> np.ndarray:
     integers = np.issubdtype(array.dtype, np.integer) and np.issubdtype(dtype, np.integer)
     if not integers and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise ConfigError(f"`{name}` is of {array.dtype}, it must be of {dtype}")
-    return array.astype(dtype)
+    cast = array.astype(dtype)
+    if integers and (cast != array).any():
+        raise ConfigError(f"`{name}` holds an integer that {dtype} does not hold")
+    return cast
 
 
 def _check_carry(carry: Any, expected: Any) -> Any:

@@ -107,7 +107,7 @@ class Faulty(Count):
             case "shape":
                 obs = obs[:2]
             case "dtype":
-                obs = obs.astype(np.float64)
+                obs = obs.astype(str)
             case "none":
                 obs = None
             case "reward":

@@ -7,11 +7,12 @@ import time
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from jaxrl import envs
 from jaxrl.envs.host.masks import checked_mask
 from jaxrl.envs.host.output import WorkerOutput
-from jaxrl.envs.host.worker import Problem
+from jaxrl.envs.host.worker import Problem, Reader, describe
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.reporting.logs import log_to
 from tests.envs.test_gymnasium import MODULE, alive, play
@@ -31,8 +32,8 @@ def test_an_environment_that_hangs_in_close_holds_nothing_up(start):
 @pytest.mark.parametrize(
     ("number", "problem"),
     [
-        ("1e300", "an observation with 1e+300 in it, more than float32 can hold: scale or clip it"),
-        (str(2**40), "an observation with 1099511627776 in it, more than int32 can hold"),
+        ("1e300", "an observation with 1e+300 in it, which float32 cannot hold: scale or clip it"),
+        (str(2**40), "an observation with 1099511627776 in it, which int32 cannot hold"),
     ],
 )
 def test_numbers_past_32_bits_are_named(start, number, problem):
@@ -40,6 +41,49 @@ def test_numbers_past_32_bits_are_named(start, number, problem):
     with pytest.raises(HostEnvError) as caught:
         env.recv(0)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "stored"),
+    [
+        (spaces.Box(-9, 9, (2,), np.float32), np.array([0.5, 1 / 3]), [0.5, np.float32(1 / 3)]),
+        (spaces.Box(-9, 9, (2,), np.float32), [1, 2], [1.0, 2.0]),
+        (
+            spaces.Box(-9, 9, (2,), np.float32),
+            [2**24 + 1, 0],
+            "with 16777217 in it, which float32 cannot hold",
+        ),
+        (spaces.Box(-9, 9, (2,), np.float32), np.array(["1", "2"]), "of dtype <U1, its space says float32"),
+        (spaces.Box(-9, 9, (2,), np.int32), np.array([-3, 4]), [-3, 4]),
+        (spaces.Box(-9, 9, (2,), np.int32), np.zeros(2), [0, 0]),
+        (spaces.Box(-9, 9, (2,), np.int32), [0.5, 1.0], "with 0.5 in it, which int32 cannot hold"),
+        (spaces.Box(-9, 9, (2,), np.int32), [np.nan, 1.0], "with nan in it, which int32 cannot hold"),
+        (spaces.Box(-9, 9, (2,), np.int32), [2**40, 0], "with 1099511627776 in it, which int32 cannot hold"),
+        (spaces.Box(0, 255, (2,), np.uint8), [0, 255], [0, 255]),
+        (spaces.Box(0, 255, (2,), np.uint8), [-1, 0], "with -1 in it, which uint8 cannot hold"),
+        (spaces.Box(0, 255, (2,), np.uint8), [256, 0], "with 256 in it, which uint8 cannot hold"),
+        (spaces.Box(0, 1, (2,), bool), [0, 1], [False, True]),
+        (spaces.Box(0, 1, (2,), bool), [0, 2], "with 2 in it, which bool cannot hold"),
+        (spaces.MultiBinary(2), np.array([True, False]), [1, 0]),
+        (spaces.MultiBinary(2), [1.0, 0.0], [1, 0]),
+        (spaces.MultiBinary(2), [1, 2], "outside its space"),
+        (spaces.MultiDiscrete([3, 3], start=[1, 1]), np.array([1.0, 3.0]), [0, 2]),
+        (spaces.MultiDiscrete([3, 3]), [0.5, 1], "outside its space"),
+        (spaces.MultiDiscrete([3, 3]), [np.nan, 1], "outside its space"),
+        (spaces.Discrete(2), True, 1),
+        (spaces.Discrete(3, start=-1), np.float64(1), 2),
+    ],
+)
+def test_numbers_of_other_types_are_converted_where_they_fit(space, given, stored):
+    (leaf,) = describe(space)
+    out = np.zeros(leaf["shape"], leaf["stored"])
+    if isinstance(stored, str):
+        with pytest.raises(Problem) as caught:
+            Reader(leaf, out).read(given)
+        assert stored in str(caught.value)
+    else:
+        Reader(leaf, out).read(given)
+        np.testing.assert_array_equal(out, stored, strict=False)
 
 
 def test_what_environments_print_goes_to_the_log(start, capfd, tmp_path):

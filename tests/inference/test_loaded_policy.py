@@ -119,6 +119,9 @@ def test_dicts_masks_and_vectors_of_actions() -> None:
         masked.act(observations(space, 1, rng))
     with pytest.raises(jaxrl.ConfigError, match="`action_mask` must allow an action in each row"):
         masked.act(observations(space, 1, rng)[0], action_mask=np.zeros(masked.spec.mask_size))
+    integers = LoadedPolicy(policy_of(env__name="jaxrl:memory/RepeatFirst"))
+    with pytest.raises(jaxrl.ConfigError, match="`obs` holds an integer that int32 does not hold"):
+        integers.act(np.int64(2**40))
     components = LoadedPolicy(policy_of(env__name="jaxrl:ProbeMultiDiscrete"))
     assert isinstance(components.spec.action_space, MultiDiscrete)
     action, _ = components.act(observations(components.spec.observation_space, 1, rng)[0])

@@ -137,6 +137,8 @@ def _check_space(name: str, x: Any, space: Space) -> None:
         raise EpisodeFault(f"{name} (of shape {x.shape}) must have rows of the space's shape {space.shape}")
     if np.issubdtype(space.dtype, np.integer) and x.dtype.kind == "f" and not (x == np.round(x)).all():
         raise EpisodeFault(f"{name} must hold whole numbers")
+    if np.issubdtype(space.dtype, np.integer) and (x != x.astype(space.dtype)).any():
+        raise EpisodeFault(f"{name} must hold numbers of {np.dtype(space.dtype)}")
     # Environments of floats may leave the bounds that they state, as a last observation often does.
     if name != "actions" and isinstance(space, Box):
         return

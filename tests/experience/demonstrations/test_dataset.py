@@ -17,6 +17,7 @@ import pytest
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec
 from jaxrl.experience.demonstrations import DatasetFault, Episode, read_dataset, write_dataset
 from jaxrl.experience.demonstrations.dataset import is_simulated
+from jaxrl.experience.demonstrations.episode import EpisodeFault, check_episode
 from jaxrl.experience.demonstrations.episode_files import decode, encode
 from tests.experience.demonstrations.samples import SPEC, episode
 
@@ -166,6 +167,14 @@ def test_verification_compares_with_the_manifest(
     damage(folder)
     with pytest.raises(DatasetFault, match=message):
         read_dataset(str(folder), SPEC, verify=True)
+
+
+def test_integers_that_the_space_cannot_hold_are_refused() -> None:
+    spec = EnvSpec("E", Box.of(0, 255, (4,), np.uint8), Discrete(2))
+    fits = dataclasses.replace(episode(5), observations=np.full((6, 4), 255))
+    check_episode(dataclasses.replace(fits, actions=np.zeros(5, np.int64)), spec)
+    with pytest.raises(EpisodeFault, match="observations must hold numbers of uint8"):
+        check_episode(dataclasses.replace(fits, observations=np.full((6, 4), 300)), spec)
 
 
 def test_masks_are_asked_for_where_the_environment_has_them(tmp_path: Path) -> None:
