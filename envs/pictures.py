@@ -5,12 +5,13 @@ from __future__ import annotations
 import colorsys
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.base import Box, Space
+from jaxrl.envs.base import Box, Dict, Space
+from jaxrl.envs.spaces import channels_last, picture_order, picture_shape
 
 
 class CannotRender(Exception):
@@ -48,16 +49,28 @@ def reports_of(info: Mapping[str, Any], names: Iterable[str]) -> dict[str, float
 
 
 def image_of(space: Space) -> bool:
-    """True if observations are [height, width, channels]."""
-    return isinstance(space, Box) and len(space.shape) == 3
+    """True if observations are pictures, see `picture_order`."""
+    return isinstance(space, Box) and picture_shape(space.shape) is not None
+
+
+def layout_notes(space: Space, name: str = "observations") -> Iterator[str]:
+    """A line for each part of observations that is a picture with channels or frames first."""
+    if isinstance(space, Dict):
+        for key, part in space.spaces:
+            yield from layout_notes(part, f"{name} {key}")
+    elif isinstance(space, Box) and picture_order(space.shape) not in ((), (0, 1, 2)):
+        first = "channels" if len(space.shape) == 3 else "frames"
+        picture = list(picture_shape(space.shape) or ())
+        yield f"{name} {list(space.shape)} have their {first} first: convolutions read them as {picture}"
 
 
 def draw(obs: np.ndarray, space: Space) -> np.ndarray:
-    """uint8[height, width, 3] of an observation [height, width, channels] of `space`.
+    """uint8[height, width, 3] of an observation of `space` that is a picture.
 
     Bytes of more than two values are taken for grey or RGB, bright where they reach the bound of the space,
     of several grey frames the last; anything else for planes of objects, each of which gets a colour.
     """
+    obs = channels_last(obs, space.shape) if isinstance(space, Box) else obs
     largest = max(space.high) if isinstance(space, Box) else 255
     if obs.dtype == np.uint8 and largest > 1:
         if largest < 255:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.envs.base import Box, JaxEnv, TimeStep
 from jaxrl.envs.names import check_positive
-from jaxrl.envs.wrappers.wrapper import StatefulWrapper, WrapperState, require_box
+from jaxrl.envs.wrappers.wrapper import StatefulWrapper, WrapperState, require_box, require_channels_last
 
 _MOST_FRAMES = 128
 
@@ -31,6 +31,7 @@ class FrameStack(StatefulWrapper):
             raise ValueError(
                 f"wrapper frame_stack needs an observation with axes; {env.spec.name} has a number"
             )
+        require_channels_last("frame_stack", env)
         low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
         low, high = (np.concatenate([bound] * frames, axis=-1) for bound in (low, high))
         stacked = Box.of(low, high, low.shape, space.dtype)

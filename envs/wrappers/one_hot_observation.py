@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxrl.envs.base import Box, Discrete, JaxEnv
 from jaxrl.envs.spaces import check_count
-from jaxrl.envs.wrappers.wrapper import ObservationWrapper, describe
+from jaxrl.envs.wrappers.wrapper import ObservationWrapper, describe, require_channels_last
 
 _LABEL = "wrapper one_hot_observation"
 _MOST_VALUES = 2**16
@@ -33,6 +33,7 @@ class OneHotObservation(ObservationWrapper):
         elif isinstance(space, Box) and np.issubdtype(space.dtype, np.integer) and space.shape:
             if values is None:
                 raise ValueError(f"{_LABEL} needs values=N for an array: how many values there are, from 0")
+            require_channels_last("one_hot_observation", env)
             check_count(f"{_LABEL}: values", values, _MOST_VALUES)
             self._n = values
             self._shape = (*space.shape[:-1], space.shape[-1] * values)

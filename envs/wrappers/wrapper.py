@@ -14,6 +14,7 @@ import numpy as np
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.pictures import CannotRender
+from jaxrl.envs.spaces import picture_order
 from jaxrl.envs.tasks import (
     TaskGroup,
     TaskScale,
@@ -211,6 +212,16 @@ def require_box(wrapper: str, env: JaxEnv, ndim: int | None = None) -> Box:
             f"wrapper {wrapper} needs a Box observation{dimensions}; {env.spec.name} has {describe(space)}"
         )
     return space
+
+
+def require_channels_last(wrapper: str, env: JaxEnv) -> None:
+    """Raises ValueError if observations are pictures with channels or frames first."""
+    space = env.spec.observation_space
+    if isinstance(space, Box) and picture_order(space.shape) not in ((), (0, 1, 2)):
+        raise ValueError(
+            f"wrapper {wrapper} works on the last axis; {env.spec.name} has pictures {list(space.shape)} "
+            "with channels or frames first: do it in the environment"
+        )
 
 
 def check_indices(wrapper: str, indices: object, size: int) -> None:

@@ -77,12 +77,13 @@ def tell(environment: str) -> int:
 def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
     """Returns the name of the config that suits the environment, and what it goes by."""
     from jaxrl.envs.base import Box, is_large_image
+    from jaxrl.envs.spaces import picture_shape
 
     if known := known_environment(spec.name):
         return known.config, _known_to_suit(known)
     observation = spec.observation_space
-    if isinstance(observation, Box) and len(observation.shape) == 3:
-        *sides, channels = observation.shape
+    if isinstance(observation, Box) and (picture := picture_shape(observation.shape)):
+        *sides, channels = picture
         if not is_large_image(observation.shape):
             return "ppo_minatar", "observations are small images"
         if channels > 3 and min(sides) >= _NATURE_SIDE:

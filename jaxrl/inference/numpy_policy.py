@@ -163,6 +163,11 @@ def _one_hot(x: Array, sizes: list[int], start: list[int] | None) -> Array:
     return np.concatenate(parts, axis=-1).astype(np.float32)
 
 
+def _channels_last(x: Array, order: list[int]) -> Array:
+    moved = x.transpose(0, *(1 + axis for axis in order))
+    return moved.reshape(*moved.shape[:3], -1)
+
+
 def _patches(x: Array, size: int, stride: int, padding: str, fill: float = 0.0) -> Array:
     """[B, height, width, C] to [B, height', width', size * size, C]."""
     if padding == "SAME":
@@ -198,6 +203,7 @@ def _on_floats(function: Callable[[Array], Array]) -> Operation:
 Operation = Callable[[NumpyPolicy, dict[str, Any], Array], Array]
 _OPERATIONS: dict[str, Operation] = {
     "one_hot": lambda policy, layer, x: _one_hot(x, layer["sizes"], layer.get("start")),
+    "channels_last": lambda policy, layer, x: _channels_last(x, layer["order"]),
     "divide": lambda policy, layer, x: x.astype(np.float32) / np.float32(layer["by"]),
     "flatten": lambda policy, layer, x: x.reshape(len(x), -1),
     "dense": lambda policy, layer, x: policy.dense(layer["weights"], x.astype(np.float32)),

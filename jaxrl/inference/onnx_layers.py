@@ -41,6 +41,11 @@ def _convolution(graph: Graph, layer: Layer, x: str) -> str:
     return graph.op("Transpose", y, perm=[0, 2, 3, 1])
 
 
+def _channels_last(graph: Graph, layer: Layer, x: str) -> str:
+    y = graph.op("Transpose", x, perm=[0, *(1 + axis for axis in layer["order"])])
+    return graph.op("Reshape", y, graph.constant([0, 0, 0, -1], np.int64))  # 0 keeps an axis
+
+
 def _one_hot(graph: Graph, layer: Layer, x: str) -> str:
     sizes = layer["sizes"]
     columns = graph.op("Reshape", x, graph.constant([-1, len(sizes)], np.int64))
@@ -55,6 +60,7 @@ def _one_hot(graph: Graph, layer: Layer, x: str) -> str:
 
 OPERATIONS: dict[str, Callable[[Graph, Layer, str], str]] = {
     "one_hot": _one_hot,
+    "channels_last": _channels_last,
     "divide": lambda graph, layer, x: graph.op("Div", x, graph.constant(layer["by"])),
     "flatten": lambda graph, layer, x: graph.op("Flatten", x, axis=1),
     "dense": lambda graph, layer, x: graph.dense(layer["weights"], x),

@@ -15,11 +15,13 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Dict, Space
 from jaxrl.envs.graphs import GraphSpace
+from jaxrl.envs.spaces import picture_shape
 from jaxrl.networks.graphs import GraphEncoder, is_graph, require_graph
 from jaxrl.networks.layers import DTYPES, Conv, Dense, LayerNorm, activation
 from jaxrl.networks.operations import (
     Activation,
     ArrayOperation,
+    ChannelsLast,
     Flatten,
     Image,
     Layer,
@@ -81,8 +83,8 @@ def _resolve(name: str, space: Space) -> str:
         return name
     if is_graph(space):
         return "graph"
-    if isinstance(space, Box) and len(space.shape) == 3:
-        return "nature" if min(space.shape[:2]) >= NATURE_PIXELS else "minatar"
+    if isinstance(space, Box) and (picture := picture_shape(space.shape)):
+        return "nature" if min(picture[:2]) >= NATURE_PIXELS else "minatar"
     return "mlp"
 
 
@@ -173,7 +175,7 @@ class ConvEncoder(ArrayEncoder):
 
     @nn.compact
     def operations(self) -> Sequence[ArrayOperation]:
-        found: list[ArrayOperation] = [Image(self.space, self.dtype)]
+        found: list[ArrayOperation] = [ChannelsLast(self.space), Image(self.space, self.dtype)]
         for features, kernel, stride in self.layers:
             found.append(Conv(features, kernel, stride, dtype=self.dtype))
             if self.layer_norm:
@@ -194,7 +196,7 @@ class Impala(ArrayEncoder):
     @nn.compact
     def operations(self) -> Sequence[ArrayOperation]:
         relu = Activation("relu")
-        found = list[ArrayOperation]([Image(self.space, self.dtype)])
+        found: list[ArrayOperation] = [ChannelsLast(self.space), Image(self.space, self.dtype)]
         for features in self.channels:
             first, *convs = (Conv(features, 3, padding="SAME", dtype=self.dtype) for _ in range(5))
             found += [first, MaxPool(window=3, stride=2)]
@@ -220,7 +222,7 @@ def _need_array(name: str, space: Space) -> None:
 
 
 def _need_image(name: str, space: Space) -> None:
-    if not (isinstance(space, Box) and len(space.shape) == 3):
+    if not (isinstance(space, Box) and picture_shape(space.shape)):
         found = f"shape {space.shape}" if isinstance(space, Box) else type(space).__name__
         raise ConfigError(
             f"`network.encoder` (={name!r}) needs an observation of [height, width, channels], not {found}"
@@ -273,7 +275,7 @@ def _minatar(network: NetworkConfig, space: Space) -> nn.Module:
 def _nature(network: NetworkConfig, space: Space) -> nn.Module:
     """The three convolutions of Mnih et al. 2015, "Human-level control"."""
     _need_image("nature", space)
-    if isinstance(space, Box) and min(space.shape[:2]) < NATURE_PIXELS:
+    if isinstance(space, Box) and min((picture_shape(space.shape) or ())[:2]) < NATURE_PIXELS:
         raise ConfigError(
             f"`network.encoder` (='nature') needs at least {NATURE_PIXELS} pixels a side, not {space.shape}"
         )

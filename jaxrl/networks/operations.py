@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Discrete, MultiDiscrete, Space
-from jaxrl.envs.spaces import starts_of
+from jaxrl.envs.spaces import channels_last, picture_order, starts_of
 from jaxrl.networks.kernels.convolution import max_pool
 from jaxrl.networks.layers import activation
 from jaxrl.types import Array
@@ -85,6 +85,26 @@ class Image:
         assert isinstance(self.space, Box)
         bound = max(self.space.high)
         return int(bound) if 1 <= bound < 255 else 255
+
+
+@dataclass(frozen=True)
+class ChannelsLast:
+    """Pictures of a space, with channels first or last, as [..., height, width, channels].
+
+    Here and not where observations arrive: so exported files and servers take the environment's own layout.
+    """
+
+    space: Space
+
+    def __call__(self, x: Array) -> Array:
+        assert isinstance(self.space, Box)
+        moved: Array = channels_last(x, self.space.shape)
+        return moved
+
+    def describe(self) -> list[Layer]:
+        assert isinstance(self.space, Box)
+        order = picture_order(self.space.shape)
+        return [] if order == (0, 1, 2) else [{"op": "channels_last", "order": list(order)}]
 
 
 @dataclass(frozen=True)

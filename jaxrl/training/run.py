@@ -24,6 +24,7 @@ from jaxrl.config.resolution import stage_configs
 from jaxrl.config.trust import needs_trust
 from jaxrl.envs import registry
 from jaxrl.envs.base import has_large_images
+from jaxrl.envs.pictures import layout_notes
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.parallel import cpu_devices, process_group
 from jaxrl.parallel.compilation import use_compilation_cache
@@ -95,6 +96,8 @@ def run(
                 for line in notes:
                     writer.message(line)
                 writer.message(f"run folder: {folder.path}")
+                for line in layout_notes(assembly.runtime.spec.observation_space):
+                    writer.message(line)
                 trainer = Trainer(resolved, folder, writer, assembly, debug)
                 summary = train_in(folder, trainer, assembly)
             print(*host_table, sep="\n", end="\n" if host_table else "")

@@ -33,6 +33,10 @@ def image(*shape: int) -> Box:
         (VECTOR, Box.of(-1, 1, (2,)), True, "ppo_mujoco"),
         (image(10, 10, 4), MOVES, False, "ppo_minatar"),
         (image(84, 84, 4), MOVES, True, "ppo_atari"),
+        (image(4, 84, 84), MOVES, True, "ppo_atari"),
+        (image(4, 84, 84, 3), MOVES, True, "ppo_atari"),
+        (image(3, 64, 64), MOVES, True, "ppo_coinrun"),
+        (image(4, 10, 10), MOVES, True, "ppo_minatar"),
         (image(64, 64, 3), MOVES, True, "ppo_coinrun"),
         (image(34, 34, 4), MOVES, True, "ppo_coinrun"),  # too small for the Nature CNN
         (Dict((("image", image(64, 64, 3)), ("speed", VECTOR))), MOVES, True, "ppo_mlp"),

@@ -7,8 +7,9 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.envs.native.probe import OneStepProbe
 
 
@@ -65,3 +66,21 @@ class Echo(JaxEnv):
         time = state + 1
         reward = action.astype(jnp.float32)
         return time, TimeStep(jnp.full(1, 5.0), reward, time == self._length, jnp.zeros((), bool))
+
+
+class ChannelsFirst(JaxEnv):
+    """Shows noise: pictures of floats with channels first, and stacks of frames of bytes. Ends at once."""
+
+    def __init__(self) -> None:
+        eye = Box.of(-1.0, 1.0, (3, 6, 5))
+        past = Box.of(0, 255, (2, 6, 5, 3), np.uint8)
+        self.spec = EnvSpec("ChannelsFirst", Dict((("eye", eye), ("past", past))), Discrete(3), 1)
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        eye = jax.random.uniform(key, (3, 6, 5), minval=-1.0)
+        past = jax.random.randint(key, (2, 6, 5, 3), 0, 256).astype(jnp.uint8)
+        return jnp.zeros(()), {"eye": eye, "past": past}
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        _, obs = self.reset(key)
+        return state, TimeStep(obs, jnp.zeros(()), jnp.ones((), bool), jnp.zeros((), bool))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.wrappers import wrap
 from jaxrl.envs.wrappers.one_hot_observation import OneHotObservation
 
 KEY = jax.random.key(0)
@@ -112,6 +114,14 @@ def test_one_hot_observation_refuses(name, arguments, message):
 def test_one_hot_observation_needs_to_know_how_many(values, message):
     with pytest.raises(ValueError, match=message):
         OneHotObservation(CodesEnv(), values=values)
+
+
+@pytest.mark.parametrize("wrapper", ["frame_stack", "one_hot_observation(values=3)"])
+def test_what_works_on_the_last_axis_refuses_channels_first(wrapper):
+    env = EchoEnv()
+    env.spec = dataclasses.replace(env.spec, observation_space=Box.of(0, 2, (3, 7, 7), np.uint8))
+    with pytest.raises(ValueError, match=r"pictures \[3, 7, 7\] with channels or frames first: do it in"):
+        wrap(env, wrapper)
 
 
 def test_time_limit_truncates_and_does_not_terminate():

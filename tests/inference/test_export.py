@@ -79,6 +79,11 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network__core": "none",
         "network__layer_norm": True,
     },
+    "channels first": {
+        "env__name": "tests.e2e.environments:ChannelsFirst",
+        "network__core": "none",
+        "normalize__observations": True,
+    },
     "q": {
         "algorithm": "pqn",
         "env__name": "gymnax:CartPole-v1",

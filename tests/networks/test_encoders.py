@@ -37,6 +37,30 @@ def encoder_of(space, obs):
     return jax.jit(module.apply), jax.jit(module.init)(jax.random.key(0), obs)
 
 
+@pytest.mark.parametrize(
+    ("encoder", "shape", "axes"),
+    [
+        ("minatar", (10, 12, 4), (2, 0, 1)),  # channels first
+        pytest.param("nature", (40, 36, 4), (2, 0, 1), marks=pytest.mark.slow),
+        pytest.param("impala", (10, 12, 4), (2, 0, 1), marks=pytest.mark.slow),
+        ("minatar", (10, 12, 2, 3), (2, 0, 1, 3)),  # frames first, their colours last
+        ("minatar", (10, 12, 2, 3), (2, 3, 0, 1)),  # frames first, then their colours
+    ],
+)
+def test_pictures_with_channels_or_frames_first_are_read_as_those_with_channels_last(encoder, shape, axes):
+    # `shape` is height, width and what becomes channels.
+    rng = np.random.default_rng(0)
+    obs = rng.integers(0, 256, (2, 3, *shape)).astype(np.uint8)
+    first = obs.transpose(0, 1, *(2 + axis for axis in axes))
+    last = obs.reshape(*obs.shape[:4], -1)
+    spaces = [Box.of(0, 255, x.shape[2:], np.uint8) for x in (first, last)]
+    network = dataclasses.replace(NETWORK, encoder=encoder)
+    one, other = (build_encoder(network, space) for space in spaces)
+    params = jax.jit(other.init)(jax.random.key(0), last)
+    features = jax.jit(one.apply)(params, first)
+    np.testing.assert_allclose(features, jax.jit(other.apply)(params, last), rtol=1e-5, atol=1e-6)
+
+
 def test_discrete_observations_are_one_hot():
     features, _ = encode(Discrete(4), jnp.array([[2, 0]]), "identity")
     np.testing.assert_array_equal(features, [[[0, 0, 1, 0], [1, 0, 0, 0]]])

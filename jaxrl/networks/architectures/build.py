@@ -13,6 +13,7 @@ from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.config.errors import did_you_mean
 from jaxrl.envs import modules
 from jaxrl.envs.base import Box, Space
+from jaxrl.envs.spaces import picture_shape
 from jaxrl.networks.architectures.fusion import FUSIONS
 from jaxrl.networks.architectures.modalities import Part, parts_of
 from jaxrl.networks.architectures.records import ARCHITECTURES, Architecture
@@ -161,16 +162,18 @@ def _encoder(record: Architecture, part: Part, name: str, dtype: jnp.dtype) -> n
     if part.modality == "state":
         return MLP(part.space, record.state_sizes, name, dtype)
     assert isinstance(part.space, Box)
+    picture = picture_shape(part.space.shape)
+    assert picture is not None
     if record.convolution == "impala":
         return Impala(part.space, (), dtype)
     if record.convolution == "nature":
-        if min(part.space.shape[:2]) < NATURE_PIXELS:
+        if min(picture[:2]) < NATURE_PIXELS:
             raise ConfigError(
                 f"`{_FIELD}` (='nature') needs at least {NATURE_PIXELS} pixels a side, not {part.space.shape}"
             )
         return ConvEncoder(part.space, CONVOLUTIONS["nature"], (), dtype)
     channels = record.local_channels if part.modality == "local" else record.global_channels
-    return ConvEncoder(part.space, _convolutions(channels, part.space.shape), (), dtype)
+    return ConvEncoder(part.space, _convolutions(channels, picture), (), dtype)
 
 
 def _convolutions(channels: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:

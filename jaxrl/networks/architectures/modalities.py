@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jaxrl.envs.base import Box, Dict, Space
 from jaxrl.envs.graphs import GraphSpace
+from jaxrl.envs.spaces import picture_shape
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,6 @@ def _modality(key: str, space: Space) -> str:
         return "graph"
     if isinstance(space, Dict):
         return ""
-    if isinstance(space, Box) and len(space.shape) == 3:
+    if isinstance(space, Box) and picture_shape(space.shape):
         return "global" if key == "global" else "local"
     return "state"
