@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
 from jaxrl.envs.native.probe import OneStepProbe
 
 
@@ -84,3 +84,21 @@ class ChannelsFirst(JaxEnv):
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         _, obs = self.reset(key)
         return state, TimeStep(obs, jnp.zeros(()), jnp.ones((), bool), jnp.zeros((), bool))
+
+
+class MaskedParts(JaxEnv):
+    """Actions of two components, (3, 2), of which everything is allowed; ends at once."""
+
+    def __init__(self) -> None:
+        space = MultiDiscrete((3, 2))
+        self.spec = EnvSpec("MaskedParts", Box.of(0.0, 1.0, (2,)), space, 1, has_action_mask=True)
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        return jnp.zeros(()), jax.random.uniform(key, (2,))
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        _, obs = self.reset(key)
+        return state, TimeStep(obs, jnp.zeros(()), jnp.ones((), bool), jnp.zeros((), bool))
+
+    def action_mask(self, state: Any) -> jax.Array:
+        return jnp.ones(5, bool)

@@ -128,6 +128,18 @@ def test_dicts_masks_and_vectors_of_actions() -> None:
     assert action.shape == components.spec.action_space.shape
 
 
+def test_masks_of_components_may_be_a_list_and_allow_something_of_each() -> None:
+    loaded = LoadedPolicy(policy_of(env__name="tests.e2e.environments:MaskedParts", network__core="none"))
+    obs = np.zeros(2)
+    for allowed in np.ndindex(3, 2):
+        parts = [np.arange(n) == i for n, i in zip((3, 2), allowed, strict=True)]
+        assert loaded.act(obs, action_mask=parts)[0].tolist() == list(allowed)
+        batch = [np.stack([part, part]) for part in parts]
+        assert loaded.act(np.stack([obs, obs]), action_mask=batch)[0].tolist() == [list(allowed)] * 2
+    with pytest.raises(jaxrl.ConfigError, match="must allow an action of each component in each row"):
+        loaded.act(obs, action_mask=[1, 1, 1, 0, 0])
+
+
 @pytest.mark.parametrize(
     ("obs", "arguments", "said"),
     [

@@ -70,6 +70,16 @@ def test_every_kind_of_space_is_served(runtime: str, fields: dict[str, Any], tmp
     asyncio.run(run())
 
 
+@pytest.mark.slow
+def test_masks_allow_something_of_each_component(tmp_path: Path) -> None:
+    write_model(tmp_path / "m", env__name="tests.e2e.environments:MaskedParts", network__core="none")
+    service = service_of(served(tmp_path / "m", "numpy"))
+    given = {"obs": [0.0, 0.0], "action_mask": [False, False, True, True, False]}
+    assert asyncio.run(service.act(given))["action"].tolist() == [2, 0]
+    with pytest.raises(Refusal, match="must allow an action of each component in each row"):
+        asyncio.run(service.act(given | {"action_mask": [False, False, True, False, False]}))
+
+
 def box(shape: list[int], dtype: str = "float32") -> dict[str, Any]:
     return {"type": "box", "shape": shape, "dtype": dtype, "low": None, "high": None}
 
