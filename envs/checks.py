@@ -55,12 +55,12 @@ def check_types(label: str, env: Any) -> bool:
     reward = timestep.reward
     agents = _leading(spec)
     form = f"[{len(spec.agents)}]" if agents else "[]"
-    if reward.shape != agents or not _is_real(reward.dtype):
+    if getattr(reward, "shape", None) != agents or not _is_real(reward.dtype):
         text = "return one number of each agent" if agents else "return one number"
         raise ValueError(f"{label}: step() returned the reward {_form(reward)}; {text}, float32{form}")
     for name in ("terminated", "truncated"):
         flag = getattr(timestep, name)
-        if flag.shape != agents or flag.dtype != bool:
+        if getattr(flag, "shape", None) != agents or flag.dtype != bool:
             text = "return bool" if agents else "return one bool"
             raise ValueError(f"{label}: step() returned {name} as {_form(flag)}; {text}{form}")
         converts |= flag.weak_type

@@ -85,7 +85,7 @@ def one_line(error: BaseException) -> str:
 
 def _is_users(filename: str) -> bool:
     package = Path(__file__).parents[1]
-    others = ("site-packages", "<frozen", str(package), os.path.dirname(os.__file__))
+    others = ("site-packages", "<frozen", "<string>", str(package), os.path.dirname(os.__file__))
     return not any(part in filename for part in others)
 
 

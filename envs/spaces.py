@@ -128,6 +128,9 @@ class Dict:
 
     spaces: tuple[tuple[str, Space], ...]
 
+    def __post_init__(self) -> None:
+        _check_parts("Dict", self.spaces)
+
     def __getitem__(self, name: str) -> Space:
         return dict(self.spaces)[name]
 
@@ -144,6 +147,7 @@ class Mixed:
     dtype: ClassVar[Any] = np.float32  # Whole numbers are exact in it up to `_LARGEST_PART`.
 
     def __post_init__(self) -> None:
+        _check_parts("an action", self.spaces)
         for name, part in self.spaces:
             continuous = isinstance(part, Box) and np.issubdtype(part.dtype, np.floating)
             if not (continuous or isinstance(part, Discrete | MultiDiscrete)):
@@ -212,6 +216,15 @@ def _check_start(name: str, start: Any, n: int, dtype: Any) -> None:
         raise ValueError(
             f"{name} (={start}) and the {n - 1} numbers after it must fit into {np.dtype(dtype)}"
         )
+
+
+def _check_parts(what: str, spaces: tuple[tuple[str, Space], ...]) -> None:
+    """Raises ValueError unless there are parts, each with a name of its own."""
+    if not spaces:
+        raise ValueError(f"{what} must have parts: there is nothing to see or to choose otherwise")
+    names = [name for name, _ in spaces]
+    for twice in sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{what} has two parts called {twice!r}; rename one")
 
 
 def _checked_size(shape: tuple[int, ...]) -> int:
@@ -329,26 +342,37 @@ def _starts(space: Discrete | MultiDiscrete | Box | Mixed) -> np.ndarray:
     return np.array(space.start, np.int64)
 
 
-def sample(space: Space, key: jax.Array) -> Any:
-    """An element drawn evenly; a dict for a `Dict`.
+def drawn_bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarray]:
+    """Finite bounds to draw elements from, float64 of the space's shape: its own where it has them.
 
-    A float with an infinite bound is drawn from [0, 1), and clipped to the other bound.
+    A float with a single bound is drawn from the unit beside it, one without any from [-1, 1].
     """
+    low, high = bounds(space)
+    if np.issubdtype(space.dtype, np.integer):
+        limits = np.iinfo(space.dtype)
+        return np.clip(low, limits.min, limits.max), np.clip(high, limits.min, limits.max)
+    least = np.where(np.isfinite(high), high - 1, -1)
+    greatest = np.where(np.isfinite(low), low + 1, 1)
+    return np.where(np.isfinite(low), low, least), np.where(np.isfinite(high), high, greatest)
+
+
+def sample(space: Space, key: jax.Array) -> Any:
+    """An element drawn evenly within `drawn_bounds`; a dict for a `Dict`."""
     if isinstance(space, Mixed):
         drawn = sample(Dict(space.spaces), key).values()
         return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in drawn])
     if isinstance(space, Dict):
         keys = jax.random.split(key, len(space.spaces))
         return {name: sample(part, k) for (name, part), k in zip(space.spaces, keys, strict=True)}
+    low, high = drawn_bounds(space)
     if np.issubdtype(space.dtype, np.integer):
-        info = np.iinfo(space.dtype)
-        low, high = (np.clip(bound, info.min, info.max - 1) for bound in bounds(space))
-        end = (high + 1).astype(space.dtype)
-        return jax.random.randint(key, space.shape, low.astype(space.dtype), end, space.dtype)
-    low, high = (jnp.asarray(bound, jnp.float32) for bound in bounds(space))
+        # JAX takes the number after the last one, and has no wider type for the one after the largest.
+        wide = np.uint32 if np.dtype(space.dtype) == np.uint32 else np.int32
+        end = np.minimum(high + 1, np.iinfo(wide).max).astype(wide)
+        return jax.random.randint(key, space.shape, low.astype(wide), end, space.dtype)
+    least, greatest = jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32)
     number = jax.random.uniform(key, space.shape)
-    bounded = jnp.isfinite(low) & jnp.isfinite(high)
-    return jnp.where(bounded, low + number * (high - low), jnp.clip(number, low, high)).astype(space.dtype)
+    return (least + number * (greatest - least)).astype(space.dtype)
 
 
 def zeros(space: Space, leading: tuple[int, ...] = ()) -> Any:

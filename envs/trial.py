@@ -16,6 +16,7 @@ from jaxrl.envs.agents.environment import WholeEnv
 from jaxrl.envs.base import Box, Mixed, MultiDiscrete, Space
 from jaxrl.envs.behaviour import random_action
 from jaxrl.envs.host_env import HostOptions
+from jaxrl.envs.spaces import drawn_bounds
 from jaxrl.envs.vector import VectorEnv
 
 
@@ -95,8 +96,10 @@ def _on_host(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple
 
 def _sample(space: Space, allowed: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
     if isinstance(space, Box):
-        low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
-        return rng.uniform(np.maximum(low, -1), np.minimum(high, 1)).astype(space.dtype)
+        low, high = drawn_bounds(space)
+        if np.issubdtype(space.dtype, np.integer):
+            return np.asarray(rng.integers(low.astype(int), high.astype(int), endpoint=True), space.dtype)
+        return np.asarray(rng.uniform(low, high), space.dtype)
     if isinstance(space, Mixed):
         parts = [_sample(part, None, rng) for _, part in space.spaces]
         return np.concatenate([np.ravel(part).astype(space.dtype) for part in parts])

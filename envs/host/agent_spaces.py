@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.host.masks import choices_of
-from jaxrl.envs.host.spaces import action_leaf, leaf_name
+from jaxrl.envs.host.spaces import action_leaf, leaf_name, observed_leaves
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.names import unknown
 
@@ -48,6 +48,7 @@ class AgentSpaces:
         Raises:
           ValueError: agents with these spaces cannot share a policy, or there is no such leaf.
         """
+        obs = {agent: observed_leaves(leaves) for agent, leaves in obs.items()}
         shown = {agent: [leaf | {"path": _seen_path(leaves, leaf)} for leaf in leaves]
                  for agent, leaves in obs.items()}  # fmt: skip
         kept = {agent: _select(leaves, keys) for agent, leaves in shown.items()}

@@ -20,6 +20,7 @@ def leaf_name(leaf: Leaf) -> str:
 
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
     """The leaves with those names, or all; ValueError if there is no such leaf."""
+    leaves = observed_leaves(leaves)
     names = [leaf_name(leaf) for leaf in leaves]
     for key in keys:
         if key not in names:
@@ -27,11 +28,18 @@ def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[L
     return [leaf for leaf, name in zip(leaves, names, strict=True) if not keys or name in keys]
 
 
+def observed_leaves(leaves: list[Leaf]) -> list[Leaf]:
+    """The leaves of an observation without the parts in which there is nothing to see."""
+    return [leaf for leaf in leaves if math.prod(leaf["shape"]) or not leaf["path"]]
+
+
 def observation_space(leaves: list[Leaf]) -> Space:
     """One space, or, if there are several leaves, a flat dict of them, sorted by name."""
     if len(leaves) == 1 and not leaves[0]["path"]:
         return space_of(leaves[0])
-    return Dict(tuple(sorted((leaf_name(leaf), space_of(leaf)) for leaf in leaves)))
+    return Dict(
+        tuple(sorted(((leaf_name(leaf), space_of(leaf)) for leaf in leaves), key=lambda part: part[0]))
+    )
 
 
 def observation_tree(leaves: list[Leaf], arrays: list[Any]) -> Any:
@@ -42,11 +50,9 @@ def observation_tree(leaves: list[Leaf], arrays: list[Any]) -> Any:
 
 
 def action_leaf(parts: list[Leaf]) -> Leaf:
-    """The leaf of an action space: its only one, or a "mixed" one of its parts; ValueError without any."""
+    """The leaf of an action space: its only one, or a "mixed" one of its parts."""
     if len(parts) == 1 and not parts[0]["path"]:
         return parts[0]
-    if not parts:
-        raise ValueError("its actions have no parts")
     size = sum(math.prod(part["shape"]) for part in parts)
     return {"path": (), "kind": "mixed", "shape": (size,), "stored": "float32", "parts": parts}
 
@@ -55,11 +61,14 @@ def action_space(leaf: Leaf) -> Box | Discrete | MultiDiscrete | Mixed:
     """The space of an `action_leaf`; ValueError if a part cannot be chosen."""
     if leaf["kind"] != "mixed":
         return space_of(leaf)
-    return Mixed(tuple((leaf_name(part), space_of(part)) for part in leaf["parts"]))
+    chosen = [part for part in leaf["parts"] if math.prod(part["shape"])]
+    return Mixed(tuple((leaf_name(part), space_of(part)) for part in chosen))
 
 
 def space_of(leaf: Leaf) -> Box | Discrete | MultiDiscrete:
-    """The space of one leaf, in the dtype that is handed on."""
+    """The space of one leaf, in the dtype that is handed on; ValueError if it has no parts."""
+    if leaf["kind"] in ("dict", "tuple"):
+        raise ValueError(f"a {leaf['kind']} without parts")
     if leaf["kind"] == "discrete":
         return Discrete(leaf["high"] - leaf["low"] + 1, start=leaf["start"])
     if leaf["kind"] == "multi_discrete":

@@ -29,7 +29,7 @@ import struct
 import sys
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,10 @@ FAILED = b"e"
 STEP = b"s"
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
-# One part of an observation or an action, as plain data, because it crosses processes: path, kind
-# ("discrete", "multi_discrete" or "box"), shape, dtype, stored (the dtype handed on), low, high, start.
-# A "mixed" action is one vector of all its `parts`, float32.
+# One part of an observation or an action, as plain data, because it crosses processes: path and the kinds of
+# containers along it (`within`), kind ("discrete", "multi_discrete" or "box"), shape, dtype, stored (the
+# dtype handed on), low, high, start. A "dict" or a "tuple" is one without parts. A "mixed" action is one
+# vector of all its `parts`, float32.
 Leaf = dict[str, Any]
 
 
@@ -82,15 +83,15 @@ def map_arrays(
     }
 
 
-def describe(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
+def describe(space: Any, path: tuple[Any, ...] = (), within: tuple[str, ...] = ()) -> list[Leaf]:
     """The leaves of a gymnasium space, dicts and tuples flattened; Problem if it has no use here."""
     from gymnasium import spaces
 
+    leaf: Leaf = {"path": path, "within": within, "shape": tuple(space.shape or ()), "start": 0}
     if isinstance(space, spaces.Dict):
-        return [leaf for key, part in space.spaces.items() for leaf in describe(part, (*path, key))]
+        return _describe_parts(leaf, "dict", space.spaces.items())
     if isinstance(space, spaces.Tuple):
-        return [leaf for i, part in enumerate(space.spaces) for leaf in describe(part, (*path, i))]
-    leaf: Leaf = {"path": path, "shape": tuple(space.shape or ()), "start": 0}
+        return _describe_parts(leaf, "tuple", enumerate(space.spaces))
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return [leaf | _integers("discrete", first, first + int(space.n) - 1, space.dtype)]
@@ -106,6 +107,12 @@ def describe(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
         return [leaf | {"kind": "box", "low": space.low, "high": space.high} | dtypes]
     where = f" at {'.'.join(map(str, path))}" if path else ""
     raise Problem(f"has a space that is not supported{where}: {space}")
+
+
+def _describe_parts(leaf: Leaf, kind: str, parts: Iterable[tuple[Any, Any]]) -> list[Leaf]:
+    within = (*leaf["within"], kind)
+    found = [x for key, part in parts for x in describe(part, (*leaf["path"], key), within)]
+    return found or [leaf | {"kind": kind, "shape": (0,), "dtype": "float32", "stored": "float32"}]
 
 
 def _integers(kind: str, low: Any, high: Any, dtype: Any) -> Leaf:
@@ -178,21 +185,25 @@ def action_of(leaf: Leaf, action: np.ndarray) -> Any:
     if leaf["kind"] == "mixed":
         ends = np.cumsum([math.prod(part["shape"]) for part in leaf["parts"]])[:-1]
         rows = zip(leaf["parts"], np.split(action, ends), strict=True)
-        return _nest([(part["path"], action_of(part, x.reshape(part["shape"]))) for part, x in rows])
+        return _nest([(part, action_of(part, x.reshape(part["shape"]))) for part, x in rows])
+    if leaf["kind"] in ("dict", "tuple"):
+        return {} if leaf["kind"] == "dict" else ()
     if leaf["kind"] == "discrete":
-        return int(action) + leaf["start"]
+        # A number of numpy, as `sample` of the space gives one: environments call its methods.
+        return np.dtype(leaf["dtype"]).type(int(action) + leaf["start"])
     if leaf["kind"] == "multi_discrete":
         return (action + leaf["start"]).astype(leaf["dtype"])
     return action.astype(leaf["dtype"])
 
 
-def _nest(parts: list[tuple[tuple[Any, ...], Any]]) -> Any:
-    """The dicts and tuples that (path, value) come from."""
-    if parts[0][0] == ():
-        return parts[0][1]
-    keys = dict.fromkeys(path[0] for path, _ in parts)
-    found = {key: _nest([(path[1:], x) for path, x in parts if path[0] == key]) for key in keys}
-    return tuple(found.values()) if isinstance(parts[0][0][0], int) else found
+def _nest(parts: list[tuple[Leaf, Any]], depth: int = 0) -> Any:
+    """The dicts and tuples that (leaf, value) come from."""
+    first, value = parts[0]
+    if depth == len(first["path"]):
+        return value
+    keys = dict.fromkeys(leaf["path"][depth] for leaf, _ in parts)
+    found = {key: _nest([x for x in parts if x[0]["path"][depth] == key], depth + 1) for key in keys}
+    return tuple(found.values()) if first["within"][depth] == "tuple" else found
 
 
 def info_number(info: Any, key: str) -> float:
@@ -219,7 +230,10 @@ def checked_reward(reward: Any) -> float:
     """The reward as a number that float32 holds."""
     if not isinstance(reward, float) and np.ndim(reward) != 0:
         raise Problem(f"returned a reward of shape {np.shape(reward)}, not a number")
-    number = float(reward)
+    try:
+        number = float(reward)
+    except (TypeError, ValueError) as error:
+        raise Problem(f"returned the reward {reward!r}, which is no number") from error
     if not math.isfinite(number):
         raise Problem(f"returned the reward {number}")
     if abs(number) > _LARGEST_FLOAT32:

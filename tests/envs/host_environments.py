@@ -165,17 +165,18 @@ class Rich(gymnasium.Env):
 
 
 class Pusher(gymnasium.Env):
-    """A vector of bounded numbers as action, which it shows."""
+    """A vector of bounded numbers as action, which it shows; it pays the first of them."""
 
-    observation_space = spaces.Box(-9, 9, (2,), np.float64)
-    action_space = spaces.Box(-1, 1, (2,), np.float64)
+    def __init__(self, low: float = -1, high: float = 1, dtype: str = "float64"):
+        self.action_space = spaces.Box(low, high, (2,), np.dtype(dtype))
+        self.observation_space = self.action_space
 
     def reset(self, *, seed=None, options=None):
-        return np.zeros(2), {}
+        return self.action_space.low, {}
 
     def step(self, action):
-        assert action.dtype == np.float64
-        return action, 0.0, False, False, {}
+        assert self.action_space.contains(action)
+        return action, float(action[0]), False, False, {}
 
 
 class HangInClose(Count):

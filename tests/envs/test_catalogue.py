@@ -84,6 +84,15 @@ def test_plays_on_the_host() -> None:
     assert max(found.returns) <= 9
 
 
+@pytest.mark.parametrize(("low", "high", "dtype"), [(2, 5, "float32"), (0, 255, "uint8")])
+def test_plays_within_the_bounds_of_the_actions(low, high, dtype) -> None:
+    name = f"gymnasium:tests.envs.host_environments:Pusher(low={low}, high={high}, dtype={dtype!r})"
+    rewards = trial.play(name, (), 200).rewards
+    tenth = (high - low) / 10  # that none of 200 even draws lies within it has a chance of 1e-9
+    assert low <= min(rewards) < low + tenth
+    assert high - tenth < max(rewards) <= high
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

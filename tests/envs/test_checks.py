@@ -143,6 +143,8 @@ WRONG = [
     (with_field(obs=np.zeros(3, np.float32)), "step() returned an observation of float32[3], its space says"),
     (with_field(reward=np.zeros(1, np.float32)), "step() returned the reward float32[1]; return one number"),
     (with_field(reward=np.complex64(1)), "step() returned the reward complex64[]"),
+    (with_field(reward=None), "step() returned the reward a NoneType; return one number"),
+    (with_field(truncated=None), "step() returned truncated as a NoneType; return one bool[]"),
     (with_field(terminated=np.int32(0)), "step() returned terminated as int32[]; return one bool[]"),
     (with_field(truncated=np.zeros(2, bool)), "step() returned truncated as bool[2]"),
     (Branching, "step() uses the value of an array in Python (if, while, int, numpy): use jnp.where"),
@@ -178,6 +180,18 @@ def test_a_run_refuses_them_before_anything_is_compiled(kind, message, monkeypat
         resolve(config, 1)
     assert str(caught.value).startswith("`env.name` (='mine:Env'): mine:Env: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((), "Dict must have parts"),
+        ((("a", Discrete(2)), ("a", Discrete(3))), "two parts called 'a'; rename"),
+    ],
+)
+def test_parts_have_names_of_their_own(parts, message):
+    with pytest.raises(ValueError, match=message):
+        Dict(parts)
 
 
 def test_sound_environments_pass():
