@@ -56,6 +56,8 @@ class EnvSpec:
         on from the last of the episode before. So a memory need keep only the newest. 1: no stack.
       agents: the names of several agents that share one policy, see `jaxrl.envs.agents`; the spaces are those
         of one of them. Most environments have none, and one agent.
+      open_info: True if nobody knows beforehand which entries `info` will hold: of environments that worker
+        processes step.
       central_observation: what `central` of an environment of several agents returns, the state of the whole;
         None if there is none.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
@@ -81,6 +83,7 @@ class EnvSpec:
     has_solver: bool = False
     central_observation: Space | None = None
     counts_from_zero: bool = False
+    open_info: bool = False
 
     def __post_init__(self) -> None:
         if self.goals is not None:

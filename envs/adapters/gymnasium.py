@@ -120,6 +120,7 @@ class GymnasiumFactory(WorkerFactory):
             reports=found["reports"],
             goal_examples=_goal_examples(obs_leaves, found["goals"]),
             task_space=found["tasks"],
+            open_info=True,
         )
 
     def instructions(self, options: HostOptions) -> dict[str, Any]:

@@ -156,6 +156,7 @@ class PettingZooFactory(WorkerFactory):
             reports=found["reports"],
             agents=tuple(map(str, found["agents"])),
             central_observation=None if found["state"] is None else space_of(found["state"]),
+            open_info=True,
         )
 
     def with_central(self) -> PettingZooFactory:

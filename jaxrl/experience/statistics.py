@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -18,8 +18,10 @@ from jaxrl.envs.reports import entry, joined_key
 from jaxrl.types import Array, Axis, EpisodeRows, EpisodeStats, EpisodeTotals, PyTree, Tally
 
 SUCCESS = "success_rate"
-_SUCCESS_KEY = "success"
-_ABOVE_ZERO = Success.parse(f"info.{_SUCCESS_KEY}", "")
+# An environment that reports one of these says so when an episode is a success. The second is that of
+# Stable-Baselines3: its value at the end of an episode counts, also where no environment declares it.
+_OF_SB3 = InfoMetric("is_success", "last")
+_SUCCESS_KEYS = ("success", _OF_SB3.name)
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,14 @@ class EpisodeReports:
         episode that never says it is none.
       is_declared: True if the environment declares the entry that `success` is about. If not, and none of
         many episodes says it, nothing is known of their success.
+      is_assumed: True if nobody asked for `success`: environments that write their info as those of
+        Stable-Baselines3 say it, others do not. As there, episodes that say nothing are left out.
     """
 
     entries: tuple[tuple[str, InfoMetric], ...] = ()
     success: Success | None = None
     is_declared: bool = True
+    is_assumed: bool = False
 
     @classmethod
     def of(cls, spec: EnvSpec, success: str = "") -> EpisodeReports:
@@ -44,15 +49,31 @@ class EpisodeReports:
         entries = {report.name: report for report in spec.reports}
         rule: Success | None = None
         is_declared = True
+        declared = next((key for key in _SUCCESS_KEYS if key in entries), None)
+        is_assumed = spec.open_info and not success and declared is None
         if success:
             rule = Success.parse(success, "env.success")
             is_declared = declares(spec, rule)
             if rule.is_info:
                 entries[SUCCESS] = InfoMetric(rule.subject, "max")
-        elif _SUCCESS_KEY in entries:
-            rule = _ABOVE_ZERO
-            entries[SUCCESS] = entries.pop(_SUCCESS_KEY)
-        return cls(tuple(entries.items()), rule, is_declared)
+        elif declared is not None:
+            rule = Success.parse(f"info.{declared}", "")
+            entries[SUCCESS] = entries.pop(declared)
+        elif is_assumed:
+            rule = Success.parse(f"info.{_OF_SB3.name}", "")
+            is_declared = False
+            entries[SUCCESS] = _OF_SB3
+        return cls(tuple(entries.items()), rule, is_declared, is_assumed)
+
+    def with_success_of(self, other: EpisodeReports) -> EpisodeReports:
+        """These entries, and the other's success."""
+        of_success = tuple((label, report) for label, report in other.entries if label == SUCCESS)
+        return replace(other, entries=(*self.entries, *of_success))
+
+    @property
+    def knows_success(self) -> bool:
+        """True if every episode is a success or none; False where none may ever say so."""
+        return self.success is not None and not self.is_assumed
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -101,7 +122,8 @@ class EpisodeReports:
         if self.success is not None:
             own = {"return": (episode_return, counted), "length": (length.astype(np.float32), counted)}
             value, said = values[SUCCESS] if self.success.is_info else own[self.success.subject]
-            values[SUCCESS] = (self.success.compare(value, self.success.bound) & said, counted)
+            is_one = self.success.compare(value, self.success.bound) & said
+            values[SUCCESS] = (is_one, said if self.is_assumed else counted)
         return {
             label: Tally(xp.where(known, value.astype(np.float32), 0), known.astype(np.float32))
             for label, (value, known) in values.items()

@@ -79,7 +79,7 @@ class Learning:
     def highlights(self) -> tuple[tuple[str, str], ...]:
         """(metric, label) of the numbers that displays show: success, the algorithm's, the environment's."""
         labels = self.reports.labels
-        success = ((f"env/{SUCCESS}", "success"),) if SUCCESS in labels else ()
+        success = ((f"env/{SUCCESS}", "success"),) if self.reports.knows_success else ()
         others = [label for label in labels if label != SUCCESS][:_MOST_REPORTS_SHOWN]
         tasks = () if self.tasks is None else self.tasks.highlights
         games = () if self.opponents is None else self.opponents.highlights

@@ -23,6 +23,7 @@ from jaxrl.training.run import run
 from jaxrl.training.trainer import Trainer
 from tests.evaluation.suites.environments import Corridor
 
+MODES = ("eval/greedy/", "eval/sampled/")
 MODULE = "tests.evaluation.test_during_training"
 ENV = "tests.evaluation.suites.environments:Corridor"
 SUITE: dict[str, Any] = {
@@ -135,6 +136,23 @@ def test_levels_on_the_host_have_rules_on_their_info(
     assert "eval/never/steps" in row
     assert not {"eval/never/success_rate", "eval/never/cost", "eval/all/success_rate"} & row.keys()
     assert row["eval/success_rate"] <= 1
+
+
+@pytest.mark.slow
+def test_success_as_stable_baselines3_has_it(tmp_path: Path) -> None:
+    module = "gymnasium:tests.envs.host_environments"
+    kinds = {"solved": "Solving", "lost": "Solving(solved=False)", "silent": "Count"}
+    categories = {category: [f"{module}:{name}"] for category, name in kinds.items()}
+    config = config_of(tmp_path, success="", cost="", categories=categories)
+    config.env.name = f"{module}:Solving"
+    config.evaluate.unseen = f"{module}:Count"
+    config.host.num_groups = 1
+    assert run(config, str(tmp_path / "run"), Interruption()).exit_code == 0
+    rows = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    found = {key: x for row in rows for key, x in row.items() if key.endswith("success_rate")}
+    found = {key: x for key, x in found.items() if not key.startswith(MODES)}
+    solved = ("env/success_rate", "eval/success_rate", "eval/solved/success_rate")
+    assert found == {**dict.fromkeys(solved, 1), "eval/lost/success_rate": 0}
 
 
 @pytest.mark.slow

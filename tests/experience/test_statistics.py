@@ -161,6 +161,39 @@ def test_environment_that_declares_nothing_has_no_tallies() -> None:
     assert (reports.labels, reports.info_keys, reports.begin(B)) == ((), (), {})
 
 
+@pytest.mark.parametrize("count", [on_device, on_host])
+def test_success_as_stable_baselines3_has_it(count, monkeypatch) -> None:
+    """Its `Monitor` and `EvalCallback` average `info["is_success"]` over the ends that have it."""
+    reports = EpisodeReports.of(dataclasses.replace(SPEC, reports=(), open_info=True))
+    assert not reports.knows_success  # beforehand
+    for key, known in (("never", False), ("success", True)):
+        nothing = np.full((T, B), np.nan, np.float32)
+        at_ends = [np.where(steps["done"], steps.get(key, nothing), np.nan) for steps in STEPS]
+        said = [steps | {"is_success": x} for steps, x in zip(STEPS, at_ends, strict=True)]
+        with monkeypatch.context() as patch:
+            patch.setattr("tests.experience.test_statistics.STEPS", said)
+            row = row_of(count(reports, False), reports)
+        if known:
+            assert 0 < row["env/success_rate"] < 1
+            assert row["env/success_rate"] == pytest.approx(np.nanmean(at_ends))
+        else:
+            assert "env/success_rate" not in row
+
+
+def test_success_is_what_is_declared_before_what_is_assumed() -> None:
+    said = InfoMetric("is_success", "max")
+    for spec in (
+        dataclasses.replace(SPEC, reports=(said,)),
+        dataclasses.replace(SPEC, reports=(said,), open_info=True),
+    ):
+        reports = EpisodeReports.of(spec)
+        assert (reports.entries, reports.knows_success) == ((("success_rate", said),), True)
+    both = EpisodeReports.of(dataclasses.replace(SPEC, reports=(said, InfoMetric("success")), open_info=True))
+    assert dict(both.entries)["success_rate"] == InfoMetric("success")
+    rule = EpisodeReports.of(dataclasses.replace(SPEC, reports=(), open_info=True), "return > 1")
+    assert (rule.entries, rule.knows_success) == ((), True)
+
+
 class Telling(Noise):
     """`Noise` that tells its time, and a success where an episode terminates."""
 

@@ -56,7 +56,7 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
         raise ConfigError("`--cvar` needs matplotlib: install the extra plot")
     env = _environment(policy, asked)
     reports = EpisodeReports.of(env.spec, policy.config.env.success)
-    if reports.success is None:
+    if not reports.knows_success:
         raise ConfigError(
             f"`--levels` (={asked.levels}) needs `env.success`, for {env.spec.name} does not say when a "
             "level is solved"

@@ -46,7 +46,7 @@ class Level:
     Attributes:
       env, wrappers: as in a configuration; None takes the wrappers of the run.
       episodes: how many to play in each mode.
-      success: the rule, or None: success is not reported.
+      success: the rule, or None: by what the environment tells of success, if it does.
       cost: key of the environment's info that is summed over each episode, or None.
       steps: the number that counts as 1 in normalised steps; None takes the environment's longest episode.
       tasks: a group of the environment's tasks, such as `category=simple`; "" plays its default task.

@@ -121,7 +121,7 @@ def _describe(playable: PlayableLevel) -> dict[str, Any]:
         "env": level.env,
         "wrappers": list(playable.task.wrappers),
         **({"tasks": level.tasks} if level.tasks else {}),
-        "success": level.success.text if level.success else None,
+        "success": rule.text if (rule := playable.task.reports.success) else None,
         "cost_key": level.cost,
     }
 

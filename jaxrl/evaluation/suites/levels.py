@@ -15,7 +15,7 @@ from jaxrl.envs.tasks import default_task, task_groups
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites.definition import COST, Level, Suite
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
-from jaxrl.experience.statistics import SUCCESS, declares
+from jaxrl.experience.statistics import SUCCESS, EpisodeReports, declares
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Outcomes:
       length: steps.
       normalized: length over what counts as 1 in this level.
       finished: False if it was cut off by the safety limit.
-      success: bool, or None without a rule, or where no episode said what the rule asks for and the level
-        does not declare it.
+      success: bool, or None without a rule and without an environment that tells of success, or where no
+        episode said what the rule asks for and the level does not declare it.
       cost: summed over the episode, or None likewise.
     """
 
@@ -145,8 +145,11 @@ def _playable(level: Level, own: EnvSpec, env: EnvConfig, where: str) -> Playabl
         except ValueError as error:
             raise ConfigError(f"{name} cannot report {key!r}: {error}") from error
     steps = level.steps or spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
-    is_declared = level.success is None or declares(spec, level.success)
-    reports = replace(level.reports, is_declared=is_declared)
+    reports = level.reports
+    if level.success is None:
+        reports = reports.with_success_of(EpisodeReports.of(spec))
+    else:
+        reports = replace(reports, is_declared=declares(spec, level.success))
     tasks = _tasks(level, wrappers, where.removesuffix("env") + "tasks") if level.tasks else None
     return PlayableLevel(level, EvaluationTask(level.env, wrappers, reports), float(steps), tasks)
 

@@ -85,11 +85,11 @@ class StageSampler(TaskSampler):
         """
         stages = parse(config.curriculum.stages)
         for i, stage in enumerate(stages):
-            if reports.success is None and (stage.success is not None or stage.back is not None):
+            if not reports.knows_success and (stage.success is not None or stage.back is not None):
                 field = "success" if stage.success is not None else "back"
                 raise ConfigError(
                     f"`curriculum.stages`: stage {i + 1}: `{field}` needs `env.success`, for {env.spec.name} "
-                    "does not say when an episode is a success"
+                    f"does not {'declare' if reports.is_assumed else 'say'} when an episode is a success"
                 )
             if stage.cost and stage.cost not in reports.labels:
                 labels = ", ".join(reports.labels) or "nothing"
@@ -112,7 +112,7 @@ class StageSampler(TaskSampler):
             env=env,
             shape=WindowShape(max(stage.window for stage in stages), config.env.num_envs),
             start=config.curriculum.start_stage - 1,
-            knows_success=reports.success is not None,
+            knows_success=reports.knows_success,
             cost=next((stage.cost for stage in stages if stage.cost), ""),
         )
 

@@ -230,7 +230,8 @@ class _Sheet:
     def _success(self, score: float, length: int) -> bool | None:
         one = np.ones(1, bool)
         ended = self.reports.final_values(self._tallies, np.array([score]), np.array([length]), one, np)
-        return bool(ended[SUCCESS].value[0] > 0) if SUCCESS in ended else None
+        known = SUCCESS in ended and ended[SUCCESS].count[0] > 0
+        return bool(ended[SUCCESS].value[0] > 0) if known else None
 
 
 def _device_steps(

@@ -99,7 +99,7 @@ class LevelReplaySampler(TaskSampler):
             num_envs=config.env.num_envs,
             is_robust=name in (ROBUST_PLR, ACCEL),
             mutate=mutate,
-            knows_success=told.success is not None,
+            knows_success=told.knows_success,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -255,6 +256,16 @@ def test_stages_that_do_not_fit_the_environment(stage: dict[str, Any], env: str,
     with pytest.raises(ConfigError) as error:
         sampler(stage, env=env)
     assert str(error.value).startswith(f"`curriculum.stages`: stage 1: {message}")
+
+
+def test_a_success_that_nobody_declared_ends_no_stage() -> None:
+    config = default_config()
+    config.env.name = "tests.experience.task_environments:Corridor"
+    config.curriculum.stages = ('{"success": 0.8}', "{}")
+    env = registry.make(config.env.name)
+    reports = EpisodeReports.of(dataclasses.replace(env.spec, reports=(), open_info=True))
+    with pytest.raises(ConfigError, match="needs `env.success`, for .* does not declare when"):
+        curriculum.build(resolve(config, 1), env, reports)
 
 
 def test_one_of_ones_own() -> None:
