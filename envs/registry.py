@@ -1,8 +1,9 @@
 """Makes environments by name: `make("gymnax:CartPole-v1")`, `make_host("envpool:Pong-v5")`.
 
 A name is `suite:Name` or `suite:Name(argument=value)`. A suite of device environments is a module with
-`names()` and `make(name, **arguments)`. Where no suite has that name it is taken for a Python module of the
-user's own, `path.to.module:ClassName`, importable from the current directory. An installed package registers
+`names()` and `make(name, **arguments)`; one with a `factory(name)` takes a class of its API as well,
+`gymnax:path.to.module:ClassName`. Where no suite has that name it is taken for a Python module of the user's
+own, `path.to.module:ClassName`, importable from the current directory. An installed package registers
 `suite:Name` as an entry point of the group `jaxrl.environments`, a class or a function of the arguments. A
 suite of host environments is a module whose `make(name, **arguments)` returns a `HostFactory`. Either kind of
 suite may have `module_of(name, arguments)`: the module that a name makes it import.
@@ -21,6 +22,7 @@ from jaxrl.envs.base import Dict, EnvSpec, JaxEnv
 from jaxrl.envs.behaviour import check_behaviour
 from jaxrl.envs.checks import check_info, check_types
 from jaxrl.envs.conversion import Converted, MixedActions, with_numbers_from_zero
+from jaxrl.envs.foreign import api_of
 from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.names import check_arguments, parse_call, unknown
 from jaxrl.envs.suites import ENTRY_POINTS
@@ -48,7 +50,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
     if isinstance(wrappers, str):
         raise ValueError(f"wrappers (={wrappers!r}) must be a sequence of names, not one string")
     full_name, kwargs = parse_call(name)
-    suite, _, short_name = full_name.rpartition(":")
+    suite, short_name = _split(full_name)
     if not suite or not short_name:
         raise unknown("environment", name, _all_names())
     factory = _registration(full_name)
@@ -61,9 +63,12 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
         env = _call(full_name, factory, kwargs)
     elif suite in _SUITES:
         module = importlib.import_module(_SUITES[suite])
-        if short_name not in module.names():
+        if _is_of_a_module(full_name):
+            env = _converted(full_name, module.make(short_name, **kwargs))
+        elif short_name in module.names():
+            env = module.make(short_name, **kwargs)
+        else:
             raise unknown("environment", full_name, names(suite))
-        env = module.make(short_name, **kwargs)
     elif suite in _suites():
         raise unknown("environment", full_name, names(suite))
     else:
@@ -82,32 +87,15 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
     return env
 
 
-def check_env(env: JaxEnv | str) -> None:
-    """Checks a device environment of your own: declarations, types, purity and the length of episodes.
-
-    Args:
-      env: the environment, or its name.
-
-    Raises:
-      ValueError: one line that names the environment, the method and the remedy.
-    """
-    label = env if isinstance(env, str) else type(env).__name__
-    made = make(env) if isinstance(env, str) else env
-    _require(label, made, "spec", "reset", "step")
-    check_types(label, made)
-    check_behaviour(label, made if isinstance(env, str) else with_numbers_from_zero(made))
-
-
 def check_custom(name: str) -> None:
     """Checks the behaviour of an environment of the user's own, once; that of others is known.
 
     Raises:
-      ValueError: as `check_env`.
+      ValueError: as `jaxrl.check_env`.
     """
     if is_custom(name):
         full_name = parse_call(name)[0]
-        suite, _, short_name = full_name.rpartition(":")
-        _check_once(name, _registration(full_name) or _load_user_class(suite, short_name))
+        _check_once(name, _registration(full_name) or _user_class(full_name))
 
 
 @functools.lru_cache
@@ -119,7 +107,12 @@ def _check_once(name: str, factory: Callable[..., JaxEnv]) -> None:
 def is_custom(name: str) -> bool:
     """True if `name` is a device environment of the user's own, a class or registered; never raises."""
     full_name = name.strip().partition("(")[0].strip()
-    return full_name in _registered_names() or (not is_host(name) and module_of(name) is not None)
+    if full_name in _registered_names():
+        return True
+    suite = _split(full_name)[0]
+    if suite in _SUITES:
+        return _is_of_a_module(full_name)
+    return suite not in _HOST_SUITES and module_of(name) is not None
 
 
 def is_host(name: str) -> bool:
@@ -135,7 +128,7 @@ def module_of(name: str) -> str | None:
     full_name = name.strip().partition("(")[0].strip()
     if full_name in _registered_names():
         return None
-    suite = full_name.partition(":")[0] if is_host(full_name) else full_name.rpartition(":")[0]
+    suite, short_name = _split(full_name)
     home = (_SUITES | _HOST_SUITES).get(suite)
     if home is None:
         return None if suite in _suites() else suite or None
@@ -147,7 +140,7 @@ def module_of(name: str) -> str | None:
         arguments = parse_call(name)[1]
     except ValueError:
         arguments = {}
-    found: str | None = adapter_module_of(full_name.partition(":")[2], arguments)
+    found: str | None = adapter_module_of(short_name, arguments)
     return found
 
 
@@ -226,6 +219,29 @@ def _registration(full_name: str) -> Callable[..., JaxEnv] | None:
     return cast(Callable[..., JaxEnv], factory)
 
 
+def _split(full_name: str) -> tuple[str, str]:
+    """(suite, name in it), or (module, class); the name in a suite may be one of a module."""
+    suite, _, short_name = full_name.partition(":")
+    if suite not in _SUITES and suite not in _HOST_SUITES:
+        suite, _, short_name = full_name.rpartition(":")
+    return suite, short_name
+
+
+def _is_of_a_module(full_name: str) -> bool:
+    """True if `suite:path.to.module:Class` of a device suite that takes classes."""
+    suite, short_name = _split(full_name)
+    return ":" in short_name and hasattr(importlib.import_module(_SUITES[suite]), "factory")
+
+
+def _user_class(full_name: str) -> Callable[..., Any]:
+    """The class of the user's own that a name is about, for `is_custom` ones."""
+    suite, short_name = _split(full_name)
+    if suite not in _SUITES:
+        return _load_user_class(suite, short_name)
+    found: Callable[..., Any] = importlib.import_module(_SUITES[suite]).factory(short_name)
+    return found
+
+
 def _registered_names() -> set[str]:
     return {*_REGISTERED, *entry_points.names(ENTRY_POINTS)}
 
@@ -261,11 +277,16 @@ def _all_names() -> list[str]:
 def _call(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> JaxEnv:
     check_arguments(name, factory, kwargs)
     env = factory(**kwargs)
-    _require(name, env, "spec", "reset", "step")
+    require(name, env, "spec", "reset", "step")
+    return _converted(name, env)
+
+
+def _converted(name: str, env: Any) -> JaxEnv:
     return Converted(env) if check_types(name, env) else cast(JaxEnv, env)
 
 
-def _require(name: str, thing: Any, *attributes: str) -> None:
+def require(name: str, thing: Any, *attributes: str) -> None:
+    """Raises ValueError unless a thing has what a JaxEnv has."""
     missing = [attribute for attribute in attributes if not hasattr(thing, attribute)]
     if missing:
         raise ValueError(f"{name} is not a JaxEnv: it lacks {', '.join(missing)}")
@@ -286,5 +307,7 @@ def _load_user_class(path: str, name: str) -> Callable[..., Any]:
     if not isinstance(found, type):
         classes = [key for key, value in vars(module).items() if isinstance(value, type) and key[0] != "_"]
         raise unknown(f"class in the module {path}", name, classes)
-    _require(f"{path}:{name}", found, "reset", "step")
+    if api := api_of(found):
+        raise ValueError(f"{path}:{name} is not a JaxEnv; {api.advice(f'{path}:{name}')}")
+    require(f"{path}:{name}", found, "reset", "step")
     return found

@@ -82,7 +82,7 @@ def _on_host(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple
         for _ in range(steps):
             mask = factory.action_mask(jax.tree.map(jnp.asarray, found.obs))
             allowed = [None] * factory.spec.num_agents if mask is None else np.asarray(mask)
-            env.send(0, np.stack([_sample(space, x, rng) for x in allowed]))
+            env.send(0, np.stack([random_host_action(space, x, rng) for x in allowed]))
             found = env.recv(0)
             whole = found.of_environments
             rows.append(
@@ -94,14 +94,15 @@ def _on_host(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple
     return reward, terminated, truncated, first
 
 
-def _sample(space: Space, allowed: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
+def random_host_action(space: Space, allowed: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
+    """An action drawn evenly from those that a mask allows; None allows all."""
     if isinstance(space, Box):
         low, high = drawn_bounds(space)
         if np.issubdtype(space.dtype, np.integer):
             return np.asarray(rng.integers(low.astype(int), high.astype(int), endpoint=True), space.dtype)
         return np.asarray(rng.uniform(low, high), space.dtype)
     if isinstance(space, Mixed):
-        parts = [_sample(part, None, rng) for _, part in space.spaces]
+        parts = [random_host_action(part, None, rng) for _, part in space.spaces]
         return np.concatenate([np.ravel(part).astype(space.dtype) for part in parts])
     sizes = space.nvec if isinstance(space, MultiDiscrete) else (space.num_choices,)  # type: ignore[union-attr]
     parts = np.split(np.ones(sum(sizes), bool) if allowed is None else allowed, np.cumsum(sizes)[:-1])

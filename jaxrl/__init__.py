@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jaxrl.config.errors import RunError
     from jaxrl.config.version import __version__
     from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
-    from jaxrl.envs.registry import check_env
+    from jaxrl.envs.env_check import check_env
     from jaxrl.envs.wrappers.wrapper import ObservationWrapper, Wrapper
     from jaxrl.experience.curriculum.stage_curriculum import StageCurriculum
     from jaxrl.inference.loaded_policy import load
@@ -83,7 +83,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(base, name)
     if name == "check_env":
-        from jaxrl.envs.registry import check_env
+        from jaxrl.envs.env_check import check_env
 
         return check_env
     if name == "search":

@@ -62,6 +62,13 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
     if "valid" in found:
         raise unknown("environment", f"gymnasium:{name}", [f"gymnasium:{x}" for x in found["valid"]])
     workers.require_made(label, found)
+    return factory_of(label, name, kwargs, keys, found)
+
+
+def factory_of(
+    label: str, name: str, kwargs: dict[str, Any], keys: Sequence[str], found: dict[str, Any]
+) -> GymnasiumFactory:
+    """The factory of an environment of which `found` is the description; ValueError as of `make`."""
     found["tasks"] = _task_space(label, found["tasks"])
     found["reports"] = declared_reports(label, found["reports"])
     try:

@@ -1,10 +1,11 @@
-"""gymnax 1.x environments as `JaxEnv`."""
+"""gymnax 1.x environments as `JaxEnv`, and those of a user's own with its API."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -12,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs.adapters import gymnax_classes
 from jaxrl.envs.adapters.deferred import deferred_imports
-from jaxrl.envs.adapters.suite import implicit_promotion, load
+from jaxrl.envs.adapters.suite import implicit_promotion, load, numbers
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.names import check_32_bits, format_call, unknown
 from jaxrl.envs.trees import strong_types
@@ -34,26 +36,42 @@ def names() -> Sequence[str]:
 
 
 def make(name: str, **kwargs: Any) -> Gymnax:
-    """Makes one of `names()`; each argument sets a field of its `EnvParams` or of its constructor."""
+    """Makes one of `names()`, or `path.to.module:Class`, a class with gymnax's API.
+
+    Each argument sets a field of its `EnvParams` or of its constructor.
+    """
     return Gymnax(name, **kwargs)
+
+
+def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """The module that making the environment imports because its name says so; None if it says none."""
+    return name.rpartition(":")[0] or None
+
+
+def factory(name: str) -> type[Any]:
+    """The class of `path.to.module:Class`."""
+    return gymnax_classes.load(name)
 
 
 class Gymnax(JaxEnv):
     """A gymnax environment without its automatic reset, which costs a reset at every step.
 
     Rewards become float32. Observations keep the dtype that the environment really returns, which is
-    not always the one that its space declares. `info` is left out: its keys differ between environments.
+    not always the one that its space declares. `info` is left out: its keys differ between environments. That
+    of a user's own has the entries that are numbers.
     """
 
     def __init__(self, name: str, **kwargs: Any):
         self._env, self._params = _build(name, kwargs)
+        self._is_own = ":" in name
         self.spec = EnvSpec(
             name=format_call(f"gymnax:{name}", kwargs),
             observation_space=_observation_space(self._env, self._params),
             action_space=_space(self._env.action_space(self._params)),
             max_episode_steps=_max_episode_steps(name, self._env, self._params),
         )
-        assert not isinstance(self.spec.action_space, Dict)
+        if isinstance(self.spec.action_space, Dict):
+            raise ValueError(f"gymnax:{name} has actions of several parts, which are not supported")
         self._action_dtype = self.spec.action_space.dtype
 
     def reset(self, key: jax.Array) -> tuple[Any, Any]:
@@ -64,7 +82,7 @@ class Gymnax(JaxEnv):
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         action = jnp.asarray(action, self._action_dtype)
         with implicit_promotion():
-            obs, state, reward, terminated, _ = self._env.step_env(key, state, action, self._params)
+            obs, state, reward, terminated, info = self._env.step_env(key, state, action, self._params)
             truncated = self._env.is_truncated(state, self._params)
         state, obs = strong_types((state, obs))
         timestep = TimeStep(
@@ -72,6 +90,7 @@ class Gymnax(JaxEnv):
             reward=jnp.asarray(reward, jnp.float32),
             terminated=jnp.asarray(terminated, bool),
             truncated=jnp.asarray(truncated, bool),
+            info=numbers(info) if self._is_own else {},
         )
         return state, timestep
 
@@ -84,18 +103,11 @@ class Gymnax(JaxEnv):
 
 def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the gymnax environment and its parameters, with `kwargs` set in the one or the other."""
-    gymnax = _gymnax()
+    _gymnax()
     for key, value in kwargs.items():
         check_32_bits(f"gymnax:{name}: {key}", value)
     try:
-        env, params = gymnax.make(name)
-        param_names = {field.name for field in dataclasses.fields(params)}
-        constructor = {key: value for key, value in kwargs.items() if key not in param_names}
-        if constructor:
-            valid = inspect.signature(type(env)).parameters.keys() - {"args", "kwargs"}
-            for key in constructor.keys() - valid:
-                raise unknown(f"argument of gymnax:{name}", key, param_names | valid)
-            env, params = gymnax.make(name, **constructor)
+        env, params = (gymnax_classes.instance if ":" in name else _registered)(name, kwargs)
     except OSError as error:
         raise ValueError(f"gymnax:{name} needs data that could not be downloaded: {error}") from error
     except (TypeError, AssertionError) as error:
@@ -103,9 +115,22 @@ def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     changes = {
         key: _like(f"gymnax:{name}: {key}", value, getattr(params, key))
         for key, value in kwargs.items()
-        if key in param_names
+        if hasattr(params, key)
     }
-    return env, params.replace(**changes)
+    return env, dataclasses.replace(params, **changes)
+
+
+def _registered(name: str, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """An environment of gymnax's own and its default parameters; `kwargs` as of `gymnax_classes.instance`."""
+    env, params = _gymnax().make(name)
+    param_names = {field.name for field in dataclasses.fields(params)}
+    constructor = {key: value for key, value in kwargs.items() if key not in param_names}
+    if constructor:
+        valid = inspect.signature(type(env)).parameters.keys() - {"args", "kwargs"}
+        for key in constructor.keys() - valid:
+            raise unknown(f"argument of gymnax:{name}", key, param_names | valid)
+        env, params = _gymnax().make(name, **constructor)
+    return env, params
 
 
 def _gymnax() -> ModuleType:
@@ -124,7 +149,11 @@ def _like(label: str, value: Any, default: Any) -> Any:
     return value
 
 
-def _max_episode_steps(name: str, env: Any, params: Any) -> int:
+def _max_episode_steps(name: str, env: Any, params: Any) -> int | None:
+    if ":" in name:
+        state = jax.eval_shape(lambda: env.reset_env(jax.random.key(0), params))[1]
+        if not gymnax_classes.has_limit(state, params):
+            return None
     limit = int(params.max_steps_in_episode)
     if name not in _EPISODE_STEPS:
         return limit
@@ -142,9 +171,9 @@ def _observation_space(env: Any, params: Any) -> Space:
     with implicit_promotion():
         obs, _ = jax.eval_shape(lambda: env.reset_env(jax.random.key(0), params))
     space = _space(env.observation_space(params))
-    if isinstance(space, Box):
+    if isinstance(space, Box) and math.prod(space.shape) == math.prod(obs.shape):
         return Box.of(
-            np.reshape(space.low, space.shape), np.reshape(space.high, space.shape), obs.shape, obs.dtype.type
+            np.reshape(space.low, obs.shape), np.reshape(space.high, obs.shape), obs.shape, obs.dtype.type
         )
     return space
 
@@ -161,6 +190,8 @@ def _space(space: Any) -> Space:
             space.shape,
             np.dtype(space.dtype).type,
         )
+    if isinstance(space, spaces.Dict):
+        return Dict(tuple((key, _space(part)) for key, part in sorted(space.spaces.items())))
     raise ValueError(f"gymnax space {space} is not supported")
 
 

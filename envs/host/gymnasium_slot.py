@@ -33,8 +33,15 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
     module, _, attribute = name.partition(":")
     if attribute and attribute not in gymnasium.registry:
         found = getattr(importlib.import_module(module), attribute, None)
-        if isinstance(found, type) and issubclass(found, gymnasium.Env):
+        if isinstance(found, type):
+            if issubclass(found, gymnasium.vector.VectorEnv):
+                raise Problem("is a VectorEnv: name the class of a single one, of which jaxrl makes many")
+            if not issubclass(found, gymnasium.Env):
+                raise Problem("does not derive from gymnasium.Env")
             return found(**kwargs)
+    spec = gymnasium.registry.get(attribute or name)
+    if spec is not None and spec.entry_point is None and spec.vector_entry_point is not None:
+        raise Problem("is registered as a VectorEnv alone: register a single environment as its entry_point")
     # This file does what gymnasium's checker does, at a fraction of its cost.
     return gymnasium.make(name, disable_env_checker=True, **kwargs)
 

@@ -308,10 +308,15 @@ class Parts(Count):
         return tuple(x.tolist() for x in parts) if self.form == "tuple" else parts
 
 
+class Batch(gymnasium.vector.VectorEnv):
+    """Several environments at once."""
+
+
 class Texts(Count):
     observation_space = spaces.Text(5)
 
 
+gymnasium.register("CountBatch-v0", vector_entry_point=Batch)
 gymnasium.register("CountRegistered-v0", Count, max_episode_steps=2)
 
 

@@ -18,6 +18,7 @@ from jaxrl.envs import registry
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
 from jaxrl.envs.checks import check_types
 from jaxrl.envs.conversion import Converted
+from tests.envs import host_environments as host
 
 FALSE = np.array(False)
 RNG = np.random.default_rng(0)
@@ -202,6 +203,41 @@ def test_sound_environments_pass():
     # An ended episode needs no mask.
     jaxrl.check_env(type("Free", (Masked,), {"action_mask": lambda self, s: jnp.full(3, s["time"] < 5)})())
     assert check_types("Sound", Sound()) is False
+
+
+HOST = "gymnasium:tests.envs.host_environments"
+
+
+def test_sound_environments_on_the_host_pass():
+    for env in (host.Pusher(low=0, high=9), host.Rich(), host.Whole(), f"{HOST}:Masked(given='method')"):
+        jaxrl.check_env(env)
+
+
+class Failing(host.Pusher):
+    def step(self, action):
+        raise ValueError("the motor\nis on fire")
+
+
+class Changing(host.Pusher):
+    def step(self, action):
+        return np.full(2, np.nan), *super().step(action)[1:]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Failing, "Failing raised ValueError: the motor is on fire (test_checks.py, line"),
+        (Changing, "Changing returned an observation with NaN or infinity in it"),
+        (host.Texts, "Texts has a space that is not supported: Text(1, 5"),
+        (host.Batch, "Batch is not a JaxEnv; it is a VectorEnv, a batch of environments: name the class"),
+        (lambda: host.Count, "Count is a class: check an environment of it, Count(...)"),
+        (lambda: f"{HOST}:Masked(fault='shape')", "gave int8[3] as info['action_mask']"),
+    ],
+)
+def test_problems_of_environments_on_the_host_are_one_line(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        jaxrl.check_env(make())
+    assert "\n" not in str(caught.value)
 
 
 class Plain(JaxEnv):

@@ -188,6 +188,15 @@ def test_module_in_the_current_folder(tmp_path, monkeypatch, start):
         ),
         (f"{MODULE}:Spaces(actions={2**40})", ["not supported", "Discrete.n (=1099511627776) must be"]),
         (f"{MODULE}:Texts", ["space that is not supported", "Text(1, 5"]),
+        (f"{MODULE}:Batch", ["is a VectorEnv: name the class of a single one"]),
+        pytest.param(
+            f"{MODULE}:CountBatch-v0", ["is registered as a VectorEnv alone"], marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "gymnasium:tests.envs.gymnax_environments:Walk",
+            ["does not derive from gymnasium.Env"],
+            marks=pytest.mark.slow,
+        ),
         (f"{MODULE}:Rich(keys=('pari.0',))", ["unknown observation", "did you mean pair.0"]),
         ("gymnasm:CartPole-v1", ["unknown suite of host environments", "did you mean gymnasium"]),
     ],

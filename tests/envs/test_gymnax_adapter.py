@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxrl
 from jaxrl import envs
-from jaxrl.envs.base import Box, Discrete
+from jaxrl.envs import registry
+from jaxrl.envs.base import Box, Dict, Discrete
 
 NUM_ENVS = 3
 NUM_STEPS = 4
@@ -178,3 +180,66 @@ def test_absent_bounds_are_infinite():
     assert [bool(np.isinf(high)) for high in space.high] == [False, True, False, True]
     assert not space.bounded
     assert envs.make("gymnax:Pendulum-v1").spec.action_space == Box.of(-2.0, 2.0, (1,))
+
+
+OWN = "gymnax:tests.envs.gymnax_environments"
+
+
+@pytest.mark.parametrize("kind", ["OldWalk", "Walk"])
+def test_a_class_of_ones_own_with_the_api_of_today_or_of_pure_jax_rl(kind):
+    # By hand: 0.25 a step, beyond 0.5 at the third; without moving, cut off at the fourth.
+    env = envs.make(f"{OWN}:{kind}")
+    assert env.spec.max_episode_steps == 4
+    for action, rewards, terminated, truncated in (
+        (1, [0.25, 0.5, 0.75], [False, False, True], [False] * 3),
+        (0, [0.0] * 4, [False] * 4, [False, False, False, True]),
+    ):
+        state, _ = env.reset(jax.random.key(0))
+        found = []
+        for _ in rewards:
+            state, timestep = env.step(jax.random.key(0), state, jnp.int32(action))
+            found.append(timestep)
+        assert [float(x.reward) for x in found] == rewards
+        assert [bool(x.terminated) for x in found] == terminated
+        assert [bool(x.truncated) for x in found] == truncated
+        assert bool(found[-1].info["is_success"]) == (action == 1)
+    jaxrl.check_env(f"{OWN}:{kind}")
+
+
+def test_arguments_and_trust_of_a_class_of_ones_own():
+    name = f"{OWN}:OldWalk(stride=1, goal=3, max_steps_in_episode=7)"
+    env = envs.make(name)
+    assert (env.spec.name, env.spec.max_episode_steps) == (name, 7)
+    assert type(env._params.goal) is float
+    assert registry.is_custom(name)
+    assert registry.module_of(name) == "tests.envs.gymnax_environments"
+    assert not registry.is_custom("gymnax:CartPole-v1")
+    assert registry.module_of("gymnax:CartPole-v1") is None
+
+
+def test_a_class_of_ones_own_without_time():
+    env = envs.make(f"{OWN}:Endless")
+    assert env.spec.max_episode_steps is None
+    assert env.spec.observation_space == Dict((("x", Box.of(0, 2, ())),))
+    state, _ = env.reset(jax.random.key(0))
+    _, timestep = env.step(jax.random.key(0), state, jnp.int32(1))
+    assert not bool(timestep.truncated)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (f"{OWN}:OldWalk(strid=1)", "unknown argument of .*; did you mean stride"),
+        (f"{OWN}:OldWalk(goal='far')", "must be of type float"),
+        (f"{OWN}:EnvParams", "EnvParams lacks reset_env, step_env"),
+        (f"{OWN}:Missing", "has no Missing"),
+        ("gymnax:tests.envs.host_environments:Count", "write gymnasium:tests.envs.host_environments:Count"),
+        (f"{OWN.removeprefix('gymnax:')}:Walk", f"an environment of gymnax: write {OWN}:Walk"),
+        ("tests.envs.host_environments:Count", "write gymnasium:tests.envs.host_environments:Count"),
+        ("tests.envs.host_environments:Batch", "it is a VectorEnv, a batch of environments"),
+    ],
+)
+def test_classes_of_another_api_are_named_with_what_to_write(name, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        envs.make(name)
+    assert "\n" not in str(caught.value)

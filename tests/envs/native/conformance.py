@@ -10,7 +10,7 @@ from jaxrl import envs
 from jaxrl.envs.base import Dict
 from jaxrl.envs.behaviour import random_action
 from jaxrl.envs.checks import check_types
-from jaxrl.envs.registry import check_env
+from jaxrl.envs.env_check import check_env
 from jaxrl.envs.spaces import bounds
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.parallel.sharding import SHARDED, Topology

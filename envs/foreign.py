@@ -1,0 +1,53 @@
+"""Environments of other APIs, recognised by their classes without importing what these are of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+_BATCH = (
+    "is a VectorEnv, a batch of environments: name the class of a single one, of which jaxrl makes as many "
+    "as `env.num_envs` says"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Api:
+    """An API of environments.
+
+    Attributes:
+      what: its environments in words.
+      suite: of jaxrl, in which they are named; "" where they cannot be.
+      remedy: what to do instead, without a suite.
+    """
+
+    what: str
+    suite: str = ""
+    remedy: str = ""
+
+    def advice(self, name: str) -> str:
+        """What is wrong with `module:Class` and what to write, after the name."""
+        if not self.suite:
+            return f"it {self.remedy}"
+        return f"it is {self.what}: write {self.suite}:{name}"
+
+
+# The first base that a class has decides; those that are more special come first.
+_BASES = {
+    "gymnasium.VectorEnv": Api("a VectorEnv", remedy=_BATCH),
+    "stable_baselines3.VecEnv": Api("a VecEnv", remedy=_BATCH),
+    "gymnasium.Env": Api("an environment of Gymnasium", "gymnasium"),
+    "gym.Env": Api("one of gym", remedy="derives from gym's Env: derive it from gymnasium.Env"),
+    "pettingzoo.ParallelEnv": Api("a parallel environment of PettingZoo", "pettingzoo"),
+    "pettingzoo.AECEnv": Api("one by turns", remedy="is turn-based: only parallel environments train here"),
+    "gymnax.Environment": Api("an environment of gymnax", "gymnax"),
+}
+
+
+def api_of(kind: type[Any]) -> Api | None:
+    """The API of a class of environments; None if none is known."""
+    bases = {f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in kind.__mro__}
+    found = next((api for base, api in _BASES.items() if base in bases), None)
+    if found is None and hasattr(kind, "reset_env") and hasattr(kind, "step_env"):
+        return _BASES["gymnax.Environment"]
+    return found
