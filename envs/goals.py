@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs import modules
 from jaxrl.envs.spaces import Box, Dict, Space
 
 ACHIEVED = "achieved_goal"
@@ -109,7 +110,7 @@ def check_goals(goals: Goals, examples: GoalExamples) -> None:
     try:
         said = goals.compute_reward(*pair), goals.compute_terminated(*pair)
     except Exception as error:
-        raise ValueError(f"raised {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise ValueError(f"raised {modules.one_line(error)}") from error
     for what, mine, theirs in zip(
         ("reward", "termination"), said, (examples.reward, examples.terminated), strict=True
     ):

@@ -1,9 +1,10 @@
-"""Imports of what a user names, `path.to.module:Name`; never from inside the folder of a run."""
+"""Imports of what a user names, `path.to.module:Name`, never from inside the folder of a run; its errors."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
 from importlib.machinery import ModuleSpec, all_suffixes
@@ -14,6 +15,10 @@ from typing import Any
 # Beside one another they make a folder that of a run. A run folder comes from wherever its owner got it:
 # what lies in it is data.
 _RUN = ("config.json", "checkpoints")
+# A frame of a traceback that is text: of another process, or of what a compiled program has called.
+_FRAME = re.compile(r'^ +File "([^"\n]+)", line (\d+), in .*\n(?: +.*\n)*?(?=\S| +File |\Z)', re.MULTILINE)
+# What is wrong in an installed environment or network is seldom wrong in what it is written with.
+_LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "numpy", "gymnasium", "pettingzoo")
 
 
 def load(path: str) -> ModuleType:
@@ -73,20 +78,60 @@ def require_outside_runs(path: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """`Type: message`, with the last line outside of this package at which it arose."""
-    text = " ".join(str(error).split())
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
-    if frames and not isinstance(error, SyntaxError):  # that says it by itself
-        frame = frames[-1]
-        line = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
-        text += f"{' ' if text else ''}({line}{f': {frame.line}' if frame.line else ''})"
-    return f"{type(error).__name__}{': ' if text else ''}{text}"
+    """`Type: message`, with the last line of a user's at which it arose."""
+    text = str(error)
+    if frames := list(_FRAME.finditer(text)):
+        text = text[frames[-1].end() :]
+    else:
+        text = f"{type(error).__name__}{': ' if text.strip() else ''}{text}"
+    text = " ".join(text.split())
+    line = "" if isinstance(error, SyntaxError) else _place(error)  # that says it by itself
+    return text if line in text else f"{text}{' ' if ': ' in text else ': '}{line}"
+
+
+def passed_users(error: BaseException) -> bool:
+    """True if the error, or what caused it, came through a file of the user's."""
+    return any(_is_users(frame.filename) for frame in _frames(error))
+
+
+def _place(error: BaseException) -> str:
+    """`(mine.py, line 3: raise ValueError)`; the line of an installed package if there is no user's."""
+    others = [f for f in _frames(error) if not _is_ours(f.filename)]
+    users = [f for f in others if _is_users(f.filename)]
+    installed = [f for f in others if not _is_library(f.filename)]
+    if not installed:
+        return ""
+    frame = (users or installed)[-1]
+    shown = f": {frame.line}" if frame.line else ""
+    return f"({os.path.basename(frame.filename)}, line {frame.lineno}{shown})"
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """From the outermost call to the innermost; those of the first cause come last."""
+    found: list[traceback.FrameSummary] = []
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:  # `raise error from error` has no first one
+        found += traceback.extract_tb(cause.__traceback__)
+        found += [traceback.FrameSummary(name, int(line), "") for name, line in _FRAME.findall(str(cause))]
+        causes.append(cause)
+        cause = cause.__cause__
+    return found
 
 
 def _is_users(filename: str) -> bool:
-    package = Path(__file__).parents[1]
-    others = ("site-packages", "<frozen", "<string>", str(package), os.path.dirname(os.__file__))
-    return not any(part in filename for part in others)
+    return not (_is_ours(filename) or "site-packages" in filename or filename == "<string>")
+
+
+def _is_ours(filename: str) -> bool:
+    """True of a file of this package, or of Python."""
+    python = (os.path.dirname(os.__file__) + os.sep, "<frozen")
+    package = str(Path(__file__).parents[1]) + os.sep
+    return filename.startswith(package) or (filename.startswith(python) and "site-packages" not in filename)
+
+
+def _is_library(filename: str) -> bool:
+    return any(f"{os.sep}{name}{os.sep}" in filename.partition("site-packages")[2] for name in _LIBRARIES)
 
 
 def _places(path: str) -> list[Path]:

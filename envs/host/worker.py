@@ -276,17 +276,16 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
         slot.env.close()
 
 
-def _load(slot: str) -> dict[str, Any]:
+def _load(module: str) -> dict[str, Any]:
     """The names that a module beside this one defines, which imports this one by its full name.
 
     That is looked up before its package would be imported.
     """
     sys.modules["jaxrl.envs.host.worker"] = sys.modules["__main__"]
+    folder = os.path.dirname(os.path.abspath(__file__))
     sys.modules["jaxrl.envs.host.masks"] = masks = types.ModuleType("masks")
-    masks.__dict__.update(
-        runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "masks.py"))
-    )
-    return runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{slot}.py"))
+    masks.__dict__.update(runpy.run_path(os.path.join(folder, "masks.py")))
+    return runpy.run_path(os.path.normpath(os.path.join(folder, f"{module}.py")))
 
 
 def _die_with_parent(lifeline_fd: int) -> None:
@@ -313,9 +312,9 @@ def _report_errors(reply_fd: int, progress: np.ndarray) -> Iterator[None]:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    raised = f"raised {type(error).__name__}{': ' if text else ''}"
-    return text if isinstance(error, Problem) else raised + text
+    if isinstance(error, Problem):
+        return " ".join(str(error).split())
+    return f"raised {_load('../modules')['one_line'](error)}"
 
 
 def _describe(reply_fd: int, setup: dict[str, Any], kind: dict[str, Any]) -> None:

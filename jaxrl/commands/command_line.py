@@ -17,9 +17,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, installation
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, told
 from jaxrl.config.local_files import discard
 from jaxrl.config.text import one_line, printable
+from jaxrl.envs import modules
 from jaxrl.parallel.process_exit import before_leaving, leave, must_leave
 from jaxrl.reporting.display import terminal
 from jaxrl.runs import storage
@@ -36,7 +37,8 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     """Runs a job and returns its exit code; an error becomes one line on stderr, with `debug` a traceback.
 
     Bad input is 2, a run that cannot continue 1 (75 if it lost a process), a signal 128 + its number. Ends
-    the process itself if what was given up, such as a save, would hold it back.
+    the process itself if what was given up, such as a save, would hold it back. An error that did not come
+    through a file of the user's is a fault of this package, and raised.
     """
     before_leaving(terminal.restore_before_exit)
     code = _exit_code(job, debug)
@@ -104,10 +106,13 @@ def _exit_code(job: Callable[[], int], debug: bool) -> int:
             _leave_others(FAILED)
             return FAILED if reason else 0
         storage_failed = storage.is_failure(error) and not debug
-        if not storage_failed and not _has_others():
+        of_users = modules.passed_users(error) and not debug
+        if not storage_failed and not of_users and not _has_others():
             raise
         if storage_failed:
             complain(f"the storage failed: {storage.reason(error)}")
+        elif of_users:
+            complain(told(error))
         else:
             traceback.print_exc()
         _leave_others(FAILED)

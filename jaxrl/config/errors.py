@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from jaxrl.envs import modules
+
 _FEW = 12  # names that still fit on a line
 
 
@@ -16,6 +18,13 @@ class RunError(Exception):
     """A run cannot continue, through no fault of its input. Its message is one line."""
 
     exit_code = 1
+
+
+def told(error: BaseException) -> str:
+    """An error in one line: a message of ours as it is, others with their type and the user's line."""
+    if isinstance(error, (ConfigError, RunError)):
+        return " ".join(str(error).split())
+    return modules.one_line(error)
 
 
 def did_you_mean(name: str, valid: Iterable[str], prefix: str = "") -> str:

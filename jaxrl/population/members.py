@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import Config, ConfigError
+from jaxrl.config.errors import told
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.watchdog import watch_progress
 from jaxrl.population.exchange import Exchange
@@ -114,8 +115,8 @@ def train_members(
                 _train(members[i], assemblies[i], partial(rows.of, i), callbacks, conditions.debug)
             )
         except Exception as error:  # It must not end the others.
-            endings[i] = MemberEnding(None, " ".join(str(error).split()) or type(error).__name__)
-            log.warning("failed: %s", endings[i].error, exc_info=conditions.debug)
+            endings[i] = MemberEnding(None, told(error))
+            log.warning("failed: %s", endings[i].error, exc_info=True)
         finally:
             calls.leave(i)
             summary = endings[i].summary

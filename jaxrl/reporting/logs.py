@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from io import TextIOWrapper
 
+from jaxrl.config.errors import told
 from jaxrl.config.local_files import no_link
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
     """Appends records of this package from `log_level` up, and all warnings, during the block.
 
     absl's handler, which would write across a live display, is off meanwhile. If `path` cannot be written
-    (gs://, a full disk) there is a warning and no file.
+    (gs://, a full disk) there is a warning and no file. An error that ends the block is a record with its
+    traceback, of the file alone: whoever started the work shows it.
     """
     level = getattr(logging, log_level.get().upper())
     names = ("jaxrl", "jax") if level == logging.DEBUG else ("jaxrl",)
@@ -47,6 +49,10 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
         package.setLevel(level)
     try:
         yield
+    except Exception as error:
+        where = (_log.name, logging.ERROR, __file__, 0)
+        handler.handle(_log.makeRecord(*where, "failed: %s", (told(error),), sys.exc_info()))
+        raise
     finally:
         for package, before in zip(packages, levels, strict=True):
             package.setLevel(before)

@@ -221,7 +221,7 @@ def test_wrappers_and_uneven_groups_are_refused():
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
-        ("raise", "raised RuntimeError: the motor is on fire"),
+        ("raise", "raised RuntimeError: the motor is on fire (host_environments.py, line 96: raise "),
         pytest.param("exit", "raised SystemExit: bye", marks=pytest.mark.slow),
         ("die", "its worker process exited with code 7"),
         ("crash", "its worker process was killed by signal 9 (SIGKILL)"),
