@@ -16,6 +16,7 @@ from jaxrl.commands import command_line, resumption
 from jaxrl.commands.arguments import parse
 from jaxrl.commands.training_arguments import (
     ARGUMENTS,
+    ENVS_PER_WORKER,
     FLAGS_OF_FIELDS,
     LEARNER,
     LOG_LEVEL,
@@ -27,10 +28,13 @@ from jaxrl.config import ConfigError, check_config, words
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.common_names import full_name
+from jaxrl.config.converted_counts import multiply_workers
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import did_you_mean
+from jaxrl.config.fields import at_least, check
 from jaxrl.config.files import load_config
-from jaxrl.config.overrides import override
+from jaxrl.config.nested_files import Remarks
+from jaxrl.config.overrides import override, read_value
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import suitable_config
 from jaxrl.config.text import one_line, printable
@@ -56,6 +60,7 @@ class Arguments:
     Attributes:
       notes: lines for the user to see once it is known that the configuration can be trained.
       log_level: from which level on train.log has records.
+      most_devices: to train on, if there are so many; 0: whatever `num_devices` says.
     """
 
     config: ConfigDict
@@ -63,6 +68,7 @@ class Arguments:
     processes: Processes
     notes: tuple[str, ...] = ()
     log_level: str = "info"
+    most_devices: int = 0
 
     def announce(self) -> None:
         """Prints the notes on stderr."""
@@ -104,10 +110,11 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         resumed = resumed or resumption.latest()
         name = ""
         config = resumption.stored_config(resumed)
-        notes = [f"resuming {resumed}"]
+        remarks = Remarks([f"resuming {resumed}"])
     else:
-        name, config, notes = _config(given[0] if given else "", environment, overrides, quick)
-    _set_fields(config, overrides)
+        name, config, remarks = _config(given[0] if given else "", environment, overrides, quick)
+    notes = remarks.lines
+    notes += _set_fields(config, overrides)
     environment, found = full_name("env.name", check_config(config).env.name)
     if found:
         notes.append(found)
@@ -118,26 +125,27 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     if resumed is not None:
         workdir = resumed or resumption.latest_of(name, config)
         resumption.require_run(workdir)
-    return Arguments(config, _workdir(workdir, name), processes, tuple(notes), log_level)
+    most = 0 if config.num_devices else remarks.most_devices
+    return Arguments(config, _workdir(workdir, name), processes, tuple(notes), log_level, most)
 
 
 def _config(
     given: str, environment: str, overrides: Sequence[_Override], quick: bool
-) -> tuple[str, ConfigDict, list[str]]:
+) -> tuple[str, ConfigDict, Remarks]:
     """Returns the name of the config, the config, and lines on why it was chosen and what was left out."""
-    notes: list[str] = []
+    remarks = Remarks()
     if environment and not given:
         environment, note = full_name("--env", environment)
         suitable = suitable_config(environment)
         reason = f"--env={environment}: {suitable.reason}; choose another with --config=NAME"
-        return suitable.name, suitable.config, [*filter(None, [note]), reason]
-    config = load_config(given, notes, quick)
+        return suitable.name, suitable.config, Remarks([*filter(None, [note]), reason])
+    config = load_config(given, remarks, quick)
     name = os.path.splitext(os.path.basename(given))[0]
     fields = {field: text for _, field, text in overrides}
     environment = fields.get("env.name", environment)
     if environment and (moved := move(config, environment, fields)):
-        notes.append(f"{environment} with the config {name}: {moved}")
-    return name, config, notes
+        remarks.lines.append(f"{environment} with the config {name}: {moved}")
+    return name, config, remarks
 
 
 def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:
@@ -188,9 +196,15 @@ def _override_of(flag: str, name: str, text: str) -> _Override:
         raise ConfigError(f"`{flag}` (={text!r}) must be a number") from error
 
 
-def _set_fields(config: ConfigDict, overrides: Sequence[_Override]) -> None:
-    """Sets fields, each by one kind of flag: `--steps` and `--config.stop.steps` together are refused."""
+def _set_fields(config: ConfigDict, overrides: Sequence[_Override]) -> list[str]:
+    """Sets fields, each by one kind of flag: `--steps` and `--config.stop.steps` together are refused.
+
+    Returns:
+      lines on what a flag came to.
+    """
     flags: dict[str, str] = {}
+    of_workers = [given for given in overrides if given.field == ENVS_PER_WORKER]
+    overrides = [given for given in overrides if given.field != ENVS_PER_WORKER]
     # First the algorithm, whose class says which fields there are.
     for flag, field, text in sorted(overrides, key=lambda given: given.field != "algorithm"):
         if field.startswith(f"{LEARNER}."):
@@ -198,6 +212,13 @@ def _set_fields(config: ConfigDict, overrides: Sequence[_Override]) -> None:
         if flags.setdefault(field, flag) != flag:
             raise ConfigError(f"`{flags[field]}` and `{flag}` both set `{field}`: leave one out")
         override(config, field, text)
+    if not of_workers:
+        return []
+    flag, _, text = of_workers[-1]
+    if "env.num_envs" in flags:
+        raise ConfigError(f"`{flags['env.num_envs']}` and `{flag}` both set `env.num_envs`: leave one out")
+    count = multiply_workers(config, check(flag, read_value(text, int), int, at_least(1)))
+    return [f"{flag}={text} of {max(1, config.host.num_workers)} workers: {count} environments"]
 
 
 def named_algorithm(argv: Sequence[str]) -> str:

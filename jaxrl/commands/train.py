@@ -47,11 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     def train() -> int:
         arguments = run_arguments.parse_training(rest)
         if printed is not None:
+            arguments.announce()
             command_line.show(printed(check_config(arguments.config)))
             return 0
         # Imported after the command line has been checked: jax takes seconds to load.
         from jaxrl.population.run_population import run_population
-        from jaxrl.training.run import run
+        from jaxrl.training.run import limit_devices, run
 
         config = arguments.config
         if config.get("hardware_profile") == "auto":
@@ -62,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                     "`hardware_profile` (='auto') is for one process; it was started as several"
                 )
             config = hardware_profile.fit(config, arguments.workdir, command_line.say)
+        if arguments.most_devices:
+            config.num_devices = limit_devices(config, arguments.most_devices, arguments.processes)
         several = check_config(config).population.seeds > 1
         start = run_population if several else run
         log_level.set(arguments.log_level)

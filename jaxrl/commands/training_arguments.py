@@ -9,6 +9,7 @@ from jaxrl.parallel.processes import HEARTBEAT_SECONDS, JOIN_SECONDS
 
 _LARGEST = 1_000_000
 LEARNER = "learner"
+ENVS_PER_WORKER = "envs_per_worker"  # no field: environments are so many times the workers
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ _SHORT_FLAGS = (
     ShortFlag("--duration=H", "the same in hours", field="stop.seconds", scale=3600),
     ShortFlag("--num-envs=N", "environments over all devices", field="env.num_envs"),
     ShortFlag("--num-workers=N", "processes of environments on the host", field="host.num_workers"),
+    ShortFlag("--num-envs-per-worker=N", "environments for each of them", field=ENVS_PER_WORKER),
     ShortFlag("--learning-rate=X", "or --lr=X", field=f"{LEARNER}.learning_rate"),
     ShortFlag("--lr=X", field=f"{LEARNER}.learning_rate"),
     ShortFlag("--seed=K", "decides all random numbers", field="seed"),

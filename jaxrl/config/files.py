@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import nested_files
 from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.nested_files import Remarks
 
 ENDINGS = (".py", *nested_files.ENDINGS)  # of config files
 SHIPPED = Path(__file__).parent / "shipped"  # The folder configs/ of a checkout.
@@ -64,12 +65,12 @@ def _pipelines() -> dict[str, Path]:
     return {path.stem: path for path in files}
 
 
-def load_config(given: str, notes: list[str] | None = None, quick: bool = False) -> ConfigDict:
+def load_config(given: str, remarks: Remarks | None = None, quick: bool = False) -> ConfigDict:
     """Returns the `get_config()` of a Python file, or what a file of YAML or JSON says.
 
     Args:
       given: a path, or the name of a shipped config.
-      notes: takes what the user should hear of, such as keys without a counterpart.
+      remarks: takes what the user should hear of, such as keys without a counterpart.
       quick: returns its short form, `get_config(quick=True)`.
 
     Raises:
@@ -82,7 +83,7 @@ def load_config(given: str, notes: list[str] | None = None, quick: bool = False)
     if path.endswith(nested_files.ENDINGS):
         if quick:
             raise no_quick
-        return nested_files.load(path, described, _shipped_config, [] if notes is None else notes)
+        return nested_files.load(path, described, _shipped_config, remarks or Remarks())
     spec = importlib.util.spec_from_file_location("_jaxrl_config_file", path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{described} must end in {', '.join(ENDINGS)}")

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import other_layouts
+from jaxrl.config import converted_counts, other_layouts
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.data_files import read_json, read_yaml
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import shorten
+from jaxrl.config.other_sections import LEARNER
 from jaxrl.config.overrides import override
 from jaxrl.config.own_environment import move
 
 ENDINGS = (".yaml", ".yml", ".json")
-_LEARNER = "learner"  # the section of the algorithm, in the names that other layouts are translated to
 
 
-def load(path: str, described: str, shipped: Callable[[str], ConfigDict], notes: list[str]) -> ConfigDict:
+@dataclasses.dataclass
+class Remarks:
+    """What reading a config file leaves to say and to do.
+
+    Attributes:
+      lines: for the user, such as on keys without a counterpart.
+      most_devices: to train on, if there are so many; 0: whatever `num_devices` says.
+    """
+
+    lines: list[str] = dataclasses.field(default_factory=list)
+    most_devices: int = 0
+
+
+def load(path: str, described: str, shipped: Callable[[str], ConfigDict], remarks: Remarks) -> ConfigDict:
     """Returns what a file says.
 
     Args:
       path: of a local file.
       described: the file in errors, such as "`--config` (='mine.yaml')".
       shipped: returns a shipped config by its name.
-      notes: takes lines about what the file says and this configuration does not take over.
+      remarks: takes what the file says and this configuration does not take over as it is.
 
     Raises:
       ConfigError: it cannot be read, or a key or value in it is wrong.
@@ -42,41 +56,65 @@ def load(path: str, described: str, shipped: Callable[[str], ConfigDict], notes:
     if not isinstance(data, Mapping) or not data:
         raise ConfigError(f"{described} must hold fields by section, such as `ppo: {{gamma: 0.99}}`")
     try:
-        return _build(data, shipped, lambda line: notes.append(f"{path}: {line}"))
+        lines = Remarks()
+        config = _build(data, shipped, lines)
+        remarks.lines += [f"{path}: {line}" for line in lines.lines]
+        remarks.most_devices = lines.most_devices
+        return config
     except ConfigError as error:
         raise ConfigError(f"{described}: {error}") from error
 
 
-def _build(
-    data: Mapping[Any, Any], shipped: Callable[[str], ConfigDict], note: Callable[[str], None]
-) -> ConfigDict:
+def _build(data: Mapping[Any, Any], shipped: Callable[[str], ConfigDict], remarks: Remarks) -> ConfigDict:
     base = data.get("base")
     if base is not None and not isinstance(base, str):
         raise ConfigError(f"`base` (={shorten(base)}) must be the name of a shipped config")
-    said, unknown = other_layouts.translate({key: value for key, value in data.items() if key != "base"})
-    if unknown:
-        note(f"without a counterpart here, and left out: {', '.join(unknown)}")
-    fields = flatten(said)
+    found = other_layouts.translate({key: value for key, value in data.items() if key != "base"})
+    fields = flatten(found.fields)
     algorithm = fields.pop("algorithm", None)
     config = default_config() if base is None else shipped(base)
     if algorithm is not None:
         override(config, "algorithm", algorithm)
         config = default_config(config.algorithm) if base is None else config
-    fields = {_field_name(name, config): value for name, value in fields.items()}
+    fields = _of_algorithm(fields, config, found)
+    if found.left_out:
+        remarks.lines.append(f"without a counterpart here, and left out: {', '.join(found.left_out)}")
     if base is not None and isinstance(fields.get("env.name"), str):
         moved = move(config, fields["env.name"], fields)
         if moved:
-            note(f"{fields['env.name']} with the config {base}: {moved}")
+            remarks.lines.append(f"{fields['env.name']} with the config {base}: {moved}")
     sections = {field.section for field in declared_fields(algorithm_of(config)).values()}
     for name, value in fields.items():
         if value is not None or name not in sections:  # A section in which all lines are comments is None.
             override(config, name, value)
+    if found.is_foreign:
+        remarks.lines += converted_counts.convert(config, found.sizes, fields)
+        _set_devices(config, found, remarks)
     return config
 
 
-def _field_name(name: str, config: ConfigDict) -> str:
-    """The name of a field, of which `learner` may be the section."""
-    section, dot, field = name.partition(".")
-    if section != _LEARNER:
-        return name
-    return f"{section_of(algorithm_of(config)).name}{dot}{field}"
+def _of_algorithm(
+    fields: Mapping[str, Any], config: ConfigDict, found: other_layouts.Translation
+) -> dict[str, Any]:
+    """The fields by their names; those that the algorithm does not have are left out."""
+    section = section_of(algorithm_of(config)).name
+    named = {}
+    for name, value in fields.items():
+        field = name.replace(LEARNER, f"{section}.", 1) if name.startswith(LEARNER) else name
+        if field != name and field not in declared_fields(algorithm_of(config)):
+            found.left_out.append(f"{found.origin[name]} (no field of {section})")
+        else:
+            named[field] = value
+    return named
+
+
+def _set_devices(config: ConfigDict, found: other_layouts.Translation, remarks: Remarks) -> None:
+    """One device is always there; of more, as many are taken as there are."""
+    size = found.sizes.get("devices")
+    if size is None:
+        return
+    if size.value == 1:
+        override(config, "num_devices", 1)
+        return
+    remarks.most_devices = size.value
+    remarks.lines.append(f"{size}: at most so many devices; if there are fewer, all of them")

@@ -1,140 +1,192 @@
-"""Config files with the sections of other trainers: model, environment, training, tpu and logging."""
+"""Config files with the sections of other trainers, such as model, environment, training, tpu and logging."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrl.config import other_sections as names
 from jaxrl.config import words
-from jaxrl.config.built_in import BUILT_IN, DEFAULT
-from jaxrl.config.declarations import declared_fields
+from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.converted_counts import Size
+from jaxrl.config.declarations import COMMON, declared_fields
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import shorten
-
-# Each section of theirs, with those of ours in which a key of the same name is looked for.
-_SECTIONS = {
-    "model": ("network",),
-    "environment": ("env", "host"),
-    "training": ("learner", "", "stop", "evaluate", "checkpoint"),
-    "tpu": ("",),
-    "logging": ("log", "evaluate", "checkpoint", "storage"),
-}
-_KEYS = {
-    "model": {
-        "architecture": "network.core",
-        "recurrent-type": "network.core",
-        "rnn-type": "network.core",
-        "type": "network.core",
-        "use-lstm": "network.core",
-        "lstm-hidden-dim": "network.core_size",
-        "lstm-units": "network.core_size",
-        "hidden-layers": "network.hidden_sizes",
-        "dtype": "network.compute_dtype",
-    },
-    "environment": {
-        "id": "env.name",
-        "normalize-obs": "normalize.observations",
-        "normalize-observations": "normalize.observations",
-        "normalize-reward": "normalize.rewards",
-        "normalize-rewards": "normalize.rewards",
-    },
-    "training": {
-        "anneal-lr": "learner.schedule",
-        "clip-epsilon": "learner.clip_range",
-        "entropy-coefficient": "learner.entropy_coef",
-        "eval-episodes": "evaluate.episodes",
-        "mixed-precision": "network.compute_dtype",
-        "value-coefficient": "learner.value_coef",
-        "value-loss-coef": "learner.value_coef",
-    },
-    "tpu": {
-        "bf16": "network.compute_dtype",
-        "bfloat16": "network.compute_dtype",
-        "cores": "num_devices",
-        "dtype": "network.compute_dtype",
-        "mixed-precision": "network.compute_dtype",
-        "num-cores": "num_devices",
-        "use-bf16": "network.compute_dtype",
-        "use-bfloat16": "network.compute_dtype",
-    },
-    "logging": {"run-name": "log.name", "s3-bucket": ""},
-}
-_WRITERS = ("tensorboard", "wandb", "mlflow", "neptune", "csv")
-# Their values of fields that take names.
-_VALUES: dict[str, dict[Any, str]] = {
-    "network.core": {True: "lstm", False: "none", "mlp": "none", "feedforward": "none", "cnn": "none"},
-    "network.compute_dtype": {True: "bfloat16", False: "float32", "bf16": "bfloat16", "fp32": "float32"},
-    "learner.schedule": {True: "linear", False: "constant"},
-}
+from jaxrl.config.other_sections import LEARNER
+from jaxrl.config.overrides import read_value
 
 
-def translate(data: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the data with other trainers' sections as our fields, and the keys that have no counterpart.
+@dataclasses.dataclass
+class Translation:
+    """What a file says, in our fields.
 
-    Fields of the algorithm have the section `learner`; sections that are no others' stay as they are.
+    Attributes:
+      fields: by dotted name, or by section as the file has them; those of the algorithm begin with `LEARNER`.
+      sizes: numbers that become counts by a rule, see `converted_counts`.
+      left_out: the keys without a counterpart, each with a hint.
+      is_foreign: True if there is a section of another trainer.
+      origin: the key that says each field.
+      has_no_core: True if the kind of network has none, unless a key names one.
+    """
+
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sizes: dict[str, Size] = dataclasses.field(default_factory=dict)
+    left_out: list[str] = dataclasses.field(default_factory=list)
+    is_foreign: bool = False
+    has_no_core: bool = False
+    origin: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def say(self, name: str, field: str, value: Any) -> None:
+        """Takes over what their key `name` says of a field.
+
+        Raises:
+          ConfigError: another key says something else of it.
+        """
+        value = _value(field, value)
+        if field in self.origin and self.fields[field] != value:
+            raise ConfigError(f"`{self.origin[field]}` and `{name}` both say `{field}`: leave one out")
+        if not _is_choice(field, value):
+            self.left_out.append(f"{name} (={shorten(value)})")
+            return
+        self.origin.setdefault(field, name)
+        self.fields[field] = value
+
+    def size(self, name: str, word: str, value: Any) -> None:
+        """Takes over a number that becomes a count, if it is one."""
+        number = read_value(value, int)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            self.left_out.append(f"{name} (={shorten(value)})")
+        elif word in self.sizes and self.sizes[word].value != number:
+            raise ConfigError(f"`{self.sizes[word].name}` and `{name}` both say the same: leave one out")
+        else:
+            self.sizes.setdefault(word, Size(name, number))
+
+    def leave_out(self, name: str, key: str) -> None:
+        hint = words.flag_hint(key).removeprefix("; ")
+        self.left_out.append(f"{name} ({hint})" if hint else name)
+
+
+def translate(data: Mapping[Any, Any]) -> Translation:
+    """Returns what a file says, whose sections may be other trainers'; without any of these it stays.
 
     Raises:
-      ConfigError: two keys say the same field.
+      ConfigError: two keys say different things of the same field.
     """
-    said = {str(key): value for key, value in data.items() if key not in _SECTIONS}
-    origin: dict[str, str] = {}
-    unknown: list[str] = []
-    for section in _SECTIONS:
-        values = data.get(section)
+    found = Translation()
+    theirs = {key for key in names.SECTIONS if key in data}
+    if not isinstance(data.get("algorithm"), Mapping):
+        theirs.discard("algorithm")  # the name of one
+    found.is_foreign = bool(theirs)
+    for key, value in data.items():
+        if key not in theirs:
+            if theirs and _is_foreign(data, key):
+                _translate_key(found, "", str(key), value)
+            else:
+                found.fields[str(key)] = value
+    for section in names.SECTIONS:
+        if section not in theirs:
+            continue
+        values = data[section]
         if values is not None and not isinstance(values, Mapping):
             raise ConfigError(f"`{section}` (={shorten(values)}) must hold keys and their values")
         writers = []
         for key, value in (values or {}).items():
-            name = f"{section}.{key}"
             if section == "logging" and _writer(key) and isinstance(value, bool):
                 writers += [_writer(key)] if value else []
-                continue
-            found = _fields_of(section, str(key), value)
-            if not found:
-                unknown.append(name + words.field_hint(str(key)).replace("; here it is", ": set"))
-            for field in found:
-                if field in origin:
-                    raise ConfigError(f"`{origin[field]}` and `{name}` both say `{field}`: leave one out")
-                origin[field] = name
-                said[field] = _value(field, value)
+            else:
+                _translate_key(found, section, str(key), value)
         if writers:
-            said["log.writers"] = ["jsonl", *writers]
-    return said, unknown
+            found.fields["log.writers"] = ["jsonl", *writers]
+    if found.has_no_core:
+        found.fields.setdefault("network.core", "none")
+    return found
 
 
-def _fields_of(section: str, key: str, value: Any) -> list[str]:
-    """Our fields for a key of theirs; none if it has no counterpart."""
+def _is_foreign(data: Mapping[Any, Any], key: Any) -> bool:
+    """True of a key beside others' sections that is neither ours nor of an algorithm from outside."""
+    name = str(key)
+    algorithm = data.get("algorithm")
+    if isinstance(algorithm, str) and algorithm.lower() not in BUILT_IN:
+        return False
+    return "." not in name and name not in {*COMMON, *BUILT_IN, *declared_fields()}
+
+
+def _translate_key(found: Translation, section: str, key: str, value: Any) -> None:
+    """Takes one key over; `section` is theirs, "" for a key without one."""
+    name = f"{section}.{key}" if section else key
     word = words.normalize_word(key)
+    size = names.SIZES_OF_SECTIONS.get(section, {}).get(word) or names.SIZES.get(word)
     if isinstance(value, Mapping):
-        return []
-    if section == "model" and word in ("hidden-size", "hidden-dim") and isinstance(value, int):
-        return ["network.hidden_sizes", "network.core_size"]
-    if word in _KEYS[section]:
-        return [name for name in [_KEYS[section][word]] if name]
+        found.left_out.append(name)
+    elif size:
+        found.size(name, size, value)
+    elif section == "model" and word in names.NETWORK_KINDS and isinstance(value, str):
+        _translate_network(found, name, value)
+    elif section == "model" and word in ("hidden-size", "hidden-dim") and isinstance(value, int):
+        for field in ("network.hidden_sizes", "network.core_size"):
+            found.say(name, field, value)
+    elif field := _field_of(section, word):
+        if value is not None or _may_be_none(field):
+            found.say(name, field, value)
+    elif value is not None:
+        found.leave_out(name, key)
+
+
+def _field_of(section: str, word: str) -> str:
+    """Our field for a word in a section of theirs; "" if it has no counterpart."""
+    keys = names.KEYS.get(section, {})
+    if word in keys:
+        return keys[word]
+    attribute = word.replace("-", "_")
     declared = declared_fields()
-    for ours in _SECTIONS[section]:
-        prefix = {"": "", "learner": "ppo."}.get(ours, f"{ours}.")
-        for name, field in declared.items():
-            if name.startswith(prefix) and name.removeprefix(prefix).replace("_", "-") == word:
-                return [f"learner.{field.attribute}" if ours == "learner" else name]
-    known = words.field_of(key)
-    others = tuple(f"{name}." for name in BUILT_IN if name != DEFAULT)
-    alike = (
-        [known]
-        if known
-        else [n for n in declared if words.normalize_word(n) == word and not n.startswith(others)]
-    )
-    return [alike[0].replace("ppo.", "learner.", 1)] if len(alike) == 1 else []
+    for ours in names.SECTIONS.get(section, ()):
+        if ours == "learner" and any(f"{name}.{attribute}" in declared for name in BUILT_IN):
+            return LEARNER + attribute
+        if ours != "learner" and (field := f"{ours}.{attribute}" if ours else attribute) in declared:
+            return field
+    return words.field_of(word).replace("ppo.", LEARNER, 1)
+
+
+def _translate_network(found: Translation, name: str, value: str) -> None:
+    """A kind of network, which may also be the name of an algorithm, or of a core."""
+    word = words.normalize_word(value) if ":" not in value else value
+    if word in BUILT_IN:
+        found.say(name, "algorithm", word)
+    elif word in names.RECURRENT:
+        found.say(name, "algorithm", names.RECURRENT[word])
+        found.say(name, "network.core", "lstm")
+    elif word in names.WITHOUT_MEMORY:
+        found.has_no_core = True
+    elif word.replace("-", "_") in names.CORES or ":" in word:
+        found.say(name, "network.core", word.replace("-", "_"))
+    else:
+        found.left_out.append(f"{name} (={shorten(value)})")
+
+
+def _may_be_none(field: str) -> bool:
+    name = field.replace(LEARNER, "ppo.", 1)
+    declared = declared_fields().get(name)
+    return declared is not None and declared.default is None
+
+
+def _is_choice(field: str, value: Any) -> bool:
+    """False of a value that is none of the few that a field has."""
+    declared = declared_fields().get(field.replace(LEARNER, "ppo.", 1))
+    choices = [choice for rule in declared.rules for choice in rule.choices] if declared else []
+    return not choices or value in choices
 
 
 def _value(field: str, value: Any) -> Any:
-    if field in _VALUES and isinstance(value, (str, bool)):
+    if field in names.VALUES and isinstance(value, (str, bool)):
         word = value.lower() if isinstance(value, str) and ":" not in value else value
-        return _VALUES[field].get(word, word)
+        return names.VALUES[field].get(word, word)
+    if field == "algorithm" and isinstance(value, str) and value.lower() in BUILT_IN:
+        return value.lower()
     return [value] if field == "network.hidden_sizes" and isinstance(value, int) else value
 
 
 def _writer(key: Any) -> str:
     """The writer that `wandb: true`, `use_wandb: true` or `log_to_wandb: true` asks for; "" if it is none."""
-    word = words.normalize_word(str(key)).removeprefix("use-")
-    return word if word in _WRITERS else ""
+    word = words.normalize_word(str(key)).removeprefix("use-").removeprefix("log-to-")
+    return word if word in names.WRITERS else ""

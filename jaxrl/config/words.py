@@ -82,6 +82,7 @@ _FIELDS = {
 }
 # What a field counts or takes, if that is something else than the word does.
 _NOTES = {
+    "num-envs-per-worker": ", over all workers: so many times their number",
     "batch-size": ", a count: environments x rollout_length / batch size",
     "minibatch-size": ", a count: environments x rollout_length / minibatch size",
     "sgd-minibatch-size": ", a count: environments x rollout_length / minibatch size",

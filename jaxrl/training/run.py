@@ -156,11 +156,26 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
         yield writer
 
 
-def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
+def limit_devices(config: ConfigDict, most: int, processes: Processes) -> int:
+    """The number of devices of a config whose file names one: that number, or as many as there are.
+
+    Args:
+      config: as from a config file.
+      most: devices that its file names.
+      processes: of the run; with several of them it is the number itself.
+
+    Raises:
+      ConfigError: the configuration is wrong.
+    """
+    return most if processes.num_processes else choose_devices(config, most=most)
+
+
+def choose_devices(config: ConfigDict, processes: int | None = None, most: int | None = None) -> int:
     """The number of devices to train on: as many as the config allows; on CPU only as many as pay off.
 
     Args:
       config: as from a config file.
+      most: the largest number; None sets no limit.
       processes: how many share the training, if that is known before they have met. Each gets one
         virtual CPU device then, unless the config or JAX_NUM_CPU_DEVICES says otherwise.
 
@@ -172,9 +187,10 @@ def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
         cpu_devices.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
         return config.num_devices
     paid_for = checked.steps_per_update // _least_minibatch(config)
-    worthwhile = max(1, min(cpu_devices.available_cores(), paid_for))
+    worthwhile = max(1, min(cpu_devices.available_cores(), paid_for, most or paid_for))
     cpu_devices.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
-    return largest_device_count(config, jax.device_count(), process_group.num_processes())
+    available = min(jax.device_count(), most or jax.device_count())
+    return largest_device_count(config, available, process_group.num_processes())
 
 
 def _least_minibatch(config: ConfigDict) -> int:

@@ -307,8 +307,11 @@ def test_keys_without_a_counterpart_are_one_line(
     file = config_file("training: {lr: 1e-3}\ntpu: {zone: b}\n", "mine.yaml")
     arguments = run_arguments.parse_training(["jaxrl train", file])
     assert arguments.config.ppo.learning_rate == 1e-3
+    line = f"{file}: without a counterpart here, and left out: tpu.zone\n"
     arguments.announce()
-    assert capsys.readouterr().err == f"{file}: without a counterpart here, and left out: tpu.zone\n"
+    assert capsys.readouterr().err == line
+    assert main(["jaxrl", file, "--print-config"]) == 0
+    assert capsys.readouterr().err == line
 
 
 def test_printed_config_is_what_would_be_trained(

@@ -58,3 +58,16 @@ def test_coinrun_as_its_users_know_it(name: str, minibatch: int, workers: int) -
     assert config.host.num_workers == workers
     if name == "sequential":
         assert (config.host.num_groups, config.host.overlap) == (1, False)
+
+
+def test_environments_of_each_worker_are_multiplied() -> None:
+    given = ["jaxrl train", "ppo_parallel", "--num-envs-per-worker=8", "--num-workers", "3"]
+    arguments = run_arguments.parse_training(given)
+    assert (arguments.config.env.num_envs, arguments.config.host.num_workers) == (24, 3)
+    assert "--num-envs-per-worker=8 of 3 workers: 24 environments" in arguments.notes
+    own = run_arguments.parse_training(["jaxrl train", "ppo_parallel", "--num-envs-per-worker=8"]).config
+    assert own.env.num_envs == 32  # of the 4 workers of that config
+    with pytest.raises(ConfigError, match="`--num-envs` and `--num-envs-per-worker` both set `env.num_envs`"):
+        run_arguments.parse_training([*given, "--num-envs=5"])
+    with pytest.raises(ConfigError, match=r"`--num-envs-per-worker` \(=0\) must be at least 1"):
+        run_arguments.parse_training(["jaxrl train", "ppo_parallel", "--num-envs-per-worker=0"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from jaxrl.config import ConfigError, check_config, default_config
 from jaxrl.config.built_in import BUILT_IN
 from jaxrl.config.files import SHIPPED, load_config, shipped_names
 from jaxrl.config.listing import json_file, yaml_file
+from jaxrl.config.nested_files import Remarks
 
 Write = Callable[..., str]
 TEMPLATE = (
@@ -31,8 +31,8 @@ def write(tmp_path: Path) -> Write:
 
 
 def noted(file: str) -> tuple[ConfigDict, list[str]]:
-    notes: list[str] = []
-    return load_config(file, notes), notes
+    remarks = Remarks()
+    return load_config(file, remarks), remarks.lines
 
 
 @pytest.mark.parametrize("form", [("printed.yaml", yaml_file), ("printed.json", json_file)])
@@ -125,63 +125,6 @@ def test_json_that_is_none_and_a_folder_are_one_line(write: Write, tmp_path: Pat
         load_config(str(tmp_path / "folder.yaml"))
     with pytest.raises(ConfigError, match=r"did you mean .*mine\.json"):
         load_config(str(tmp_path / "mine.jsn.yaml"))
-
-
-LAYOUT = {
-    "model": {"type": "LSTM", "hidden_size": 64, "activation": "relu", "dropout": 0.1},
-    "environment": {
-        "name": "gymnax:CartPole-v1",
-        "num_envs": 16,
-        "normalize_obs": True,
-        "render": {"fps": 4},
-    },
-    "training": {
-        "algorithm": "ppo",
-        "total_timesteps": 1e6,
-        "learning_rate": 3e-4,
-        "n_epochs": 2,
-        "clip_range": 0.1,
-        "ent_coef": 0.02,
-        "anneal_lr": False,
-        "batch_size": 256,
-        "seed": 7,
-    },
-    "tpu": {"num_cores": 8, "use_bfloat16": True, "zone": "us-central1-b"},
-    "logging": {
-        "tensorboard": True,
-        "use_wandb": True,
-        "csv": False,
-        "log_interval": 1000,
-        "save_freq": 5000,
-    },
-}
-
-
-@pytest.mark.parametrize("ending", ["yaml", "json"])
-def test_sections_of_other_trainers_are_translated(ending: str, write: Write) -> None:
-    config, notes = noted(write(json.dumps(LAYOUT), f"mine.{ending}"))
-    checked = check_config(config)
-    assert (checked.network.core, checked.network.hidden_sizes, checked.network.core_size) == (
-        "lstm",
-        (64,),
-        64,
-    )
-    assert (checked.env.num_envs, checked.normalize.observations) == (16, True)
-    assert (checked.stop.steps, checked.seed, checked.num_devices) == (1_000_000, 7, 8)
-    learner = config.ppo
-    assert (learner.learning_rate, learner.num_epochs, learner.clip_range) == (3e-4, 2, 0.1)
-    assert (learner.entropy_coef, learner.schedule) == (0.02, "constant")
-    assert checked.network.compute_dtype == "bfloat16"
-    assert checked.log.writers == ("jsonl", "tensorboard", "wandb")
-    assert (checked.log.every_steps, checked.checkpoint.every_steps) == (1000, 5000)
-    left_out = notes[0].partition("left out: ")[2]
-    assert [name.partition(":")[0] for name in left_out.split(", ") if "." in name.partition(":")[0]] == [
-        "model.dropout",
-        "environment.render",
-        "training.batch_size",
-        "tpu.zone",
-    ]
-    assert "training.batch_size: set `ppo.num_minibatches`, a count" in left_out
 
 
 def test_learner_of_other_layouts_is_the_algorithm_that_is_named(write: Write) -> None:

@@ -17,7 +17,8 @@ config = default_config()
 config.env.name = sys.argv[1]
 config.env.num_envs, config.ppo.rollout_length, config.ppo.num_minibatches = map(int, sys.argv[2:5])
 config.network.layer_norm = sys.argv[-1] == "normalized"
-print(choose_devices(config))
+most = sys.argv[-1].partition("most=")[2]
+print(choose_devices(config, most=int(most) if most else None))
 """
 
 
@@ -28,6 +29,9 @@ print(choose_devices(config))
         ("gymnax:CartPole-v1", (64, 32, 4), "2"),
         ("gymnax:CartPole-v1", (16, 32, 4), "1"),
         ("envpool:CartPole-v1", (16, 32, 4), "1"),
+        # A config of another trainer names a number: what there is of it.
+        ("gymnax:CartPole-v1", (64, 32, 4, "most=1"), "1"),
+        ("gymnax:CartPole-v1", (64, 32, 4, "most=8"), "2"),
         # Layer normalisation has few threads of its own.
         ("gymnax:CartPole-v1", (16, 32, 4, "normalized"), "2"),
         # An image is worth many vectors.

@@ -1,0 +1,175 @@
+"""Whole config files as other trainers' guides show them: what each key becomes, and what is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_collections import ConfigDict
+
+from jaxrl.config import ConfigError, check_config, default_config
+from jaxrl.config.declarations import flatten
+from jaxrl.config.files import load_config
+from jaxrl.config.nested_files import Remarks
+
+LAYOUTS = Path(__file__).parent / "layouts"
+CHANGES: dict[str, dict[str, Any]] = {
+    "tpu_trainer": {
+        "seed": 42,
+        "env.name": "CartPole-v1",
+        "env.num_envs": 32,
+        "network.hidden_sizes": (256,),
+        "network.core_size": 256,
+        "network.layer_norm": True,
+        "network.compute_dtype": "bfloat16",
+        "normalize.observations": True,
+        "ppo.num_epochs": 10,
+        "ppo.learning_rate": 3e-4,
+        # 32 x 128 steps in batches of 256, four of which make an update: 4096 / 1024 minibatches. Of each
+        # of these, 8 devices have one environment each: there is nothing left to divide.
+        "ppo.num_minibatches": 4,
+        "ppo.gradient_accumulation": 1,
+        # 10, 50 and 100 rollouts of 4096 steps.
+        "log.every_steps": 40_960,
+        "evaluate.every_steps": 204_800,
+        "checkpoint.every_steps": 409_600,
+        "evaluate.episodes": 10,
+        "log.writers": ("jsonl", "tensorboard"),
+        "checkpoint.keep": 5,
+    },
+    "parallel_trainer": {
+        "env.name": "CoinrunEasy-v0",
+        "env.num_envs": 64,  # 4 x 16
+        "host.num_workers": 4,
+        "network.encoder": "impala",
+        "network.core": "none",
+        "network.hidden_sizes": (256,),
+        "network.core_size": 256,
+        "ppo.learning_rate": 3e-4,
+        "ppo.gamma": 0.999,
+        "ppo.num_epochs": 3,
+        "ppo.rollout_length": 128,  # 8192 / 64
+        "ppo.num_minibatches": 16,  # 8192 / 512
+        "evaluate.every_steps": 100_000,
+        "evaluate.episodes": 20,
+        "evaluate.modes": ("greedy",),
+        "log.writers": ("jsonl", "wandb"),
+        "log.project": "coinrun",
+        "log.name": "parallel-baseline",
+        "checkpoint.every_steps": 50_000,
+    },
+    "value_trainer": {
+        "algorithm": "dqn",
+        "seed": 7,
+        "env.name": "CartPole-v1",
+        "env.num_envs": 8,
+        "network.core": "none",
+        "network.hidden_sizes": (128, 64),
+        "network.activation": "relu",
+        "dqn.learning_rate": 5e-4,
+        "dqn.batch_size": 64,
+        "dqn.capacity": 50_000,
+        "dqn.exploration_end": 0.02,
+        "dqn.exploration_fraction": 0.2,
+        "dqn.target_period": 50,  # 500 steps, with 8 updates for each 8 x 10 of them
+        "stop.steps": 500_000,
+        "log.writers": ("jsonl", "csv"),
+        "log.name": "cartpole-dqn",
+        "log.every_steps": 5_000,
+        "checkpoint.every_steps": 20_000,
+    },
+}
+LEFT_OUT = {
+    "tpu_trainer": "deployment model.dropout environment.max_episode_steps environment.frame_stack "
+    "environment.render training.optimizer training.weight_decay training.early_stopping tpu.enabled "
+    "tpu.zone tpu.accelerator_type tpu.preemptible logging.level logging.log_dir checkpointing.directory",
+    "parallel_trainer": "environment.num_levels environment.start_level environment.distribution_mode "
+    "parallel.num_cpus_per_worker parallel.backend logging.wandb_entity",
+    "value_trainer": "device training.clip_range",
+}
+MOST_DEVICES = {"tpu_trainer": 8, "parallel_trainer": 2, "value_trainer": 0}
+
+
+def read(file: Path | str) -> tuple[ConfigDict, Remarks]:
+    remarks = Remarks()
+    return load_config(str(file), remarks), remarks
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whole_file_becomes_what_its_keys_mean(name: str) -> None:
+    config, remarks = read(LAYOUTS / f"{name}.yaml")
+    expected = default_config(str(CHANGES[name].get("algorithm", "ppo")))
+    with expected.unlocked():
+        expected.update_from_flattened_dict(CHANGES[name])
+    assert flatten(config.to_dict()) == flatten(expected.to_dict())
+    check_config(config)
+    listed = remarks.lines[0].partition("left out: ")[2]
+    names = [part.split()[0] for part in re.sub(r" \(.*?\)", "", listed).split(", ")]
+    assert names == LEFT_OUT[name].split()
+    assert remarks.most_devices == MOST_DEVICES[name]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str], str]:
+    def written(text: str) -> str:
+        (tmp_path / "mine.yaml").write_text(text)
+        return str(tmp_path / "mine.yaml")
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        # A key means nothing of another section that ends in the same word.
+        ("tpu: {enabled: true}", {}),
+        ("training: {episodes: 500, overlap: 3, name: x, groups: 4}", {}),
+        ("hardware: {timeout: 5, seeds: 3, steps: 2}", {}),
+        ("model: {architecture: ppo}", {}),
+        ("model: {architecture: A2C}", {"algorithm": "a2c"}),
+        ("model: {type: mlp, use_lstm: true}", {}),
+        ("model: {type: mlp}", {"network.core": "none"}),
+        ("model: {type: RecurrentPPO}", {}),
+        (
+            "model: {hidden_layers: 32, num_layers: 2, type: mlp}",
+            {"network.core": "none", "network.hidden_sizes": (32, 32)},
+        ),
+        # 64 x 128 steps are 8192; 3000 comes to 2.7 minibatches, of which 2 or 4 divide: 2.7 x 1.4 < 4
+        ("training: {batch_size: 3000}", {"ppo.num_minibatches": 2}),
+        ("training: {batch_size: 16384}", {"ppo.rollout_length": 256}),  # more than a rollout: the rollout
+        (
+            "training: {batch_size: 2048, minibatch_size: 128}",
+            {"ppo.rollout_length": 32, "ppo.num_minibatches": 16},
+        ),
+        ("training: {gradient_accumulation_steps: 4}", {"ppo.gradient_accumulation": 4}),
+        (
+            "training: {num_minibatches: 4, accumulation_steps: 2}",
+            {"ppo.num_minibatches": 2, "ppo.gradient_accumulation": 2},
+        ),
+        ("tpu: {num_cores: 1}", {"num_devices": 1}),
+        ("parallel: {num_workers: 0, num_envs_per_worker: 8}", {"env.num_envs": 8}),
+        (
+            "parallel: {num_workers: 3, num_envs_per_worker: 4}",
+            {"env.num_envs": 12, "host.num_workers": 3, "host.num_groups": 1},
+        ),
+        (
+            "environment: {num_envs: 9}\ntraining: {n_steps: 125}",
+            {"env.num_envs": 9, "host.num_groups": 1, "ppo.rollout_length": 125, "ppo.num_minibatches": 5},
+        ),
+    ],
+)
+def test_what_a_key_becomes(text: str, changes: dict[str, Any], write: Callable[[str], str]) -> None:
+    config, _ = read(write(text))
+    default = flatten(default_config().to_dict())
+    assert {name: x for name, x in flatten(config.to_dict()).items() if x != default[name]} == changes
+    check_config(config)
+
+
+def test_two_keys_may_say_the_same_but_not_different_things(write: Callable[[str], str]) -> None:
+    config, _ = read(write("training: {seed: 3}\nenvironment: {seed: 3}"))
+    assert config.seed == 3
+    with pytest.raises(ConfigError, match=r"`environment.seed` and `training.seed` both say `seed`"):
+        read(write("training: {seed: 3}\nenvironment: {seed: 4}"))
