@@ -26,6 +26,7 @@ from jaxrl.runs import storage
 
 RUNS = "runs"  # where runs without --workdir go
 _FLAG = "--resume"
+_CHECKPOINTS = "checkpoints"  # of a run
 _FOLDERS = ("--workdir", "--output-dir")
 
 
@@ -47,21 +48,45 @@ def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
     return others, mine[0].removeprefix(_FLAG).removeprefix("=") if mine else None
 
 
-def stored_config(folder: str) -> ConfigDict:
+def run_of(path: str) -> str:
+    """The folder of a run of which `path` is the folder, or that of one of its checkpoints."""
+    path = os.path.expanduser(path.rstrip("/"))
+    parent = os.path.dirname(path)
+    return os.path.dirname(parent) if os.path.basename(parent) == _CHECKPOINTS else path
+
+
+def name_of(folder: str) -> str:
+    """The name of runs that continue `folder`: CONFIG of `runs/CONFIG/DATE-TIME`, else that of the folder."""
+    *_, above, parent, name = ["", "", *os.path.abspath(folder).split(os.sep)]
+    return parent if above == RUNS else name
+
+
+def stored_steps(folder: str) -> list[str]:
+    """The steps of a local folder of checkpoints, ascending; none if it is no such folder."""
+    if os.path.basename(folder) != _CHECKPOINTS or not os.path.isdir(folder):
+        return []
+    return sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
+
+
+def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
     """The configuration of the run `folder`, to be changed and resolved again.
+
+    Args:
+      folder: local or gs://.
+      flag: that names it, for errors.
 
     Raises:
       ConfigError: the folder holds no run, its config.json is damaged or names modules, which only a command
         line may name.
     """
-    stored = _read_config(folder)
+    stored = _read_config(folder, flag)
     try:
         require_trusted(stored, folder)
     except ConfigError as error:
         raise ConfigError(
-            f"`{_FLAG}` (={folder}): its configuration names modules, which are only imported where the "
+            f"`{flag}` (={folder}): its configuration names modules, which are only imported where the "
             "command line names them: jaxrl train CONFIG --env=MODULE:CLASS --config.FIELD=MODULE:NAME "
-            f"{_FLAG}={folder}"
+            f"{flag}={folder}"
         ) from error
     given = default_config(stored.algorithm)
     for field, value in values_of(stored):
@@ -109,12 +134,12 @@ def latest_of(name: str, config: ConfigDict) -> str:
     raise ConfigError(f"`{_FLAG}`: there is no run of this config in {os.path.join(RUNS, name)}{first}")
 
 
-def require_run(folder: str) -> None:
-    """Raises ConfigError unless the local or gs:// `folder` holds a run."""
+def require_run(folder: str, flag: str = _FLAG) -> None:
+    """Raises ConfigError unless the local or gs:// `folder`, which `flag` names, holds a run."""
     if storage.is_remote(folder):
-        storage.require_run_folder(_FLAG, folder)
+        storage.require_run_folder(flag, folder)
     elif not os.path.exists(os.path.join(folder, "config.json")):
-        raise ConfigError(f"`{_FLAG}` (={folder}) holds no run: there is no config.json")
+        raise ConfigError(f"`{flag}` (={folder}) holds no run: there is no config.json")
 
 
 def command(argv: Sequence[str], folder: str) -> str:
@@ -142,9 +167,9 @@ def python() -> str:
     return "python" if found and os.path.samefile(found, sys.executable) else sys.executable
 
 
-def _read_config(folder: str) -> Config:
+def _read_config(folder: str, flag: str = _FLAG) -> Config:
     file = os.path.join(folder, "config.json")
-    require_run(folder)
+    require_run(folder, flag)
     if storage.is_remote(folder):
         from jaxrl.runs.folder import RunFolder
 
@@ -152,9 +177,9 @@ def _read_config(folder: str) -> Config:
     try:
         data = read_json(file)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"`{_FLAG}` (={folder}): config.json cannot be read: {error}") from error
+        raise ConfigError(f"`{flag}` (={folder}): config.json cannot be read: {error}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"`{_FLAG}` (={folder}): config.json must hold a JSON object")
+        raise ConfigError(f"`{flag}` (={folder}): config.json must hold a JSON object")
     return from_json(data)
 
 

@@ -105,12 +105,21 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     if len(given) > 1:
         raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
     if resumed is not None and workdir:
-        raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
+        if resumed and os.path.abspath(resumed) != os.path.abspath(workdir):
+            raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
+        resumed, workdir = workdir, ""
+    continued = next((text for _, field, text in overrides if field == "resume_from"), "")
     if resumed is not None and not (given or environment):
         resumed = resumed or resumption.latest()
         name = ""
         config = resumption.stored_config(resumed)
         remarks = Remarks([f"resuming {resumed}"])
+    elif continued and not (given or environment):
+        _require_folder("resume_from", continued)
+        source = resumption.run_of(continued)
+        name = resumption.name_of(source)
+        config = resumption.stored_config(source, "--resume-from")
+        remarks = Remarks([f"continuing {source}, with its configuration"])
     else:
         name, config, remarks = _config(given[0] if given else "", environment, overrides, quick)
     notes = remarks.lines
@@ -246,4 +255,6 @@ def _require_folder(name: str, path: str) -> None:
     if storage.is_remote(path):
         storage.require_folder(name, path)
     elif path and not os.path.isdir(os.path.expanduser(path)):
-        raise ConfigError(f"`{name}` (={path!r}) must be a folder")
+        steps = resumption.stored_steps(os.path.dirname(os.path.expanduser(path)))
+        there = f"; available steps: {', '.join(steps)}" if steps else ""
+        raise ConfigError(f"`{name}` (={path!r}) must be a folder{there}")

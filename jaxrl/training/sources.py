@@ -25,7 +25,9 @@ def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
         return folder
     steps = checkpoint_folder.find(folder / "checkpoints").steps
     if not steps:
-        raise CheckpointError(f"`{name}` (={folder}) holds no checkpoint")
+        beside = checkpoint_folder.find(folder.parent).steps if folder.name.isdecimal() else {}
+        there = f"; available steps: {', '.join(map(str, beside))}" if beside else ""
+        raise CheckpointError(f"`{name}` (={folder}) holds no checkpoint{there}")
     return steps[max(steps)]
 
 

@@ -72,9 +72,48 @@ def test_without_a_config_the_run_brings_its_own() -> None:
     assert parsed("--resume").config.seed == 7
 
 
+def test_folder_of_the_run_and_resume_are_one_run() -> None:
+    run = make_run("elsewhere/mine", **{"ppo.gamma": 0.75})
+    for flags in (["--resume"], ["--resume=elsewhere/../elsewhere/mine"]):
+        arguments = parsed(f"--workdir={run}", *flags, "--config.stop.steps=5")
+        assert (arguments.workdir, arguments.config.ppo.gamma) == (run, 0.75)
+        assert arguments.config.stop.steps == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "name"),
+    [
+        ("elsewhere/mine", "elsewhere/mine", "mine"),
+        ("runs/ppo/2", "runs/ppo/2/", "ppo"),
+        ("runs/ppo/3", "runs/ppo/3/checkpoints/128", "ppo"),
+    ],
+)
+def test_continued_run_brings_its_own_configuration(path: str, source: str, name: str) -> None:
+    make_run(path, **{"ppo.gamma": 0.75, "seed": 7})
+    Path(path, "checkpoints", "128").mkdir(parents=True)
+    arguments = parsed(f"--resume-from={source}", "--steps=99")
+    config = check_config(arguments.config)
+    assert (config.ppo.gamma, config.seed, config.stop.steps) == (0.75, 7, 99)
+    assert config.resume_from == source
+    assert os.path.dirname(arguments.workdir) == os.path.join("runs", name)
+    assert arguments.notes == (f"continuing {path}, with its configuration",)
+    assert parsed("ppo", f"--resume-from={source}").config.ppo.gamma == 0.99
+
+
+def test_step_that_is_missing_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for step in ("900", "1000", "unfinished"):
+        Path("run/checkpoints", step).mkdir(parents=True)
+    for flag in ("--resume-from", "--config.init_from"):
+        message = refused(capsys, "train", "ppo", f"{flag}=run/checkpoints/77")
+        assert message.endswith("must be a folder; available steps: 900, 1000\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--resume-from=nowhere"], "`resume_from` (='nowhere') must be a folder"),
+        (["--resume-from=broken"], "`--resume-from` (=broken): config.json cannot be read"),
+        (["--workdir=nowhere", "--resume"], "`--resume` (=nowhere) holds no run"),
         (["--resume"], "`--resume`: there is no run in runs"),
         (["ppo", "--resume"], "`--resume`: there is no run of this config in runs/ppo"),
         (["ppo", "--resume=nowhere"], "`--resume` (=nowhere) holds no run: there is no config.json"),
