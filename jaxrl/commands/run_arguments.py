@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import itertools
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
@@ -32,7 +33,7 @@ from jaxrl.config.converted_counts import multiply_workers
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import at_least, check
-from jaxrl.config.files import load_config
+from jaxrl.config.files import curriculum_names, load_config
 from jaxrl.config.nested_files import Remarks
 from jaxrl.config.overrides import override, read_value
 from jaxrl.config.own_environment import move
@@ -124,6 +125,8 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         name, config, remarks = _config(given[0] if given else "", environment, overrides, quick)
     notes = remarks.lines
     notes += _set_fields(config, overrides)
+    if rounded := _round_environments(config, {field for _, field, _ in overrides}):
+        notes.append(rounded)
     environment, found = full_name("env.name", check_config(config).env.name)
     if found:
         notes.append(found)
@@ -148,13 +151,37 @@ def _config(
         suitable = suitable_config(environment)
         reason = f"--env={environment}: {suitable.reason}; choose another with --config=NAME"
         return suitable.name, suitable.config, Remarks([*filter(None, [note]), reason])
+    fields = {field: text for _, field, text in overrides}
+    if not given and (given := _config_of_flags(fields)):
+        remarks.lines.append(f"the config is {given}; choose another with CONFIG or --env")
     config = load_config(given, remarks, quick)
     name = os.path.splitext(os.path.basename(given))[0]
-    fields = {field: text for _, field, text in overrides}
     environment = fields.get("env.name", environment)
     if environment and (moved := move(config, environment, fields)):
         remarks.lines.append(f"{environment} with the config {name}: {moved}")
     return name, config, remarks
+
+
+def _config_of_flags(fields: Mapping[str, str]) -> str:
+    """The shipped config that flags ask for by themselves; "" if they name none."""
+    if "env.tasks" in fields:
+        return "ppo_tasks"
+    stages = fields.get("curriculum.file", "")
+    if stages == "auto" or (not stages and "curriculum.num_stages" in fields):
+        return "ppo_navigation"
+    return f"ppo_{stages}" if stages in curriculum_names() else ""
+
+
+def _round_environments(config: ConfigDict, fields: Collection[str]) -> str:
+    """Has as many environments as the tasks of a flag can share; returns a line if that changes them."""
+    period = sum(config.env.task_shares) or len(config.env.tasks)
+    before = config.env.num_envs
+    if "env.tasks" not in fields or "env.num_envs" in fields or before % period == 0:
+        return ""
+    multiple = math.lcm(period, math.gcd(before, 4))  # 4: for minibatches and devices
+    count = max(1, round(before / multiple)) * multiple
+    override(config, "env.num_envs", count)
+    return f"env.num_envs is {count}, not {before}: a multiple for the {len(config.env.tasks)} tasks"
 
 
 def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:
@@ -221,6 +248,11 @@ def _set_fields(config: ConfigDict, overrides: Sequence[_Override]) -> list[str]
         if flags.setdefault(field, flag) != flag:
             raise ConfigError(f"`{flags[field]}` and `{flag}` both set `{field}`: leave one out")
         override(config, field, text)
+    curriculum = config.curriculum
+    if "curriculum.num_stages" in flags and not (
+        curriculum.file or curriculum.stages or curriculum.difficulties
+    ):
+        override(config, "curriculum.file", "auto")  # a number of stages needs some
     if not of_workers:
         return []
     flag, _, text = of_workers[-1]

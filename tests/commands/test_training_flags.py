@@ -38,6 +38,41 @@ def test_tasks_of_one_policy() -> None:
         run_arguments.parse_training(["jaxrl train", "ppo_mlp", "--multi-task"])
 
 
+def test_tasks_alone_take_their_config_and_fit_its_environments() -> None:
+    tasks = "CartPole-v1,Acrobot-v1,MountainCar-v0,DiscountingChain-bsuite,MemoryChain-bsuite"
+    arguments = run_arguments.parse_training(["jaxrl train", "--multi-task", f"--task-list={tasks}"])
+    config = check_config(arguments.config)
+    assert (len(config.env.tasks), config.env.num_envs) == (5, 100)  # 96 in ppo_tasks
+    assert config.network.encoder == "joint"
+    assert arguments.workdir.startswith("runs/ppo_tasks/")
+    assert arguments.notes[:2] == (
+        "the config is ppo_tasks; choose another with CONFIG or --env",
+        "env.num_envs is 100, not 96: a multiple for the 5 tasks",
+    )
+    # A number that is given stays, and is refused.
+    with pytest.raises(ConfigError, match=r"`env.num_envs` \(=96\) on 1 devices must be a multiple of 5"):
+        run_arguments.parse_training(["jaxrl train", f"--task-list={tasks}", "--num-envs=96"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "stages"),
+    [
+        (["--curriculum", "--stages", "4"], "Navigation", 4),
+        (["--stages=2", "--curriculum=navigation"], "Navigation", 2),
+        (["--stages=3"], "Navigation", 3),
+        (["--curriculum=platformer", "--stages=2"], "Platformer", 2),
+    ],
+)
+def test_curriculum_alone_takes_its_config(flags: list[str], environment: str, stages: int) -> None:
+    arguments = run_arguments.parse_training(["jaxrl train", *flags])
+    config = check_config(arguments.config)
+    assert config.env.name.startswith(f"jaxrl:{environment}")
+    assert len(config.curriculum.stages) == stages
+    assert arguments.notes[0].startswith(f"the config is ppo_{environment.lower()};")
+    with pytest.raises(ConfigError, match="`--config` is missing"):
+        run_arguments.parse_training(["jaxrl train", "--curriculum=mine.yaml"])
+
+
 def test_short_form_of_a_config() -> None:
     whole, quick = (
         run_arguments.parse_training(["jaxrl train", "ppo_parallel", *flags, "--seed=3"]).config

@@ -33,8 +33,14 @@ class StageCurriculum:
       stage: the present one, from 1 on.
     """
 
-    def __init__(self, stages: Sequence[Stage], start_stage: int = 1) -> None:
-        """Begins with a stage; raises ConfigError if there is none of that number."""
+    def __init__(self, stages: Sequence[Stage] | None = None, start_stage: int = 1) -> None:
+        """Begins with a stage, by default of the shipped ones of Navigation.
+
+        Raises:
+          ConfigError: there is none of that number.
+        """
+        if stages is None:
+            stages = parse(read_file("navigation", "name"))
         if not 1 <= start_stage <= len(stages):
             raise ConfigError(f"`start_stage` (={start_stage}) must lie between 1 and {len(stages)}")
         self.stages = tuple(stages)

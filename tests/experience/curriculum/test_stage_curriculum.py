@@ -46,6 +46,7 @@ def test_the_window_of_episodes_alone_decides() -> None:
 
 
 def test_shipped_ones_by_name() -> None:
+    assert jaxrl.StageCurriculum().stages == jaxrl.StageCurriculum.read("navigation").stages
     curriculum = jaxrl.StageCurriculum.read("navigation", start_stage=3)
     assert curriculum.current_parameters()["moving"] == 2
     with pytest.raises(
