@@ -75,9 +75,9 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    members = {run: jaxrl.load(run) for run in given.runs}
+    members = {run: jaxrl.load(run, "latest") for run in given.runs}
     first = members[given.runs[0]]
-    together = jaxrl.load(given.runs)
+    together = jaxrl.load(given.runs, "latest")
     functions = {run: member.function for run, member in members.items()}
     functions["ensemble"] = EnsembleFunction.of(list(functions.values()))
     env = vector_env(registry.make(given.environment or first.config.env.name, first.config.env.wrappers))

@@ -63,6 +63,7 @@ def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None
         "jaxrl",
         "evaluate",
         "--greedy",
+        "--checkpoint=latest",
         f"--workdir={folder}",
         f"--episodes={arguments.episodes}",
     ]

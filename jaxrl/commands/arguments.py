@@ -60,7 +60,13 @@ GREEDY = Argument(
     "take the most likely actions (default: what was better in the evaluations during training)",
     bool,
 )
-CHECKPOINT = Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest")
+CHECKPOINT = Argument(
+    "--checkpoint=S",
+    "which checkpoint: best (default), by evaluation during training, of a run without any the latest; "
+    "latest; or a step",
+    str,
+    "best",
+)
 TRUST = Argument(
     "--trust",
     "import the modules that the run's configuration names (module:Class): they can run any code, so only "

@@ -113,7 +113,7 @@ def _job(argv: Sequence[str]) -> int:
 
 
 def _show(name: str, made: Deployment) -> None:
-    print(f"checkpoint  step {made.step:,}")
+    print(f"checkpoint  {made.checkpoint}")
     if made.evaluation:
         shown = {"mean": "mean return", "success_rate": "success rate"}
         found = [

@@ -143,6 +143,7 @@ def _job(argv: Sequence[str]) -> int:
     asked["environment"] = _full_name(asked["environment"], trained)
     if trained.folder != workdir:
         command_line.say(f"best member {trained.folder}")
+    print(f"checkpoint  {trained.checkpoint}")
     draws = trained.draws(sample)
     if values["levels"]:
         _levels(trained, values, asked, draws)
@@ -189,7 +190,6 @@ def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None)
 
     modes = modes_of(trained.agent, MODES if sample is None else (mode_name(sample),))
     found = trained_policy.evaluate(trained, modes=modes, **asked)
-    print(f"checkpoint  step {trained.step:,}")
     for result, reported in found.values():
         _show(result, reported)
     if len(found) > 1 and trained.step:

@@ -142,13 +142,13 @@ def _export_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 def _report(result: Exported, kind: str, output: str) -> int:
     """Says what was written and how it was checked; returns the exit code."""
-    steps = ", ".join(f"{step:,}" for step in result.steps)
-    print(f"checkpoint  step {steps}" if len(result.steps) == 1 else f"checkpoints steps {steps}")
+    for checkpoint in result.checkpoints:
+        print(f"checkpoint  {checkpoint}")
     print(f"actions     {result.actions}")
     print(f"batch       {result.batch}")
     _show(result.check, result.runtime)
     if not result.check.same:
-        acts = "the trained policy" if len(result.steps) == 1 else "the trained policies together"
+        acts = "the trained policy" if len(result.checkpoints) == 1 else "the trained policies together"
         print(
             f"error: the {kind} export does not act as {acts}; nothing was written",
             file=sys.stderr,

@@ -27,7 +27,7 @@ def lines(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:
     if outcome.resumable:
         yield f"resume:      {resumption.command(argv, folder)}"
         return
-    evaluate = [*jaxrl, "evaluate", f"--workdir={folder}", "--checkpoint=best"]
+    evaluate = [*jaxrl, "evaluate", f"--workdir={folder}"]
     # The module is the user's own: they have just trained with it.
     yield f"evaluate:    {shlex.join(evaluate + ['--trust'] * outcome.needs_trust)}"
     yield f"watch:       {shlex.join([*jaxrl, 'watch', folder])}"

@@ -151,6 +151,8 @@ def _conclude(output: str, manifest: dict[str, Any]) -> int:
     listed = manifest["episodes"].values()
     steps = sum(entry["length"] for entry in listed)
     mean = sum(entry["return"] for entry in listed) / len(listed)
+    if player := manifest.get("player"):
+        command_line.say(f"played by {player}")
     command_line.say(f"{len(listed)} episodes, {steps:,} steps, mean return {mean:.2f}: {output}")
     command_line.say(f"to learn from them:  jaxrl pretrain --config=CONFIG --data={output}")
     return 0

@@ -62,7 +62,7 @@ ARGUMENTS = (
         low=0.05,
         high=command_line.LONGEST,
     ),
-    replace(CHECKPOINT, help="of a run: latest (default), best, or a step"),
+    replace(CHECKPOINT, help="of a run: best (default), latest, or a step"),
     TRUST,
     DEBUG,
 )

@@ -30,7 +30,7 @@ def show(report: Mapping[str, Any]) -> None:
 
     from jaxrl.reporting.display import table
 
-    print(f"suite {report['suite']}, checkpoint of step {report['step']:,}")
+    print(f"suite {report['suite']}")
     rows = []
     for mode, found in report["modes"].items():
         for i, (name, row) in enumerate({**found["categories"], "all": found["all"]}.items()):

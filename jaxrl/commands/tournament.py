@@ -1,6 +1,6 @@
 """jaxrl tournament RUN|PLAYER...: plays policies of a game, and rates them.
 
-A player is the folder of a run, RUN@best or RUN@STEP for another checkpoint of
+A player is the folder of a run, RUN@latest or RUN@STEP for another checkpoint of
 it, or a scripted one: random, greedy (looks one move ahead), mcts-N, such as
 mcts-100 (a tree search with 100 simulations for each move), minimax where the
 game is solved, and baseline where Pgx has published a policy of it
@@ -29,7 +29,7 @@ ARGUMENTS = (
     ),
     replace(SEED, help="decides the games (default: {default})"),
     Argument("--best-moves", "policies take the most likely move instead of drawing one", bool),
-    replace(CHECKPOINT, help="of runs: latest (default), best, or a step"),
+    replace(CHECKPOINT, help="of runs: best (default), latest, or a step"),
     Argument("--game=E", "the game, if no run says it, such as jaxrl:TicTacToe", str, ""),
     Argument("--openskill", "rate by OpenSkill too; needs the `openskill` extra", bool),
     Argument(
@@ -61,7 +61,7 @@ def _job(argv: Sequence[str]) -> int:
         command_line.require_writable_folder("output", output)
 
     from jaxrl.evaluation.tournament import tournament
-    from jaxrl.evaluation.tournament.contestants import EntryTerms, enter
+    from jaxrl.evaluation.tournament.contestants import EntryTerms, Trained, enter
     from jaxrl.reporting.display import table
     from jaxrl.reporting.pages import tournament as report
 
@@ -74,13 +74,16 @@ def _job(argv: Sequence[str]) -> int:
         trust=values["trust"],
     )
     contestants = enter(names, entry)
+    for each in contestants:
+        if isinstance(each, Trained):
+            command_line.say(f"{each.name}: {each.checkpoint}")
     results = tournament.run(
         contestants, values["games"], values["seed"], values["openskill"], command_line.say
     )
     record = results.record()
-    for each in report.tables(record):
+    for shown in report.tables(record):
         print()
-        table.show(each.headings, each.rows, names=each.names, title=each.title)
+        table.show(shown.headings, shown.rows, names=shown.names, title=shown.title)
     if output:
         command_line.say(f"written to {', '.join(report.write(record, output))}")
     return 0

@@ -73,7 +73,7 @@ class Recording:
     seed: int = 0
     workdir: str = ""
     solver: bool = False
-    checkpoint: str = "latest"
+    checkpoint: str = "best"
     sample: bool | None = None
     environment: str = ""
     trust: bool = False

@@ -41,6 +41,7 @@ class TrainedPolicy:
       agent: acts.
       state: its parameters and frozen statistics, replicated over `topology`.
       step: the checkpoint's step.
+      chosen: why that one, in words; "" if it was asked for by its step.
       topology: the devices that hold the arrays.
       mode: greedy or sampled, in which evaluations during training judged it by its return.
     """
@@ -53,6 +54,12 @@ class TrainedPolicy:
     step: int
     topology: sharding.Topology
     mode: str = GREEDY
+    chosen: str = ""
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint in words: `step 40,960, the best by evaluation`."""
+        return f"step {self.step:,}{self.chosen and f', {self.chosen}'}"
 
     def draws(self, asked: bool | None = None) -> bool:
         """True if actions are to be drawn: as `asked`, and with None in the mode that judged the policy.
@@ -67,7 +74,7 @@ class TrainedPolicy:
 
 def load(
     workdir: str,
-    checkpoint: str = "latest",
+    checkpoint: str = "best",
     devices: int | None = None,
     trust: bool = False,
     trust_said_by: str = "--trust",
@@ -76,7 +83,7 @@ def load(
 
     Args:
       workdir: folder of the run, local or gs://; of a population the best member's policy is read.
-      checkpoint: "latest", "best" (by return in the evaluations during training) or a step.
+      checkpoint: "best" (by evaluation during training; the latest of a run without any), "latest" or a step.
       devices: how many are to hold it; None for all.
       trust: import the modules that the run's configuration names, see `jaxrl.config.trust`.
       trust_said_by: how the user would say so, for the error.
@@ -93,7 +100,7 @@ def load(
     agent = algorithms.build_agent(config, spec)
     topology = sharding.Topology.of(devices or jax.device_count())
     checkpoints = Checkpointer(f"{workdir}/checkpoints", create=False)
-    step = step_of(checkpoints, checkpoint)
+    step, chosen = _choose(checkpoints, checkpoint)
     wanted = {_STORED: jax.eval_shape(agent.init, jax.random.key(0))}
     abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
     try:
@@ -105,7 +112,7 @@ def load(
         raise CheckpointError(f"{error}; intact steps for --checkpoint: {intact}") from error
     finally:
         checkpoints.close()
-    return TrainedPolicy(workdir, config, spec, agent, found[_STORED], step, topology, mode)
+    return TrainedPolicy(workdir, config, spec, agent, found[_STORED], step, topology, mode, chosen)
 
 
 def _mode(stored: object, agent: Agent, config: Config) -> str:
@@ -160,20 +167,18 @@ def _reports(config: Config, environment: str) -> EpisodeReports:
     return reports
 
 
-def step_of(checkpoints: Checkpointer, wanted: str) -> int:
-    """The step that `--checkpoint` names.
+def _choose(checkpoints: Checkpointer, wanted: str) -> tuple[int, str]:
+    """(the step that `--checkpoint` names, why that one, as `TrainedPolicy.chosen`).
 
     Raises:
       ConfigError: it is no name of a checkpoint, or there is none.
     """
-    if wanted not in ("latest", "best") and not (wanted.isdecimal() and len(wanted) < 18):
-        raise ConfigError(f"`--checkpoint` (={wanted!r}) must be latest, best or a step")
-    if wanted == "latest":
-        step = checkpoints.latest_step()
-    elif wanted == "best":
-        step = checkpoints.best_step()
-    else:
-        step = int(wanted)
-    if step is None:
+    if wanted not in ("best", "latest") and not (wanted.isdecimal() and len(wanted) < 18):
+        raise ConfigError(f"`--checkpoint` (={wanted!r}) must be best, latest or a step")
+    if wanted.isdecimal():
+        return int(wanted), ""
+    if wanted == "best" and (step := checkpoints.best_step()) is not None:
+        return step, "the best by evaluation"
+    if (step := checkpoints.latest_step()) is None:
         raise ConfigError(f"`--checkpoint` (={wanted!r}): the run has none")
-    return step
+    return step, "the latest, none was evaluated" if wanted == "best" else "the latest"

@@ -22,7 +22,7 @@ class DeploymentOrder:
       run: the run's folder, local or gs://.
       name: of the model in the registry.
       stage: that the new version takes over besides `latest`; "" for none.
-      checkpoint: "latest", "best" or a step.
+      checkpoint: "best", "latest" or a step.
       gates: conditions on the evaluation.
       episodes: that are played for it; 0 for none.
       seed: decides those episodes.
@@ -33,7 +33,7 @@ class DeploymentOrder:
     run: str
     name: str
     stage: str = ""
-    checkpoint: str = "latest"
+    checkpoint: str = "best"
     gates: tuple[Gate, ...] = ()
     episodes: int = 100
     seed: int = 0
@@ -49,6 +49,7 @@ class Deployment:
       number: of the version.
       place: its address.
       step: of the checkpoint.
+      checkpoint: which one, in words.
       mode: in which evaluations during training judged it.
       evaluation: metrics by name.
       checks: comparisons with the run, by format.
@@ -59,6 +60,7 @@ class Deployment:
     number: int
     place: str
     step: int
+    checkpoint: str
     mode: str
     evaluation: Mapping[str, float]
     checks: Mapping[str, EquivalenceCheck]
@@ -93,6 +95,7 @@ def deploy(order: DeploymentOrder, registry: ModelRegistry) -> Deployment:
         number=number,
         place=registry.place(order.name, number),
         step=policy.step,
+        checkpoint=policy.checkpoint,
         mode=policy.mode,
         evaluation=evaluation,
         checks=content.checks,

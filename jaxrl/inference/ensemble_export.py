@@ -21,7 +21,7 @@ def export_ensemble(
     runs: Sequence[str],
     kind: str,
     output: str,
-    checkpoint: str = "latest",
+    checkpoint: str = "best",
     batch: int | None = None,
     steps: int = 200,
     trust: bool = False,

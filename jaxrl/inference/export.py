@@ -40,7 +40,7 @@ class Exported:
     """An export: what was written and how it was checked.
 
     Attributes:
-      steps: of the checkpoint, or of that of each policy.
+      checkpoints: which one, of each policy, in words.
       actions: how they are chosen, greedy or sampled.
       mode: in which evaluations during training judged the policy.
       batch: the batch sizes that it takes, in words.
@@ -49,7 +49,7 @@ class Exported:
       files: sizes in bytes, by name.
     """
 
-    steps: tuple[int, ...]
+    checkpoints: tuple[str, ...]
     actions: str
     mode: str
     batch: str
@@ -62,7 +62,7 @@ def export(
     workdir: str,
     kind: str,
     output: str,
-    checkpoint: str = "latest",
+    checkpoint: str = "best",
     sample: bool | None = None,
     batch: int | None = None,
     steps: int = 200,
@@ -74,7 +74,7 @@ def export(
       workdir: the run's folder.
       kind: stablehlo, onnx, numpy or safetensors.
       output: local folder, made if it is missing; files of an earlier export are replaced.
-      checkpoint: "latest", "best" or a step.
+      checkpoint: "best", "latest" or a step.
       sample: True samples actions, from an additional input `key` (stablehlo only), False takes the most
         likely ones; None: stablehlo as evaluations during training judged the policy, the others the latter.
       batch: fixed batch size; None for any.
@@ -132,7 +132,7 @@ def check_export(
     if check.same:
         _publish(folder, output, files, [policy.folder for policy in policies])
     return Exported(
-        steps=tuple(policy.step for policy in policies),
+        checkpoints=tuple(policy.checkpoint for policy in policies),
         actions=description["actions"],
         mode=description["mode"],
         batch=description["batch"],

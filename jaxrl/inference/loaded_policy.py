@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @overload
 def load(
-    run: str | os.PathLike[str], checkpoint: str | int = "latest", seed: int = 0, trust: bool = False
+    run: str | os.PathLike[str], checkpoint: str | int = "best", seed: int = 0, trust: bool = False
 ) -> LoadedPolicy: ...
 
 
 @overload
 def load(
     run: list[Any] | tuple[Any, ...],
-    checkpoint: str | int = "latest",
+    checkpoint: str | int = "best",
     seed: int = 0,
     trust: bool = False,
 ) -> EnsemblePolicy: ...
@@ -41,7 +41,7 @@ def load(
 
 def load(
     run: str | os.PathLike[str] | list[Any] | tuple[Any, ...],
-    checkpoint: str | int = "latest",
+    checkpoint: str | int = "best",
     seed: int = 0,
     trust: bool = False,
 ) -> LoadedPolicy | EnsemblePolicy:
@@ -49,7 +49,7 @@ def load(
 
     Args:
       run: the run's folder, local or gs://; or a list of them, for an `EnsemblePolicy`.
-      checkpoint: "latest", "best" (by return in the evaluations during training) or a step.
+      checkpoint: "best" (by evaluation during training; the latest of a run without any), "latest" or a step.
       seed: decides the actions that are drawn.
       trust: import the modules that the run's configuration names (`module:Class`), which can run any code.
 

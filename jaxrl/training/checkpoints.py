@@ -23,7 +23,7 @@ from jaxrl.runs.checkpoint import (
     SaveError,
     checkpoint_files,
 )
-from jaxrl.runs.checkpoint.checkpoint_record import MODE
+from jaxrl.runs.checkpoint.checkpoint_record import COMPARABLE_AFTER, MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import resumption_notes
 from jaxrl.training.elapsed import with_elapsed
@@ -261,6 +261,7 @@ class RunCheckpoints:
             "config": to_json(self._config),
             "metadata": notes | self._metadata,
             MODE: progress.evaluation.mode if progress.evaluation else None,
+            COMPARABLE_AFTER: progress.forgotten_at * self._config.steps_per_iteration,
             "jax": jax.__version__,
             **progress.to_json(),
         }

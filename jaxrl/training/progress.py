@@ -50,6 +50,7 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
     "trained_seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
     "best_return": lambda x: x is None or checkpoint_record.is_number(x),
     "best_at": lambda x: x == -1 or checkpoint_record.is_count(x),
+    "forgotten_at": checkpoint_record.is_count,
     "stage": checkpoint_record.is_count,
     "stage_iteration": checkpoint_record.is_count,
     "stage_seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
@@ -65,6 +66,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "trained_seconds": 0.0,
     "best_return": None,
     "best_at": -1,
+    "forgotten_at": 0,
     "stage": 0,
     "stage_iteration": 0,
     "stage_seconds": 0.0,
@@ -88,6 +90,7 @@ class Progress:
       owes_evaluation: true if an evaluation of this state was due, and a signal or an error came first.
       best_return: the highest mean return of an evaluation whose state was saved, or None.
       best_at: the iteration of that.
+      forgotten_at: the iteration up to which evaluations say nothing of what is trained now.
       stage: of `stages`, from 0 on.
       stage_iteration, stage_seconds: `iteration` and `trained_seconds` with which it began.
     """
@@ -102,6 +105,7 @@ class Progress:
     owes_evaluation: bool = False
     best_return: float | None = None
     best_at: int = -1
+    forgotten_at: int = 0
     stage: int = 0
     stage_iteration: int = 0
     stage_seconds: float = 0.0
@@ -155,6 +159,7 @@ class Progress:
             "owes_evaluation": self.owes_evaluation,
             "best_return": self.best_return,
             "best_at": self.best_at,
+            "forgotten_at": self.forgotten_at,
             "stage": self.stage,
             "stage_iteration": self.stage_iteration,
             "stage_seconds": self.stage_seconds,
@@ -181,6 +186,7 @@ class Progress:
             owes_evaluation=data["owes_evaluation"],
             best_return=data["best_return"],
             best_at=data["best_at"],
+            forgotten_at=data["forgotten_at"],
             stage=data["stage"],
             stage_iteration=data["stage_iteration"],
             stage_seconds=data["stage_seconds"],

@@ -87,6 +87,7 @@ class RunState:
                 recent_returns={},
                 best_return=None,
                 best_at=-1,
+                forgotten_at=progress.iteration,
             )
         self._state = state
         self._progress = dataclasses.replace(

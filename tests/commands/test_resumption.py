@@ -173,7 +173,7 @@ def test_end_of_a_run_says_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> N
     )
     text = "\n".join(next_steps.lines(done, ["jaxrl train", "ppo"]))
     assert "run folder:  runs/my run" in text
-    assert "evaluate '--workdir=runs/my run' --checkpoint=best" in text
+    assert "evaluate '--workdir=runs/my run'\n" in text
     assert "watch 'runs/my run'" in text
     assert "tensorboard '--logdir=runs/my run/tensorboard'" in text
     assert "resume" not in text
@@ -181,7 +181,7 @@ def test_end_of_a_run_says_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> N
     assert "tensorboard" not in "\n".join(next_steps.lines(done, ["jaxrl train", "ppo"]))
     own = dataclasses.replace(done, needs_trust=True)
     (line,) = [x for x in next_steps.lines(own, ["jaxrl train", "ppo"]) if x.startswith("evaluate:")]
-    assert line.endswith(" --checkpoint=best --trust")
+    assert line.endswith("--workdir=runs/my run' --trust")
     assert "--trust" not in text
     stopped = dataclasses.replace(done, exit_code=143, resumable=True)
     text = "\n".join(next_steps.lines(stopped, ["jaxrl train", "ppo"]))

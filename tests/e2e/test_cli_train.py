@@ -165,7 +165,7 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
 
 @pytest.mark.slow
 def test_evaluation_prints_and_writes(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", "--episodes=5"]) == 0
+    assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", "--episodes=5", "--checkpoint=latest"]) == 0
     output = capfd.readouterr().out
     for mode in ("greedy", "sampled"):
         written = run.evaluations()[f"step-{6 * STEPS}-{mode}-5-seed-0"]
@@ -180,7 +180,7 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     returns = {row["step"]: row["eval/return"] for row in rows if "eval/return" in row}
     best = max(returns, key=lambda step: (returns[step], step))
-    options = ["--episodes=3", "--sample", "--checkpoint=best"]
+    options = ["--episodes=3", "--sample"]
     assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", *options]) == 0
     written = run.evaluations()[f"step-{best}-sampled-3-seed-0"]
     assert (written["step"], written["mode"], written["episodes"]) == (best, "sampled", 3)
@@ -190,7 +190,7 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
     ("arguments", "message"),
     [
         (["--workdir=/nowhere/at/all"], "holds no config.json"),
-        (["--checkpoint=newest"], "`--checkpoint` (='newest') must be latest, best or a step"),
+        (["--checkpoint=newest"], "`--checkpoint` (='newest') must be best, latest or a step"),
         (["--checkpoint=12345"], "no checkpoint of step 12345"),
         (["--episodes=0"], "episodes"),
     ],

@@ -103,7 +103,6 @@ def _name(record: Mapping[str, Any]) -> str:
 
 
 def _show(record: Mapping[str, Any]) -> None:
-    print(f"checkpoint  step {record['step']:,}")
     print(f"levels      {record['levels']:,}, {record['episodes']} episodes in each ({record['mode']})")
     print(f"solve rate  {record['solve_rate']:.3f}")
     for percent, rate in record.get("worst", {}).items():

@@ -31,7 +31,7 @@ def run(
     file: str,
     show: Callable[[Mapping[str, Any]], None],
     say: Callable[[str], object],
-    checkpoint: str = "latest",
+    checkpoint: str = "best",
     episodes: int | None = None,
     sample: bool | None = None,
     seed: int | None = None,
@@ -45,7 +45,7 @@ def run(
       file: the suite.
       show: is given the report, before it is written.
       say: is told line by line what is written.
-      checkpoint: "latest", "best" or a step.
+      checkpoint: "best", "latest" or a step.
       episodes: how many for each level and mode, instead of what the suite says.
       sample: only sampled actions, or only the most likely ones, whatever modes the suite has; None: those.
       seed: instead of the suite's.
@@ -69,6 +69,7 @@ def run(
     )
     levels = SuiteLevels.of(suite, policy.spec, policy.config.env)
     try:
+        say(f"checkpoint  {policy.checkpoint}")
         report = _report(policy, levels)
         show(report)
         name = f"suite-{suite.name}-step-{policy.step}"

@@ -76,6 +76,7 @@ class Trained(Contestant):
     Attributes:
       agent: acts.
       samples: draws its moves, as in training; else it takes the best ones.
+      checkpoint: which one of its run, in words.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Trained(Contestant):
     agent: Agent
     acting: PyTree
     samples: bool = True
+    checkpoint: str = ""
 
     def initial_carry(self, count: int) -> PyTree:
         return self.agent.initial_carry(count)
@@ -114,7 +116,7 @@ class EntryTerms:
 
     game: str = ""
     label: str = "--game"
-    checkpoint: str = "latest"
+    checkpoint: str = "best"
     samples: bool = True
     trust: bool = False
 
@@ -123,7 +125,7 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
     """The contestants of a tournament, in the order given.
 
     Args:
-      names: folders of runs, `RUN@best` or `RUN@STEP` for another checkpoint, or names of scripted players.
+      names: folders of runs, `RUN@latest` or `RUN@STEP` for another checkpoint, or names of scripted players.
       entry: how they are read.
 
     Raises:
@@ -143,7 +145,8 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
     for name in names:
         if name in runs:
             run = runs[name]
-            contestants.append(Trained(name, game, run.agent, run.state, entry.samples and run.agent.samples))
+            samples = entry.samples and run.agent.samples
+            contestants.append(Trained(name, game, run.agent, run.state, samples, run.checkpoint))
         elif players.is_scripted(game, name):
             contestants.append(_scripted_player(name, game))
         else:

@@ -17,6 +17,8 @@ LARGEST = 1 << 26
 
 # In `meta`: the mode of evaluations that decided when the state was saved, greedy or sampled; or None.
 MODE = "mode"
+# In `meta`: the step after which scores are of the same environment as this one's; of records without it 0.
+COMPARABLE_AFTER = "comparable_after"
 
 
 class ImplausibleSize(ValueError):

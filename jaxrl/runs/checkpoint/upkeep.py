@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
@@ -11,12 +12,21 @@ from etils import epath
 from jaxrl.parallel import process_group
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.checkpoint_record import COMPARABLE_AFTER, is_count
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 
 log = logging.getLogger(__name__)
 
 # Exists once the folder has held a complete checkpoint: without any left, a run must then not start afresh.
 _STARTED = ".started"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Judged:
+    """The score of a checkpoint, and the step after which others compare with it."""
+
+    score: float | None
+    comparable_after: int
 
 
 class FolderUpkeep:
@@ -33,7 +43,7 @@ class FolderUpkeep:
         self._folder = folder
         self._keep = keep
         self._memories = memories
-        self._scores: dict[int, float | None] = {}
+        self._scores: dict[int, _Judged] = {}
         self._ignored: set[str] = set()  # names with a warning in the log
 
     @property
@@ -55,12 +65,12 @@ class FolderUpkeep:
         return (self._folder / _STARTED).exists() or self.corrupt.exists()
 
     def best(self, steps: Iterable[int]) -> int | None:
-        """The step with the highest score, the latest of equals; None without a score."""
+        """The step with the highest of the scores that compare with the newest, the latest of equals."""
         return _best(self._known_scores(steps))
 
     def note_score(self, step: int, score: float) -> None:
         """Takes the score of a checkpoint, whose record has it."""
-        self._scores[step] = score
+        self._scores[step] = dataclasses.replace(self._known_scores([step])[step], score=score)
 
     def rewind(self, step: int) -> None:
         """Deletes the checkpoints after `step`; if none is left, the run counts as never saved.
@@ -147,15 +157,18 @@ class FolderUpkeep:
             except Exception as error:  # gs:// raises errors of its client
                 log.warning("%s could not be tidied up: %s", self._folder, checkpoint_folder.one_line(error))
 
-    def _known_scores(self, steps: Iterable[int]) -> dict[int, float | None]:
+    def _known_scores(self, steps: Iterable[int]) -> dict[int, _Judged]:
         """Scores of the steps whose record is intact."""
         for step in steps:
             if step not in self._scores:
                 with contextlib.suppress(CorruptCheckpoint):
-                    self._scores[step] = checkpoint_folder.read_record(self._folder / str(step)).score
+                    record = checkpoint_folder.read_record(self._folder / str(step))
+                    after = record.meta.get(COMPARABLE_AFTER)
+                    self._scores[step] = _Judged(record.score, after if is_count(after) else 0)
         return {step: self._scores[step] for step in steps if step in self._scores}
 
 
-def _best(scores: Mapping[int, float | None]) -> int | None:
-    scored = [(score, step) for step, score in scores.items() if score is not None]
+def _best(found: Mapping[int, _Judged]) -> int | None:
+    after = found[max(found)].comparable_after if found else 0
+    scored = [(each.score, step) for step, each in found.items() if each.score is not None and step > after]
     return max(scored)[1] if scored else None
