@@ -140,6 +140,17 @@ def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, D
     return clone, dataset
 
 
+def best_validation(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What was found in the best validation, of the parameters that the clone has; empty without any."""
+    prefix = f"{_ALGORITHM}/validation_"
+    loss = f"{prefix}loss"
+    judged = [row for row in rows if loss in row and math.isfinite(row[loss])]
+    if not judged:
+        return {}
+    best = min(judged, key=lambda row: row[loss])
+    return {name: value for name, value in best.items() if name.startswith(prefix)}
+
+
 def report(
     plan: CloningPlan, dataset: Dataset, spec: EnvSpec, unit: np.ndarray | float, row: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -150,7 +161,7 @@ def report(
       dataset: of its episodes.
       spec: of the environment.
       unit: of the policy's densities (`jaxrl.networks.Head`).
-      row: the last metrics of the run.
+      row: the last metrics of the run, of validation the best.
     """
     training, validation = dataset.split(plan.validation)
     cost = row.get(f"{_ALGORITHM}/validation_loss")

@@ -14,7 +14,7 @@ from jaxrl.runs.clones import REPORT
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
-from jaxrl.training.cloning import CloningPlan, cloning_config, report
+from jaxrl.training.cloning import CloningPlan, best_validation, cloning_config, report
 from jaxrl.training.outcome import RunOutcome
 from jaxrl.training.run import run
 
@@ -56,6 +56,8 @@ def clone(
     merged: dict[str, Any] = {}
     for row in rows:
         merged |= row
+    if plan.patience:
+        merged |= best_validation(rows)
     found = report(plan, dataset, spec, unit_of_densities(stored), merged)
     folder.write_report(REPORT, found)
     if not found["passed"]:

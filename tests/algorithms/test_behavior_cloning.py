@@ -202,12 +202,13 @@ def test_without_memory_it_is_not(data: str) -> None:
 
 
 def test_early_stop_by_hand() -> None:
-    zero = {"w": jnp.float32(0)}
-    state = EarlyStop(zero, jnp.float32(jnp.inf), jnp.int32(0), jnp.array(False))
+    best = {"w": jnp.float32(0)}
+    state = EarlyStop(best, jnp.float32(jnp.inf), jnp.int32(0), jnp.array(False))
     told = []
     for number, loss in enumerate([1.0, 0.5, 0.6, 0.5, 0.4, 0.4, 0.41, 0.42, 0.1]):
-        state = state.after({"w": jnp.float32(number)}, jnp.float32(loss), patience=3)
-        told.append((float(state.best["w"]), int(state.waited), bool(state.stopped)))
+        best, state = state.after(best, {"w": jnp.float32(number)}, jnp.float32(loss), patience=3)
+        assert float(state.params["w"]) == number
+        told.append((float(best["w"]), int(state.waited), bool(state.stopped)))
     assert [w for w, _, _ in told] == [0, 1, 1, 1, 4, 4, 4, 4, 4]
     assert [waited for _, waited, _ in told[:8]] == [0, 0, 1, 2, 0, 1, 2, 3]
     assert [stopped for _, _, stopped in told] == [False] * 7 + [True, True]
@@ -215,10 +216,11 @@ def test_early_stop_by_hand() -> None:
 
 
 def test_a_validation_that_is_no_number_is_never_the_best_of_several() -> None:
-    state, told = EarlyStop({"w": jnp.float32(0)}, jnp.float32(jnp.inf), jnp.int32(0), jnp.array(False)), []
+    best, told = {"w": jnp.float32(0)}, []
+    state = EarlyStop(best, jnp.float32(jnp.inf), jnp.int32(0), jnp.array(False))
     for number, loss in enumerate([jnp.nan, jnp.nan, 0.5, jnp.nan, 0.4, jnp.nan, jnp.nan]):
-        state = state.after({"w": jnp.float32(number)}, jnp.float32(loss), patience=2)
-        told.append((float(state.best["w"]), int(state.waited), bool(state.stopped)))
+        best, state = state.after(best, {"w": jnp.float32(number)}, jnp.float32(loss), patience=2)
+        told.append((float(best["w"]), int(state.waited), bool(state.stopped)))
     # Without any number, as without episodes to validate with, learning goes on.
     assert [w for w, _, _ in told] == [0, 1, 2, 2, 4, 4, 4]
     assert [waited for _, waited, _ in told] == [0, 0, 0, 1, 0, 1, 2]
@@ -237,10 +239,30 @@ def test_learning_ends_with_the_best_parameters(data: str) -> None:
     stopped = np.flatnonzero(metrics["behavior_cloning/stopped"].latest)
     assert len(stopped) > 0
     end = stopped[0]
-    assert_equal(state.learner.policy.params, state.learner.early_stop.best)
     losses = metrics["behavior_cloning/validation_loss"].value()
     np.testing.assert_allclose(losses[end + 1 :], losses[: end + 1].min(), rtol=1e-5)
     assert int(state.learner.updates) == (end + 1) * 6
+
+
+@pytest.mark.slow
+def test_the_policy_is_the_best_whenever_a_run_ends(data: str) -> None:
+    # A budget in seconds, a return or a signal may end it at any pass, with neither patience nor steps used up.
+    iteration = build(cloning_config(data, learning_rate=0.5, num_minibatches=6, patience=30))
+    _, state, _ = parts(iteration)
+
+    def one(state: Any, _: None) -> Any:
+        state, metrics = iteration.iterate(state)
+        learner = state.learner
+        return state, (learner.policy.params, learner.early_stop.params, metrics)
+
+    _, (kept, learnt, metrics) = jax.jit(lambda state: jax.lax.scan(one, state, length=12))(state)
+    losses = np.asarray(metrics["behavior_cloning/validation_loss"].value())
+    assert losses.argmin() < 11, "the best must not be the last"
+    for end in range(12):
+        best = losses[: end + 1].argmin()
+        assert_equal(jax.tree.map(lambda x: x[end], kept), jax.tree.map(lambda x, i=best: x[i], learnt))
+    # Learning goes on from the latest: no two passes begin with the same parameters.
+    assert len(np.unique(losses)) == 12
 
 
 def test_balanced_weights_by_hand() -> None:

@@ -208,6 +208,18 @@ def test_a_clone_without_memory_fails_its_check(data: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_the_report_is_of_the_parameters_that_the_clone_has(data: str, tmp_path: Path) -> None:
+    # At this rate the last pass is not the best, and with this patience passes alone end it.
+    plan = plan_of(data, epochs=8, learning_rate=0.3, patience=30, validation=0.3)
+    _, found = clone(config_of("none"), plan, str(tmp_path / "run"), Interruption())
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    name = "behavior_cloning/validation_loss"
+    judged = [row[name] for row in map(json.loads, lines) if name in row]
+    assert found is not None
+    assert found["loss"] == min(judged) < judged[-1]
+
+
+@pytest.mark.slow
 def test_stopped_and_resumed_it_is_the_same_clone(data: str, tmp_path: Path) -> None:
     straight, halves = tmp_path / "straight", tmp_path / "halves"
     plan = plan_of(data, epochs=6, patience=3)

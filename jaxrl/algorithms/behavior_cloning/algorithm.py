@@ -36,7 +36,6 @@ from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.parameters import layer_norms, require_frozen
 from jaxrl.algorithms.reports import Reports
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
-from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
@@ -143,7 +142,7 @@ class BehaviorCloning(Algorithm):
         early_stop = None
         if self._section.patience:
             early_stop = EarlyStop(
-                best=policy.params,
+                params=policy.params,
                 loss=jnp.float32(jnp.inf),
                 waited=jnp.zeros((), jnp.int32),
                 stopped=jnp.zeros((), bool),
@@ -160,7 +159,8 @@ class BehaviorCloning(Algorithm):
         return None
 
     def learn(self, learner: BehaviorCloningState, experience: DemonstrationDraw, key: Array) -> Learned:
-        learner = self._with_statistics(learner, experience.training)
+        best = learner.policy.params
+        learner = self._with_statistics(self._as_it_learns(learner), experience.training)
         with tracing.phase("update"):
             epochs = self._update(learner, experience.training, key)
         learner = epochs.learner
@@ -170,7 +170,7 @@ class BehaviorCloning(Algorithm):
         if self.config.log.layers:
             made = epochs.reports["made"].any().astype(jnp.float32)
             metrics |= {name: Mean(x * made, made) for name, x in layer_norms(epochs.gradient).items()}
-        learner, told = self._stop_early(learner, metrics[f"{_NAME}/validation_loss"])
+        learner, told = self._stop_early(learner, best, metrics[f"{_NAME}/validation_loss"])
         return Learned(learner, None, metrics | told | {self.updates_metric: Last(learner.updates)})
 
     def is_finite(self, learner: BehaviorCloningState, metrics: Metrics) -> Array:
@@ -178,7 +178,7 @@ class BehaviorCloning(Algorithm):
         return jnp.isfinite(jnp.stack(jax.tree.leaves(checked))).all()
 
     def inspect(self, learner: BehaviorCloningState, experience: DemonstrationDraw, key: Array) -> Reports:
-        learner = self._with_statistics(learner, experience.training)
+        learner = self._with_statistics(self._as_it_learns(learner), experience.training)
         batch = self._batch(learner, experience.training)
         return self._engine(learner, watch=True)(learner, batch, key).reports
 
@@ -219,6 +219,16 @@ class BehaviorCloning(Algorithm):
     @property
     def _of_updates(self) -> tuple[str, ...]:
         return ("loss/policy", f"{_NAME}/{self._hit}", "grad/norm", f"{_NAME}/learning_rate")
+
+    def _as_it_learns(self, learner: BehaviorCloningState) -> BehaviorCloningState:
+        """With the parameters that learning goes on from, where the policy has those that validated best."""
+        if (early_stop := learner.early_stop) is None:
+            return learner
+        keeps = early_stop.stopped | (learner.updates == 0)  # The latter may have come from another run.
+        params = jax.tree.map(
+            lambda own, latest: jnp.where(keeps, own, latest), learner.policy.params, early_stop.params
+        )
+        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, params=params))
 
     def _with_statistics(self, learner: BehaviorCloningState, shown: Demonstrated) -> BehaviorCloningState:
         """With the moments of all training observations, unless it has some of where it started from."""
@@ -283,20 +293,14 @@ class BehaviorCloning(Algorithm):
         return {f"{_NAME}/{name}": Mean(x / jnp.maximum(count, 1.0), known) for name, x in sums.items()}
 
     def _stop_early(
-        self, learner: BehaviorCloningState, validation: Metric
+        self, learner: BehaviorCloningState, best: PyTree, validation: Metric
     ) -> tuple[BehaviorCloningState, Metrics]:
-        """With the best parameters where learning ends, by validation or by its budget."""
+        """With the best parameters so far in the policy; `best` were those before this validation."""
         if learner.early_stop is None:
             return learner, {}
         loss = jnp.where(validation.is_empty, jnp.nan, validation.value())
-        found = learner.early_stop.after(learner.policy.params, loss, self._section.patience)
-        ended = found.stopped
-        if self.config.total_updates <= LARGEST_INT32:
-            ended = ended | (learner.updates >= self.config.total_updates)
-        params = jax.tree.map(
-            lambda best, own: jnp.where(ended, best, own), found.best, learner.policy.params
-        )
-        policy = dataclasses.replace(learner.policy, params=params)
+        best, found = learner.early_stop.after(best, learner.policy.params, loss, self._section.patience)
+        policy = dataclasses.replace(learner.policy, params=best)
         told: Metrics = {
             f"{_NAME}/stopped": Last(found.stopped.astype(jnp.int32)),
             f"{_NAME}/waited": Last(found.waited),

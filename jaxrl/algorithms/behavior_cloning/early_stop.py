@@ -13,24 +13,31 @@ from jaxrl.types import Array, PyTree
 class EarlyStop:
     """The end of learning by validation (Prechelt 1998, "Early stopping - but when?").
 
+    The policy has the parameters of the validation with the best likelihood, whatever ends the run and when;
+    learning goes on from those of the latest.
+
     Attributes:
-      best: parameters of the validation with the best likelihood.
-      loss: float32[], of that.
+      params: parameters of the latest validation.
+      loss: float32[], of the best validation.
       waited: int32[], validations since then.
-      stopped: bool[], True if learning has ended, with the best parameters.
+      stopped: bool[], True if learning has ended.
     """
 
-    best: PyTree
+    params: PyTree
     loss: Array
     waited: Array
     stopped: Array
 
-    def after(self, params: PyTree, loss: Array, patience: int) -> EarlyStop:
-        """With one more validation; a NaN, such as of no episodes, is as good as another, not as a number."""
+    def after(self, best: PyTree, params: PyTree, loss: Array, patience: int) -> tuple[PyTree, EarlyStop]:
+        """(best parameters, the state) with one more validation, of `params` with `loss`.
+
+        A NaN, such as of no episodes, is as good as another, not as a number.
+        """
         better = ~self.stopped & ((loss < self.loss) | (jnp.isnan(loss) & jnp.isinf(self.loss)))
         waited = jnp.where(better, 0, self.waited + 1)
-        return EarlyStop(
-            best=jax.tree.map(lambda new, old: jnp.where(better, new, old), params, self.best),
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), params, best)
+        return best, EarlyStop(
+            params=params,
             loss=jnp.where(better & ~jnp.isnan(loss), loss, self.loss),
             waited=waited,
             stopped=self.stopped | (waited >= patience),

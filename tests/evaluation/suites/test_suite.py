@@ -159,7 +159,7 @@ def test_a_film_without_a_suite(run: Path, tmp_path: Path, capfd: pytest.Capture
     file.unlink()
     alone = [*arguments[:3], "--episodes=0", environment]
     assert main([*alone, f"--video={file}"]) == 0, capfd.readouterr().err
-    assert capfd.readouterr().out.startswith(f"video of 6 steps: {file}")
+    assert capfd.readouterr().out.splitlines()[1].startswith(f"video of 6 steps: {file}")
     assert not [*(run / "evaluations").glob("step-7-greedy-*.json")]
     assert main(alone) == 2
     assert "`--episodes` (=0) must be at least 1" in capfd.readouterr().err
