@@ -54,9 +54,12 @@ def _command(path: str, method: str, facts: Mapping[str, Any], example: Any, has
         words.append('-H "Authorization: Bearer $JAXRL_SERVE_TOKEN"')
     if method == "post":
         body = {"session": "me"} if path == "/reset" or facts["remembers"] else {}
-        body |= {"obs": example} if path == "/act" else {}
+        if path == "/act":
+            # This one request is enough; those after it, of the same episode, leave `reset` out.
+            body |= {"obs": example, **({"reset": True} if facts["remembers"] else {})}
         large = path == "/act" and example is None
-        words.append("--json @request.json" if large else f"--json {shlex.quote(json.dumps(body))}")
+        words.append("-H 'Content-Type: application/json'")
+        words.append(f"-d {'@request.json' if large else shlex.quote(json.dumps(body))}")
     return " ".join([*words, f"$SERVER{path}"])
 
 

@@ -104,11 +104,34 @@ class PolicyService:
             action = await self._act_without_session(obs, mask, count)
             labels = [self.policy.facts.label]
         else:
+            if reset.any():
+                self._begin_missing(names, reset)
             async with self._turns([self.sessions.get(name) for name in names]) as sessions:
                 action = await self._act_in(sessions, obs, mask, reset)
                 labels = sorted({session.policy.facts.label for session in sessions})
         written = self.policy.writer.write(action[0] if single else action)
         return {"action": written, "model": labels[0] if len(labels) == 1 else labels}
+
+    def _begin_missing(self, names: Sequence[str], reset: np.ndarray) -> None:
+        """Begins the sessions that are not there, if all of their rows begin an episode; or none.
+
+        Raises:
+          Refusal: one is not there and goes on, its name is none, or there are too many.
+        """
+        missing = [(name, begins) for name, begins in zip(names, reset, strict=True) if not self._has(name)]
+        if not all(begins for _, begins in missing):
+            raise unknown_session()
+        begun: list[ServingSession] = []
+        try:
+            for name, _ in missing:
+                begun.append(self.sessions.begin(name, self.policy))
+        except Refusal:
+            for session in begun:
+                self.sessions.end(session)
+            raise
+
+    def _has(self, name: str) -> bool:
+        return self.sessions.find(name) is not None
 
     async def _act_in(
         self,
@@ -159,8 +182,11 @@ class PolicyService:
 
     async def _act_without_session(self, obs: Named, mask: np.ndarray | None, count: int) -> np.ndarray:
         if self.policy.remembers:
+            add = '"session": "me", "reset": true'
             raise Refusal(
-                400, "`session` is missing: this policy remembers, and POST /reset begins a session"
+                400,
+                f"`session` is missing: this policy remembers. Add {add} where an episode begins, and then "
+                "the session alone",
             )
         slots = np.full(count, self.policy.nobody)
         return await self.batcher.act(self.policy, obs, slots, np.ones(count, bool), mask)

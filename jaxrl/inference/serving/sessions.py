@@ -132,4 +132,4 @@ class Sessions:
 
 
 def unknown_session() -> Refusal:
-    return Refusal(404, "no such session; POST /reset begins one, and an unused one ends")
+    return Refusal(404, 'no such session; "reset": true begins one, as POST /reset does; an unused one ends')

@@ -150,12 +150,15 @@ def test_the_page_for_people_has_requests_that_work(server: ServerProcess) -> No
     status, page = ask(server.port, "/docs")
     assert status == 200
     assert "<script" not in page.decode()
-    commands = re.findall("<pre>(curl --json .*?)</pre>", page.decode())
-    bodies = {words[-1]: words[2] for words in map(shlex.split, map(html.unescape, commands))}
+    commands = re.findall("<pre>(curl -H .*?)</pre>", page.decode())
+    words = list(map(shlex.split, map(html.unescape, commands)))
+    assert {tuple(each[:4]) for each in words} == {("curl", "-H", "Content-Type: application/json", "-d")}
+    bodies = {each[-1]: each[4] for each in words}
     assert list(bodies) == ["$SERVER/act", "$SERVER/reset"]
-    assert ask(server.port, "/reset", json.loads(bodies["$SERVER/reset"]))[0] == 200
+    # Each works by itself, also the first one of a policy with memory.
     status, answer = ask(server.port, "/act", json.loads(bodies["$SERVER/act"]))
     assert (status, answer["action"] in (0, 1)) == (200, True)
+    assert ask(server.port, "/reset", json.loads(bodies["$SERVER/reset"]))[0] == 200
 
 
 def require_refused(port: int, path: str, body: Any, headers: dict[str, str]) -> None:

@@ -124,6 +124,33 @@ def test_a_reset_forgets_and_a_batch_is_its_rows(model: Path) -> None:
     asyncio.run(run())
 
 
+def test_what_the_error_without_a_session_says_works_at_once(model: Path) -> None:
+    policy = served(model)
+
+    async def run() -> None:
+        service = service_of(policy)
+        expected = (await play(service, "a", 1))[0]
+        obs = observations(1).tolist()
+        with pytest.raises(Refusal) as caught:
+            await service.act({"obs": obs[0]})
+        added = json.loads("{" + str(re.findall(r'Add ("session".*) where', str(caught.value))[0]) + "}")
+        found = [(await service.act({"obs": obs[0], **added}))["action"]]
+        found += [(await service.act({"obs": x, "session": added["session"]}))["action"] for x in obs[1:]]
+        assert found == expected
+        # All sessions of a batch begin, or none.
+        for names, reset, why in (
+            (["new", "newer"], [True, False], "no such session"),
+            (["new", "not a name"], True, "must be at most 128 of"),
+        ):
+            with pytest.raises(Refusal, match=why):
+                await service.act({"session": names, "obs": [obs[0]] * 2, "reset": reset})
+            assert service.sessions.find("new") is None
+        answer = await service.act({"session": ["new", "me"], "obs": [obs[0], obs[0]], "reset": True})
+        assert answer["action"].tolist() == [expected[0]] * 2
+
+    asyncio.run(run())
+
+
 def test_requests_of_one_session_take_turns(model: Path) -> None:
     policy = served(model)
 
