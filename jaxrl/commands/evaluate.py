@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 _EPISODES_OF_LEVEL = 10
+_MOST_FILMED = 100  # their pictures lie in memory
 ARGUMENTS = (
     RUN,
     WORKDIR,
@@ -91,6 +92,14 @@ ARGUMENTS = (
         str,
     ),
     Argument(
+        "--video-episodes=N",
+        "episodes in the film, one after the other (default: {default})",
+        int,
+        1,
+        low=1,
+        high=_MOST_FILMED,
+    ),
+    Argument(
         "--inspect=FILE",
         "one episode as a page, FILE.html, to step through: pictures beside probabilities of actions, value, "
         "reward and carry",
@@ -117,6 +126,8 @@ def _job(argv: Sequence[str]) -> int:
 
     if values["levels"] and (values["suite"] or values["video"]):
         raise ConfigError("`--levels` excludes `--suite` and `--video`")
+    if values["video-episodes"] > 1 and (values["suite"] or not values["video"]):
+        raise ConfigError("`--video-episodes` is about one film: it needs `--video`, without `--suite`")
     if values["cvar"] and not values["levels"]:
         raise ConfigError("`--cvar` is about the worst of many levels: it needs `--levels`")
     if values["episodes"] == 0 and (values["suite"] or not (values["video"] or values["inspect"])):
@@ -151,7 +162,8 @@ def _job(argv: Sequence[str]) -> int:
         _play(trained, asked, sample)
     if values["video"]:
         environment = asked["environment"] or trained.config.env.name
-        command_line.say(_film(trained, environment, draws, asked["seed"], values["video"]))
+        about = (draws, asked["seed"], values["video"], values["video-episodes"])
+        command_line.say(_film(trained, environment, *about))
     if values["inspect"]:
         environment = asked["environment"] or trained.config.env.name
         command_line.say(_inspect(trained, environment, draws, asked["seed"], values["inspect"]))
@@ -226,8 +238,8 @@ def _check_video(given: str, is_folder: bool) -> None:
     video.require_packages(".gif" if is_folder else os.path.splitext(given)[1])
 
 
-def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
-    """Films an episode; returns a line that says so."""
+def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str, episodes: int) -> str:
+    """Films episodes; returns a line that says so."""
     from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation.evaluators import EvaluationTask
@@ -235,7 +247,7 @@ def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, fil
 
     task = EvaluationTask(environment, trained.config.env.wrappers)
     try:
-        return video.write(trained, task, sample, seed, file)
+        return video.write(trained, task, sample, seed, file, episodes=episodes)
     except CannotRender as error:
         raise ConfigError(f"`--video` (={file!r}): no film was written: {error}") from error
     except HostEnvError as error:

@@ -3,20 +3,24 @@
 The network, environment and normalisation are CONFIG's, of any algorithm that
 has a policy. Of each pass over the episodes, what it has learnt is checked on
 those that it does not learn from; it ends when three checks in a row were no
-better. The folder is a run like any other, and jaxrl train CONFIG
---config.init_from=DIR starts from it. RUN/clone.json has accuracy, likelihood
-and played return, and whether the clone is better than one that sees nothing.
+better. The folder is a run like any other; the last line is the command that
+trains on from it. RUN/clone.json has accuracy, likelihood and played return,
+and whether the clone is better than one that sees nothing.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl.commands import command_line, run_arguments
+from ml_collections import ConfigDict
+
+from jaxrl.commands import command_line, resumption, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import LARGEST_INT32
+from jaxrl.config.text import number
 from jaxrl.runs.signals import Interruption, catch_signals
 
 ARGUMENTS = (
@@ -36,6 +40,8 @@ ARGUMENTS = (
     Argument("--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"),
     DEBUG,
 )
+# With which training goes on from a clone, as docs/imitation.md has it.
+_GUIDANCE = {"value_warmup": "2", "teacher_coef": "10"}
 _OWN = [argument for argument in ARGUMENTS if argument.kind is not None]
 
 
@@ -68,21 +74,43 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     )
     outcome, found = clone(arguments.config, plan, arguments.workdir, interruption, arguments.processes)
     if found is not None:
-        _show(found, outcome.folder)
+        _show(found)
+        command_line.say(_next(arguments.config, [argv[0], *left], outcome.folder, found["passed"]))
     elif outcome.is_first:
         command_line.say(f"it goes on with the same command and --workdir={outcome.folder}")
     return outcome.exit_code
 
 
-def _show(found: dict[str, Any], folder: str) -> None:
-    of = f"{found['judged_by']} episodes"
-    for name in ("accuracy", "absolute_error"):
-        if name in found:
-            print(f"{name.replace('_', ' ')}: {found[name]:.4f} on {of}")
-    print(f"loss: {found['loss']:.4f} nats a step on {of}; {found['prior_loss']:.4f} without seeing anything")
-    for name, value in found["played"].items():
-        print(f"{name.removeprefix('eval/').replace('_', ' ')}: {value:.4g} in whole episodes")
-    if not found["passed"]:
-        print("warning: the clone is no better than one that sees nothing; train without --config.init_from")
-        return
-    command_line.say(f"train from it:  jaxrl train CONFIG --config.init_from={folder}")
+def _show(found: dict[str, Any]) -> None:
+    """Says in three lines how the clone was judged."""
+    data = found["data"]
+    command_line.say(
+        f"data         {data['episodes']} episodes, {data['steps']:,} steps: {found['plan']['data']}"
+    )
+    cost = f"{number(found['loss'])} nats a step, {number(found['prior_loss'])} without seeing anything"
+    hits = {"accuracy": "accuracy {:.1%}, ", "absolute_error": "absolute error {:.4g}, "}
+    hit = "".join(form.format(found[name]) for name, form in hits.items() if name in found)
+    print(f"learnt       {hit}{cost}, on {found['judged_by']} episodes")
+    played = found["played"]
+    ways = [name.split("/")[1] for name in played if name.count("/") == 2 and name.endswith("/return")]
+    shown = []
+    for prefix in [f"{way}/" for way in ways] or [""]:
+        solved = played.get(f"eval/{prefix}success_rate")
+        success = "" if solved is None else f", success {solved:.1%}"
+        shown.append(f"{prefix.replace('/', ' ')}return {number(played[f'eval/{prefix}return'])}{success}")
+    print(f"played       {'; '.join(shown)}")
+
+
+def _next(config: ConfigDict, argv: Sequence[str], folder: str, passed: bool) -> str:
+    """The line with the command that trains on, for a shell: from the clone, if that has learnt anything."""
+    words = [*resumption.jaxrl(), "train", *resumption.without_folder(argv)]
+    if not passed:
+        why = "the clone is no better than one that sees nothing"
+        return f"warning: {why}; without it: {shlex.join(words)}"
+    fields = {"init_from": folder}
+    section = config.algorithm
+    if {"teacher", "value_warmup"} <= {*config[section]}:
+        # A clone has no value function, and the advantages of an untrained one would undo it.
+        fields |= {f"{section}.{name}": x for name, x in (("teacher", folder), *_GUIDANCE.items())}
+    flags = [f"--config.{name}={value}" for name, value in fields.items()]
+    return f"next         {shlex.join([*words, *flags])}"

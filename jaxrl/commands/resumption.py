@@ -144,6 +144,13 @@ def require_run(folder: str, flag: str = _FLAG) -> None:
 
 def command(argv: Sequence[str], folder: str) -> str:
     """The command that continues the run in `folder`, for a shell, from the arguments that trained it."""
+    module = str(argv[0]).endswith("main.py")
+    program = [python(), "-m", "jaxrl.main"] if module else [*jaxrl(), "train"]
+    return shlex.join([*program, *without_folder(argv), f"{_FLAG}={folder}"])
+
+
+def without_folder(argv: Sequence[str]) -> list[str]:
+    """The arguments of a training, but those that name its folder."""
     arguments = []
     left = iter(split(argv)[0][1:])
     for argument in left:
@@ -151,9 +158,7 @@ def command(argv: Sequence[str], folder: str) -> str:
             next(left, None)
         elif not argument.startswith(tuple(f"{flag}=" for flag in _FOLDERS)):
             arguments.append(argument)
-    module = str(argv[0]).endswith("main.py")
-    program = [python(), "-m", "jaxrl.main"] if module else [*jaxrl(), "train"]
-    return shlex.join([*program, *arguments, f"{_FLAG}={folder}"])
+    return arguments
 
 
 def jaxrl() -> list[str]:

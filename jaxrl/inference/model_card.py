@@ -24,7 +24,7 @@ def text(record: Mapping[str, Any], config: Config) -> str:
         "step": f"{origin['step']:,}",
         "seed": origin["seed"],
         "commit": _commit(origin["trained_from"]),
-        "data": origin["data"] or "none recorded",
+        "data": _data(origin["data"]),
         "deployed by": f"{origin['command']} on {origin['host']}",
     }
     lines = ["# Model card", "", "| | |", "|---|---|"]
@@ -67,6 +67,16 @@ def _commit(found: Mapping[str, Any]) -> str:
         if isinstance(entry, Mapping)
     ]
     return "; ".join(said) or "unknown"
+
+
+def _data(found: Mapping[str, Any]) -> str:
+    """The demonstrations that were learnt from, as `clones.data_of` has them."""
+    if not found:
+        return "none recorded"
+    said = [f"{count(found[name])} {name}" for name in ("episodes", "steps") if name in found]
+    said += [f"played by {', '.join(map(str, found['players']))}"] if found.get("players") else []
+    said += [f"digest {found['digest']}"] if "digest" in found else []
+    return ", ".join([found["folder"], *said, f"learnt in {found['run']}"])
 
 
 def _number(value: float) -> str:

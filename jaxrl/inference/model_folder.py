@@ -21,6 +21,7 @@ from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.inference import export, model_card, space_record
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare_all
 from jaxrl.runs import storage
+from jaxrl.runs.clones import data_of
 from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
@@ -149,7 +150,7 @@ def _record(
             "seed": config.seed,
             "trained_from": trained.get("commits", {}),
             "trained_with": trained.get("versions", {}),
-            "data": trained.get("data"),
+            "data": data_of(policy.folder),
             "deployed_from": dict(commits()),
             "deployed_with": versions(),
             **origin(),

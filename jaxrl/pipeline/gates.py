@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.runs.registry.gate import COMPARISONS, GateClosed
+from jaxrl.runs.registry.gate import COMPARISONS
 
 LEVEL = 0.05  # of the one-sided test against what is deployed
 _AGAINST = "not worse than deployed"
@@ -17,6 +17,28 @@ _THRESHOLD = re.compile(r"([a-z]+)\.(.+?)\s*(>=|<=|>|<)\s*([-+.\deE]+)")
 _DEPLOYED = re.compile(rf"([a-z]+)\.(.+?)\s+{_AGAINST}")
 
 Results = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class GateOutcome:
+    """A gate that was looked at.
+
+    Attributes:
+      condition: as the user wrote it.
+      value: what was found, in words.
+      passed: True if the condition holds.
+    """
+
+    condition: str
+    value: str
+    passed: bool
+
+    @property
+    def outcome(self) -> str:
+        return "passed" if self.passed else "failed"
+
+    def __str__(self) -> str:
+        return f"gate `{self.condition}` {self.outcome}: {self.value}"
 
 
 @dataclass(frozen=True)
@@ -64,35 +86,30 @@ class StageGate:
             )
         return cls(line, match[1], match[2], match[3], threshold)
 
-    def check(self, results: Results, deployed: Results | None) -> str:
-        """Says, in a line, by which numbers the gate is open.
+    def check(self, results: Results, deployed: Results | None) -> GateOutcome:
+        """Compares; a result that is not there fails.
 
         Args:
           results: of the stage, by name.
           deployed: those of the model that is deployed; None if there is none.
-
-        Raises:
-          GateClosed: the condition does not hold, or there is no such result.
         """
         if self.metric not in results:
             hint = did_you_mean(self.metric, results)
-            raise GateClosed(f"gate `{self.text}`: {self.stage} has no such result{hint}")
-        value = results[self.metric]
+            return GateOutcome(self.text, f"{self.stage} has no such result{hint}", False)
         if not self.comparison:
             return self._against(results, deployed)
-        if not COMPARISONS[self.comparison](value, self.threshold):
-            raise GateClosed(f"gate `{self.text}` is closed: {self.metric} is {text.number(value)}")
-        return f"gate `{self.text}` is open: {text.number(value)}"
+        value = results[self.metric]
+        holds = COMPARISONS[self.comparison](value, self.threshold)
+        return GateOutcome(self.text, text.number(value), holds)
 
-    def _against(self, results: Results, deployed: Results | None) -> str:
+    def _against(self, results: Results, deployed: Results | None) -> GateOutcome:
         if deployed is None or self.metric not in deployed:
-            return f"gate `{self.text}` is open: nothing is deployed to compare with"
+            found = text.number(results[self.metric])
+            return GateOutcome(self.text, f"{found}, and nothing is deployed to compare with", True)
         z = _statistic(self.metric, results, deployed)
         p = 0.5 * math.erfc(-z / math.sqrt(2))  # P(Z <= z): small where the new one is worse
         said = f"{text.number(results[self.metric])} against {text.number(deployed[self.metric])}, p {p:.3f}"
-        if p < LEVEL:
-            raise GateClosed(f"gate `{self.text}` is closed: {said}")
-        return f"gate `{self.text}` is open: {said}"
+        return GateOutcome(self.text, said, p >= LEVEL)
 
 
 def _statistic(metric: str, new: Results, old: Results) -> float:

@@ -12,13 +12,14 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import replace_text
+from jaxrl.pipeline.gates import GateOutcome
 
 DONE = "done"
 RUNNING = "running"
@@ -105,21 +106,26 @@ class PipelineFolder:
         self.path = path
         self.name = name
         self.root = Path(path)
-        self.records = self._read()
+        self.records, self.gates = self._read()
 
-    def _read(self) -> dict[str, StageRecord]:
+    def _read(self) -> tuple[dict[str, StageRecord], dict[str, GateOutcome]]:
         file = self.root / "state.json"
         try:
             data = read_object(file)
         except FileNotFoundError:
-            return {}
+            return {}, {}
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file} cannot be read: {error}; remove it to begin anew") from error
         if data.get("pipeline") != self.name:
             text_ = f"holds the pipeline {data.get('pipeline')!r}, not {self.name!r}: name another folder"
             raise ConfigError(f"`--workdir` (={self.path!r}) {text_}")
         try:
-            return {stage: StageRecord.of_json(record) for stage, record in dict(data["stages"]).items()}
+            records = {stage: StageRecord.of_json(record) for stage, record in dict(data["stages"]).items()}
+            gates = {
+                str(condition): GateOutcome(str(condition), str(found["value"]), bool(found["passed"]))
+                for condition, found in dict(data.get("gates", {})).items()
+            }
+            return records, gates
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{file} is damaged ({error!r}); remove it to begin anew") from error
 
@@ -134,8 +140,17 @@ class PipelineFolder:
     def put(self, stage: str, record: StageRecord) -> None:
         """Records a stage, completely or not at all."""
         self.records[stage] = record
+        self._write()
+
+    def put_gates(self, found: Iterable[GateOutcome]) -> None:
+        """Records what became of gates."""
+        self.gates |= {gate.condition: gate for gate in found}
+        self._write()
+
+    def _write(self) -> None:
         stages = {name: dataclasses.asdict(found) for name, found in self.records.items()}
-        content = {"pipeline": self.name, "stages": stages}
+        gates = {name: dataclasses.asdict(found) for name, found in self.gates.items()}
+        content = {"pipeline": self.name, "stages": stages, "gates": gates}
         replace_text(self.root / "state.json", json.dumps(content, indent=2) + "\n")
 
     def stage(self, name: str) -> Path:

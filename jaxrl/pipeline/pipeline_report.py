@@ -13,7 +13,7 @@ from jaxrl.config.local_files import replacing
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.pipeline import results
 from jaxrl.pipeline.definition import PipelineDefinition
-from jaxrl.pipeline.pipeline_folder import PipelineFolder
+from jaxrl.pipeline.pipeline_folder import DONE, RUNNING, PipelineFolder
 from jaxrl.pipeline.stages import StagePlaces
 from jaxrl.reporting.pages.machine import machine_rows
 from jaxrl.reporting.pages.page import Section, Table, html_page
@@ -43,8 +43,8 @@ _NOTES = (
 )
 
 
-def write(pipeline: PipelineDefinition, folder: PipelineFolder, stages: Sequence[str], pdf: bool) -> None:
-    """Writes report.html, and report.pdf where it is wanted, about the named stages.
+def write(pipeline: PipelineDefinition, folder: PipelineFolder, pdf: bool) -> None:
+    """Writes report.html, and report.pdf where it is wanted, about all stages that are enabled.
 
     Raises:
       ConfigError: the `compare` extra is missing, or a file cannot be written.
@@ -55,10 +55,10 @@ def write(pipeline: PipelineDefinition, folder: PipelineFolder, stages: Sequence
         raise ConfigError(f"the report needs the `compare` extra: {needed} (no {missing[0]})")
     page: dict[str, Any] = {
         "title": f"Pipeline {text.printable(pipeline.name)}",
-        "introduction": _introduction(pipeline, folder, stages),
+        "introduction": _introduction(pipeline, folder),
         "problems": (),
         "problems_title": "",
-        "sections": list(_sections(pipeline, folder, stages)),
+        "sections": list(_sections(pipeline, folder)),
         "notes": _NOTES,
     }
     pages = {"report.html": html_page(**page, command="pipeline").encode()}
@@ -72,22 +72,23 @@ def write(pipeline: PipelineDefinition, folder: PipelineFolder, stages: Sequence
             raise ConfigError(f"{folder.root / name} cannot be written: {error.strerror}") from error
 
 
-def _introduction(pipeline: PipelineDefinition, folder: PipelineFolder, stages: Sequence[str]) -> str:
+def _introduction(pipeline: PipelineDefinition, folder: PipelineFolder) -> str:
     summary = results.read(f"{StagePlaces(folder.path).run()}/summary.json")
     trained = ""
     if summary:
         steps = summary.get("steps")
         said = f"{steps:,} steps" if isinstance(steps, int) else "some steps"
         trained = f" A policy was trained in {summary.get('environment')} for {said}."
-    seconds = sum(folder.records[name].seconds for name in stages if name in folder.records)
-    return text.printable(f"{', '.join(stages)}, in {text.seconds(seconds)}.{trained}")
+    seconds = sum(record.seconds for _, record in _records(folder, pipeline.enabled))
+    return text.printable(f"{', '.join(pipeline.enabled)}, in {text.seconds(seconds)}.{trained}")
 
 
-def _sections(
-    pipeline: PipelineDefinition, folder: PipelineFolder, stages: Sequence[str]
-) -> Iterator[Section]:
-    rows = [(name, record.state, f"{record.seconds:.1f}") for name, record in _records(folder, stages)]
-    yield _table("Stages", ("stage", "state", "seconds"), rows)
+def _sections(pipeline: PipelineDefinition, folder: PipelineFolder) -> Iterator[Section]:
+    stages = pipeline.enabled
+    yield _table("Stages", ("stage", "state", "seconds"), [_stage(folder, name) for name in stages], names=2)
+    if pipeline.gates:
+        rows = [_gate(folder, gate.text) for gate in pipeline.gates]
+        yield _table("Gates", ("condition", "value", "outcome"), rows, names=3)
     if rows := list(_results(folder, stages)):
         yield _table("Results", ("stage", "result", "value"), rows, names=2)
     yield from _picture("Learning curve", folder.stage("visualize") / "curves.png")
@@ -97,8 +98,6 @@ def _sections(
         yield from _search(folder)
     for film in sorted(folder.stage("visualize").glob("episode-*.gif")):
         yield from _picture(f"Episode of seed {film.stem.partition('-')[2]}", film)
-    if pipeline.gates:
-        yield _table("Gates", ("condition",), [(gate.text,) for gate in pipeline.gates])
     yield _table("Settings", ("setting", "value"), _settings(pipeline, stages), names=2)
     summary = results.read(f"{StagePlaces(folder.path).run()}/summary.json")
     yield _table("Machine", ("", ""), list(machine_rows(summary)), names=2)
@@ -108,6 +107,20 @@ def _sections(
         for step in record.steps
     ]
     yield _table("Commands", ("stage", "seconds", "command"), commands, names=3)
+
+
+def _stage(folder: PipelineFolder, name: str) -> tuple[str, str, str]:
+    record = folder.records.get(name)
+    if record is None:
+        return name, "not run", "-"
+    # This page is written while its own stage runs.
+    state = DONE if (name, record.state) == ("report", RUNNING) else record.state
+    return name, f"{state}: {record.problem}" if record.problem else state, f"{record.seconds:.1f}"
+
+
+def _gate(folder: PipelineFolder, condition: str) -> tuple[str, str, str]:
+    found = folder.gates.get(condition)
+    return (condition, "-", "not looked at") if found is None else (condition, found.value, found.outcome)
 
 
 def _records(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[str, Any]]:

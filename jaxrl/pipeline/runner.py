@@ -26,6 +26,7 @@ from jaxrl.pipeline.pipeline_folder import (
 )
 from jaxrl.pipeline.plan import Planner
 from jaxrl.pipeline.stages import PipelineStage, Step
+from jaxrl.runs.registry.gate import GateClosed
 from jaxrl.runs.signals import Interruption
 
 
@@ -60,16 +61,26 @@ class Runner:
           StageFailed: a command failed; the stages before it stay as they are.
           GateClosed: a condition does not hold.
         """
-        for name in self.planner.selected:
-            stage = self.planner.stages[name]
-            reason = self.planner.reason(stage)
-            if reason:
-                self._stage(stage, reason)
-            else:
-                self.display.end(name, f"done before, {text.seconds(self.folder.records[name].seconds)}")
-            if self.interruption.signum is not None:
-                return
-            self._gates(name)
+        is_stale = False  # the report
+        try:
+            for name in self.planner.selected:
+                stage = self.planner.stages[name]
+                reason = self.planner.reason(stage)
+                if reason:
+                    self._stage(stage, reason)
+                    is_stale = name != "report"
+                else:
+                    self.display.end(name, f"done before, {text.seconds(self.folder.records[name].seconds)}")
+                if self.interruption.signum is not None:
+                    return
+                before = dict(self.folder.gates)
+                self._gates(name)
+                is_stale = is_stale or self.folder.gates != before
+        except RunError:
+            self._complete_report()
+            raise
+        if is_stale:
+            self._complete_report()
 
     def _stage(self, stage: PipelineStage, reason: str) -> None:
         self.planner.require_inputs(stage)
@@ -134,7 +145,7 @@ class Runner:
     def _fail(self, stage: PipelineStage, record: StageRecord, problem: str) -> NoReturn:
         record = dataclasses.replace(record, state=FAILED, problem=problem or "it failed")
         self.folder.put(stage.name, record)
-        self.display.end(stage.name, f"failed: {record.problem}")
+        self.display.end(stage.name, "failed")  # The error, which is printed and logged once, says why.
         log = self.folder.log(stage.name)
         raise StageFailed(f"{stage.name} failed: {record.problem}; its log is {log}")
 
@@ -151,9 +162,24 @@ class Runner:
         return time.monotonic() - began
 
     def _report(self) -> None:
-        settings = self.pipeline.sections["report"].settings
-        done = self.planner.stages["report"].reads
-        pipeline_report.write(self.pipeline, self.folder, done, settings.pdf)
+        pipeline_report.write(self.pipeline, self.folder, self.pipeline.sections["report"].settings.pdf)
+
+    def _complete_report(self) -> None:
+        """Writes the report again, with what came after it, or with why there is nothing after it."""
+        record = self.folder.records.get("report")
+        if "report" not in self.planner.selected or (record and record.state == FAILED):
+            return
+        try:
+            self._report()
+        except ConfigError as error:
+            self.display.message(f"  no report: {error}")
+            return
+        if record and record.state == DONE:
+            found = self.planner.stages["report"].outputs
+            outputs = {name: output.digest() or "" for name, output in found.items()}
+            self.folder.put("report", dataclasses.replace(record, outputs=outputs))
+        else:
+            self.display.message(f"  so far: {self.folder.root / 'report.html'}")
 
     def _keep_evaluation(self) -> None:
         """Keeps the evaluation beside an exported model, for the gate of the next one."""
@@ -163,8 +189,14 @@ class Runner:
             replace_text(stages.model_folder(self.pipeline) / "evaluation.json", source.read_text())
 
     def _gates(self, stage: str) -> None:
-        for gate in self.pipeline.gates:
-            if gate.stage == stage:
-                found = results.of(stage, self.folder.path)
-                deployed = results.deployed_evaluation(stages.model_folder(self.pipeline))
-                self.display.message(f"  {gate.check(found, deployed)}")
+        gates = [gate for gate in self.pipeline.gates if gate.stage == stage]
+        if not gates:
+            return
+        found = results.of(stage, self.folder.path)
+        deployed = results.deployed_evaluation(stages.model_folder(self.pipeline))
+        outcomes = [gate.check(found, deployed) for gate in gates]
+        self.folder.put_gates(outcomes)
+        for outcome in outcomes:
+            self.display.message(f"  {outcome}")
+        if failed := [outcome for outcome in outcomes if not outcome.passed]:
+            raise GateClosed(str(failed[0]))

@@ -246,7 +246,7 @@ def test_learning_ends_with_the_best_parameters(data: str) -> None:
 
 @pytest.mark.slow
 def test_the_policy_is_the_best_whenever_a_run_ends(data: str) -> None:
-    # A budget in seconds, a return or a signal may end it at any pass, with neither patience nor steps used up.
+    # A budget in seconds, a return or a signal may end it at any pass, before patience and steps are used up.
     iteration = build(cloning_config(data, learning_rate=0.5, num_minibatches=6, patience=30))
     _, state, _ = parts(iteration)
 
@@ -259,8 +259,11 @@ def test_the_policy_is_the_best_whenever_a_run_ends(data: str) -> None:
     losses = np.asarray(metrics["behavior_cloning/validation_loss"].value())
     assert losses.argmin() < 11, "the best must not be the last"
     for end in range(12):
-        best = losses[: end + 1].argmin()
-        assert_equal(jax.tree.map(lambda x: x[end], kept), jax.tree.map(lambda x, i=best: x[i], learnt))
+        found, expected = (
+            jax.tree.map(lambda x, i=i: x[i], params)
+            for i, params in ((end, kept), (losses[: end + 1].argmin(), learnt))
+        )
+        assert_equal(found, expected)
     # Learning goes on from the latest: no two passes begin with the same parameters.
     assert len(np.unique(losses)) == 12
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.commands import pretrain, record, verify_data
+from jaxrl.commands import pretrain, record, train, verify_data
 from jaxrl.envs import registry
 from jaxrl.experience.demonstrations import read_dataset, record_episodes, write_dataset
 from jaxrl.experience.demonstrations.recording import Player
@@ -114,24 +116,34 @@ def cloned(tmp_path: Path, player: Player, *more: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("right", "played", "success"), [(True, "1", "1"), (False, "-1", "0")])
+@pytest.mark.parametrize(
+    ("right", "played", "success"), [(True, "1.000", "100.0%"), (False, "-1.000", "0.0%")]
+)
 def test_a_clone_is_told_by_accuracy_likelihood_and_play(
     right: bool, played: str, success: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Whether its teacher is right or wrong, it has learnt what it was shown."""
     found = cloned(tmp_path, Sign(right), "--bc-learning-rate=0.1")
     out = capfd.readouterr().out.splitlines()
-    assert "accuracy: 1.0000 on validation episodes" in out
-    (likelihood,) = [line for line in out if line.startswith("loss: ")]
-    assert likelihood == (
-        f"loss: {found['loss']:.4f} nats a step on validation episodes; "
-        f"{found['prior_loss']:.4f} without seeing anything"
-    )
+    data, learnt, told, command = out[-4:]
+    assert data == f"data         80 episodes, 80 steps: {tmp_path / 'data'}"
+    assert learnt.startswith("learnt       accuracy 100.0%, ")
+    assert learnt.endswith(" without seeing anything, on validation episodes")
+    nats = [float(x) for x in re.findall(r"([\d.e-]+) (?:nats|without)", learnt)]
+    assert nats == pytest.approx([found["loss"], found["prior_loss"]], rel=1e-2)
+    way = f"return {played}, success {success}"
+    assert told == f"played       greedy {way}; sampled {way}"
     # One of two signs, as likely as the other: log 2 without seeing it, and less of the few that validate.
     assert found["loss"] < 0.1 < 0.3 < found["prior_loss"] <= np.log(2) + 1e-6
-    assert f"return: {played} in whole episodes" in out
-    assert f"success rate: {success} in whole episodes" in out
-    assert f"train from it:  jaxrl train CONFIG --config.init_from={tmp_path / 'clone'}" in out
+    clone = tmp_path / "clone"
+    assert command.startswith("next  ")
+    _, _, line = command.partition(" train ")
+    assert [*line.split()[1:4]] == [
+        f"--config.init_from={clone}",
+        f"--config.ppo.teacher={clone}",
+        "--config.ppo.value_warmup=2",
+    ]
+    assert train.main(["jaxrl train", *shlex.split(line), f"--workdir={tmp_path / 'trained'}"]) == 0
     assert (found["passed"], found["episodes"]) == (True, {"training": 72, "validation": 8})
     assert found["data"]["players"] == ["right" if right else "wrong"]
 
@@ -141,6 +153,6 @@ def test_a_clone_that_has_learnt_nothing_is_warned_of(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert not cloned(tmp_path, Sign(True), "--bc-learning-rate=0")["passed"]
-    out = capfd.readouterr().out
-    assert "warning: the clone is no better than one that sees nothing; train without" in out
-    assert "train from it" not in out
+    *_, last = capfd.readouterr().out.splitlines()
+    assert last.startswith("warning: the clone is no better than one that sees nothing; without it: ")
+    assert last.endswith(f" train --config={tmp_path / 'tiny.py'}")

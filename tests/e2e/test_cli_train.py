@@ -165,7 +165,10 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
 
 @pytest.mark.slow
 def test_evaluation_prints_and_writes(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", "--episodes=5", "--checkpoint=latest"]) == 0
+    assert (
+        evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", "--episodes=5", "--checkpoint=latest"])
+        == 0
+    )
     output = capfd.readouterr().out
     for mode in ("greedy", "sampled"):
         written = run.evaluations()[f"step-{6 * STEPS}-{mode}-5-seed-0"]

@@ -21,8 +21,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_run(folder, env__name="gymnax:CartPole-v1", normalize__observations=True)
     (folder / ".run").write_text("abc123\n")
     (folder / "summary.json").write_text(
-        json.dumps({"commits": {"jaxrl": {"commit": "f00d", "clean": True}}, "data": "<script>|x"})
+        json.dumps({"commits": {"jaxrl": {"commit": "f00d", "clean": True}}})
     )
+    # It was trained from a run that was trained from a clone, of which it names a checkpoint.
+    clone, between = folder.with_name("clone"), folder.with_name("between")
+    starts = {folder: between, between: clone / "checkpoints" / "12"}
+    for place in (clone, between):
+        place.mkdir()
+        (place / "config.json").write_text('{"algorithm": "ppo", "ppo": {}}')
+    cloning = {"algorithm": "behavior_cloning", "behavior_cloning": {"data": "<script>|x"}}
+    (clone / "config.json").write_text(json.dumps(cloning))
+    summary = {"episodes": 10, "steps": 4802, "players": ["solver"], "digest": "abcd"}
+    (clone / "clone.json").write_text(json.dumps({"passed": True, "data": summary}))
+    for place, start in starts.items():
+        config = json.loads((place / "config.json").read_text())
+        (place / "config.json").write_text(json.dumps({**config, "init_from": str(start)}))
     return folder
 
 
@@ -59,7 +72,9 @@ def test_a_model_explains_itself(registry: Path) -> None:
     card = (folder / "MODEL.md").read_text()
     assert "| licence | MIT |" in card
     assert "f00d" in card
-    assert "&lt;script&gt;\\|x" in card
+    assert (
+        "| data | &lt;script&gt;\\|x, 10 episodes, 4,802 steps, played by solver, digest abcd, learnt" in card
+    )
     assert "<script>" not in card
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
+import re
 import signal
 import subprocess
 import time
@@ -54,6 +56,14 @@ def pipeline(folder: Path, text: str, *more: str) -> subprocess.CompletedProcess
 def place(folder: Path) -> Path:
     (found,) = (folder / "pipelines").glob("tiny_*")
     return found
+
+
+def rows(folder: Path, title: str) -> list[list[str]]:
+    """The cells of a table of the report."""
+    page = (place(folder) / "report.html").read_text()
+    table = page.partition(f"<h2>{title}</h2>")[2].partition("</table>")[0]
+    lines = [re.findall(r"<td[^>]*>(.*?)</td>", line, re.DOTALL) for line in table.split("<tr>")]
+    return [[html.unescape(cell).strip() for cell in line] for line in lines if line]
 
 
 def state(folder: Path) -> dict[str, Any]:
@@ -126,8 +136,13 @@ def test_a_closed_gate_ends_with_3_and_a_failing_stage_names_its_log(folder: Pat
     edited = TINY.replace("episodes: 8", "episodes: 6")
     closed = pipeline(folder, f"{edited}{DEPLOY}gates: [evaluate.mean >= 1e6]\n")
     assert closed.returncode == 3
-    assert "error: gate `evaluate.mean >= 1e6` is closed: mean is" in closed.stderr
+    assert "error: gate `evaluate.mean >= 1e6` failed: " in closed.stderr
     assert "deploy" not in state(folder)
+    value = closed.stderr.strip().rpartition(": ")[2]
+    assert (["evaluate.mean >= 1e6", value, "failed"], ["deploy", "not run", "-"]) == (
+        rows(folder, "Gates")[-1],
+        rows(folder, "Stages")[-1],
+    )
     failed = pipeline(folder, edited + DEPLOY.replace("numpy", "nunpy"))
     assert failed.returncode == 1
     log = Path("pipelines", place(folder).name, "deploy/deploy.log")
@@ -136,15 +151,20 @@ def test_a_closed_gate_ends_with_3_and_a_failing_stage_names_its_log(folder: Pat
     assert failed.stderr.count("\n") == 1
     assert "must be one of" not in failed.stdout
     assert "must be one of" in (folder / log).read_text()
-    deployed = pipeline(folder, f"{edited}{DEPLOY}gates: [evaluate.mean not worse than deployed]\n")
+    assert rows(folder, "Stages")[-1][1].startswith("failed: `--format` (='nunpy')")
+    gated = f"{edited}{DEPLOY}gates: [evaluate.mean not worse than deployed]\n"
+    deployed = pipeline(folder, gated)
     assert deployed.returncode == 0, deployed.stderr
+    assert [row[:2] for row in rows(folder, "Stages")] == [[name, "done"] for name in state(folder)]
+    ((condition, _, outcome),) = rows(folder, "Gates")
+    assert (condition, outcome) == ("evaluate.mean not worse than deployed", "passed")
+    # That the page was completed after deployment is no reason to write it again.
+    assert pipeline(folder, gated).stdout.count("done before") == 4
     assert "nothing is deployed to compare with" in deployed.stdout
     model = folder / "results/models/tiny"
     assert (model / "numpy/policy.npz").exists()
     assert (model / "evaluation.json").read_text() == (place(folder) / "evaluate/episodes.json").read_text()
-    again = pipeline(
-        folder, f"{edited}{DEPLOY}gates: [evaluate.mean not worse than deployed]\n", "--only=evaluate"
-    )
+    again = pipeline(folder, gated, "--only=evaluate")
     assert "p 0.500" in again.stdout
 
 
@@ -204,5 +224,5 @@ def test_killed_at_many_moments_it_ends_with_the_same(tmp_path: Path) -> None:
 def test_the_shipped_pipeline_of_the_docs_runs_to_its_end(tmp_path: Path) -> None:
     done = processes.run("-m", "jaxrl", "pipeline", "cartpole", cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert "gate `evaluate.mean >= 450` holds" in done.stdout
+    assert "gate `evaluate.mean >= 450` passed: " in done.stdout
     assert (tmp_path / "results/models/cartpole").is_dir()

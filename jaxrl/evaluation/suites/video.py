@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 from jaxrl.envs import filming, registry
+from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.spaces import counted_from_zero, own_numbers
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
 from jaxrl.evaluation.policy_function import PolicyFunction
@@ -23,6 +24,7 @@ from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 # A longer episode is cut; of a long one only every n-th step is shown.
 MAX_STEPS = 2000
+_LAST_FRAMES = 10  # of an episode that another one follows: half a second
 MAX_FRAMES = 150
 _WIDTH = 320  # pixels; of a small picture, which is enlarged by a whole number, up to twice as many
 _MILLISECONDS = 50
@@ -43,41 +45,56 @@ def require_packages(ending: str = ".gif") -> None:
 
 
 def write(
-    trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, file: str, start: Any = None
+    trained: TrainedPolicy,
+    task: EvaluationTask,
+    sample: bool,
+    seed: int,
+    file: str,
+    start: Any = None,
+    episodes: int = 1,
 ) -> str:
-    """Films one episode of a task; returns a line that says where it is.
+    """Films episodes of a task, one after the other; returns a line that says where the film is.
 
     Args:
       trained: plays.
       task: the environment.
       sample: draw actions.
-      seed: decides the episode.
+      seed: decides the episode; of several those that follow have the next seeds.
       file: to write.
       start: the task that the environment is asked for (`jaxrl.envs.tasks`); None: its default.
+      episodes: how many.
 
     Raises:
       CannotRender: the environment cannot be drawn.
       ConfigError: the file cannot be written, or a package for that is missing.
       HostEnvError: the environment failed.
     """
-    pictures, steps = _play(trained, task, sample, seed, start)
-    try:
-        save(pictures, file)
-    except OSError as error:
-        raise ConfigError(f"`--video`: {file} cannot be written: {error}") from error
-    return f"video of {steps} steps: {file} ({Path(file).stat().st_size / 1e3:.0f} kB)"
-
-
-def _play(
-    trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, start: Any
-) -> tuple[list[np.ndarray], int]:
     spec = registry.spec_of(task.env, task.wrappers)
     agent = agent_of(trained.config, trained.agent, spec)
     if agent is not trained.agent:
         trained = dataclasses.replace(trained, agent=agent, spec=spec)
-    act = jax.jit(function := PolicyFunction.of(trained, sample))
+    function = PolicyFunction.of(trained, sample)
+    act = jax.jit(function)
+    pictures: list[np.ndarray] = []
+    steps = 0
+    for number in range(episodes):
+        film = filming.film(task.env, task.wrappers, seed + number, start)
+        shown, length = _play(function, act, spec, film, seed + number)
+        pictures += [*pictures[-1:] * _LAST_FRAMES, *shown]
+        steps += length
+    try:
+        save(pictures, file)
+    except OSError as error:
+        raise ConfigError(f"`--video`: {file} cannot be written: {error}") from error
+    of = f"{episodes} episodes, {steps:,}" if episodes > 1 else f"{steps}"
+    return f"video of {of} steps: {file} ({Path(file).stat().st_size / 1e3:.0f} kB)"
+
+
+def _play(
+    function: PolicyFunction, act: Callable[..., Any], spec: EnvSpec, film: filming.Film, seed: int
+) -> tuple[list[np.ndarray], int]:
+    """(pictures of an episode, its steps); `act` is `function`, compiled."""
     _, carry, *_ = function.example(spec.num_agents)
-    film = filming.film(task.env, task.wrappers, seed, start)
     pictures: list[np.ndarray] = []
     shot = next(film)
     reset = np.ones(spec.num_agents, bool)
@@ -93,7 +110,7 @@ def _play(
                 break
             obs, mask = (shot.obs, shot.mask) if spec.agents else _batch_of_one((shot.obs, shot.mask))
             rest = [] if mask is None else [mask]
-            rest += [np.array([seed, t], np.uint32)] if sample else []
+            rest += [np.array([seed, t], np.uint32)] if function.sample else []
             out = act(own_numbers(spec.observation_space, obs), carry, reset, *rest)
             action = counted_from_zero(spec.action_space, np.asarray(out["action"]))
             shot = film.send(action if spec.agents else action[0])

@@ -161,6 +161,17 @@ def test_a_film_without_a_suite(run: Path, tmp_path: Path, capfd: pytest.Capture
     assert main([*alone, f"--video={file}"]) == 0, capfd.readouterr().err
     assert capfd.readouterr().out.splitlines()[1].startswith(f"video of 6 steps: {file}")
     assert not [*(run / "evaluations").glob("step-7-greedy-*.json")]
+    # Three of them: 7 pictures each, and between two the last one for half a second.
+    assert main([*alone, f"--video={file}", "--video-episodes=3"]) == 0, capfd.readouterr().err
+    assert f"video of 3 episodes, 18 steps: {file}" in capfd.readouterr().out
+    with Image.open(file) as film:
+        milliseconds = 0
+        for frame in range(film.n_frames):
+            film.seek(frame)
+            milliseconds += film.info["duration"]
+        assert milliseconds == 50 * (3 * 7 + 2 * 10)
+    assert main([*arguments[:3], "--video-episodes=3"]) == 2
+    assert "`--video-episodes` is about one film" in capfd.readouterr().err
     assert main(alone) == 2
     assert "`--episodes` (=0) must be at least 1" in capfd.readouterr().err
     # Without a picture there is no film, and that is an error; the result stays.
