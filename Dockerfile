@@ -24,6 +24,7 @@ RUN --mount=type=cache,target=/pip-cache \
 COPY envs envs
 COPY configs configs
 COPY launch launch
+COPY docs docs
 COPY jaxrl jaxrl
 # hadolint ignore=DL3042
 RUN --mount=type=cache,target=/pip-cache pip install --no-deps .

@@ -104,7 +104,7 @@ def fields_page() -> str:
     lines = [
         "# Configuration fields",
         "",
-        "Each is set with `--config.NAME=VALUE`, or in a config file. `jaxrl train --help` prints this list.",
+        "Each is set with `--config.NAME=VALUE`, or in a config file. `jaxrl train --help=all` prints all.",
     ]
     meanings, last = section_meanings(), None
     for name, field in declared_fields().items():

@@ -116,7 +116,7 @@ def run(groups: Sequence[Sequence[Check]]) -> int:
 def _wheel(folder: Path) -> Path:
     """A wheel of this checkout. From a copy: setuptools would leave build/, and read it the next time."""
     source = folder / "source"
-    for name in ("jaxrl", "envs", "configs", "launch"):
+    for name in ("jaxrl", "envs", "configs", "launch", "docs"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):

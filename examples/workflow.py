@@ -6,7 +6,6 @@ Command:  python workflow.py runs/workflow
 import sys
 
 import jaxrl
-from jaxrl.config.files import load_config
 from jaxrl.reporting.writers import JsonlWriter
 
 SPACE = {"ppo.learning_rate": {"log": [3e-4, 3e-3]}, "ppo.gae_lambda": {"uniform": [0.9, 0.98]}}
@@ -36,7 +35,7 @@ def train(config, folder):
 
 
 def main(folder, steps=1_000_000, trials=4, trial_steps=200_000, **fields):
-    config = load_config("ppo_navigation")
+    config = jaxrl.load_config("ppo_navigation")
     config.update_from_flattened_dict(fields)
     config.stop.steps = trial_steps
     config.evaluate.every_steps = trial_steps

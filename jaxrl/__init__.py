@@ -1,9 +1,10 @@
 """Recurrent PPO in one compiled program.
 
-`Trainer`, `make_train` and `make_population` (over `hyperparameters`) train, `search.optimize` searches
-values of a configuration, `load` gives a trained policy that acts, `Client` asks one that `jaxrl serve`
-serves, and `Box`, `Discrete`, `EnvSpec`, `InfoMetric`, `JaxEnv`, `TimeStep`, `Wrapper` are what an
-environment of one's own is made of; `check_env` and `check_core` check an environment and a core.
+`load_config` gives a shipped configuration or that of a file. `Trainer`, `make_train` and `make_population`
+(over `hyperparameters`) train, `search.optimize` searches values of a configuration, `load` gives a trained
+policy that acts, `Client` asks one that `jaxrl serve` serves, and `Box`, `Discrete`, `EnvSpec`, `InfoMetric`,
+`JaxEnv`, `TimeStep`, `Wrapper` are what an environment of one's own is made of; `check_env` and `check_core`
+check an environment and a core.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from jaxrl import search
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
+    from jaxrl.config.files import load_config
     from jaxrl.config.version import __version__
     from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
     from jaxrl.envs.env_check import check_env
@@ -51,6 +53,7 @@ __all__ = [
     "default_config",
     "hyperparameters",
     "load",
+    "load_config",
     "make_population",
     "make_train",
     "search",
@@ -71,6 +74,7 @@ _HOMES = {
     "default_config": "jaxrl.config",
     "hyperparameters": "jaxrl.programs.make_train",
     "load": "jaxrl.inference.loaded_policy",
+    "load_config": "jaxrl.config.files",
     "make_population": "jaxrl.population.make_population",
     "make_train": "jaxrl.programs.make_train",
 }

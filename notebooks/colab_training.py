@@ -56,7 +56,7 @@ if "google.colab" in sys.modules:
 # %% [markdown]
 # ## 4. What to train
 #
-# `HOURS` is a limit on the whole process, 11 hours of Colab's 12. `jaxrl train --help` lists every field.
+# `HOURS` is a limit on the whole process, 11 hours of Colab's 12. `jaxrl train --help=all` lists every field.
 
 # %%
 CONFIG = "ppo"

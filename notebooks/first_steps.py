@@ -91,7 +91,7 @@ summary = jaxrl.Trainer(config).fit()
 # %% [markdown]
 # ## Write the loop yourself
 #
-# `config` has every field; `jaxrl train --help` lists them.
+# `config` has every field; `jaxrl train --help=all` lists them.
 
 # %%
 config.env.num_envs = 16

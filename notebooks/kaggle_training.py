@@ -52,7 +52,7 @@ for earlier in glob.glob("/kaggle/input/*/runs"):
 # %% [markdown]
 # ## 4. What to train
 #
-# `HOURS` is a limit on the whole process, 8.5 hours of Kaggle's 9. `jaxrl train --help` lists every field.
+# `HOURS` is a limit on the whole process, 8.5 hours of Kaggle's 9. `jaxrl train --help=all` lists every field.
 
 # %%
 CONFIG = "ppo"

@@ -16,38 +16,23 @@ from jaxrl.config.errors import did_you_mean
 from jaxrl.config.text import one_line
 from jaxrl.config.version import __version__
 
-COMMANDS = (
-    "train",
-    "pipeline",
-    "search",
-    "evaluate",
-    "benchmark",
-    "inference-benchmark",
-    "compare",
-    "architectures",
-    "experiment",
-    "tournament",
-    "export",
-    "deploy",
-    "models",
-    "serve",
-    "convert",
-    "environments",
-    "pretrain",
-    "record",
-    "prepare-data",
-    "verify-data",
-    "play",
-    "watch",
-    "dashboard",
-    "doctor",
-    "preflight",
-    "launch",
-    "sync",
-    "verify-checkpoint",
-    "profile-summary",
-    "completion",
-)
+# By what they are for, as `jaxrl` lists them.
+GROUPS = {
+    "train": ("train", "pretrain", "search", "pipeline", "experiment", "launch"),
+    "look at runs": ("evaluate", "watch", "dashboard", "compare", "tournament", "play"),
+    "use a policy": ("export", "deploy", "models", "serve", "convert"),
+    "environments and data": ("environments", "record", "prepare-data", "verify-data"),
+    "speed and machine": (
+        "benchmark",
+        "inference-benchmark",
+        "architectures",
+        "doctor",
+        "preflight",
+        "profile-summary",
+    ),
+    "files and help": ("sync", "verify-checkpoint", "docs", "completion"),
+}
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -79,8 +64,14 @@ def module_of(command: str) -> ModuleType:
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = []
-    for command in COMMANDS:
-        first = str(module_of(command).__doc__).partition("\n")[0]
-        lines.append(f"  {command:<{width}}  {first.partition(': ')[2].rstrip('.')}")
-    ends = ["", "jaxrl COMMAND --help says what it takes; jaxrl --version which version this is."]
-    return "\n".join(["usage: jaxrl COMMAND [ARGUMENTS]", "", *lines, *ends])
+    for title, commands in GROUPS.items():
+        lines += ["", f"{title}:"]
+        for command in commands:
+            first = str(module_of(command).__doc__).partition("\n")[0]
+            lines.append(f"  {command:<{width}}  {first.partition(': ')[2].rstrip('.')}")
+    ends = [
+        "",
+        "jaxrl COMMAND --help says what it takes, jaxrl docs PAGE shows the docs/PAGE.md",
+        "that messages name, jaxrl --version says which version this is.",
+    ]
+    return "\n".join(["usage: jaxrl COMMAND [ARGUMENTS]", *lines, *ends])

@@ -52,7 +52,7 @@ class Argument:
 
 RUN = Argument("RUN", "folder of the run; also as --workdir=RUN")
 WORKDIR = Argument("--workdir=RUN", "", str)
-CONFIG_FIELD = Argument("--config.FIELD=VALUE", "changes a field (`jaxrl train --help` lists them)")
+CONFIG_FIELD = Argument("--config.FIELD=VALUE", "changes a field (`jaxrl train --help=all` lists them)")
 ENV = Argument("--env=SUITE:NAME", "its environment; without CONFIG the shipped config that suits it")
 SAMPLE = Argument("--sample", "sample actions instead of taking the most likely ones", bool)
 GREEDY = Argument(

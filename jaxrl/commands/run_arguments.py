@@ -27,13 +27,12 @@ from jaxrl.commands.training_arguments import (
 )
 from jaxrl.config import ConfigError, check_config, words
 from jaxrl.config.algorithms import algorithm_of, section_of
-from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.common_names import full_name
 from jaxrl.config.converted_counts import multiply_workers
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import at_least, check
-from jaxrl.config.files import curriculum_names, load_config
+from jaxrl.config.files import ENDINGS, curriculum_names, load_config, shipped_names
 from jaxrl.config.nested_files import Remarks
 from jaxrl.config.overrides import override, read_value
 from jaxrl.config.own_environment import move
@@ -263,13 +262,21 @@ def _set_fields(config: ConfigDict, overrides: Sequence[_Override]) -> list[str]
 
 
 def named_algorithm(argv: Sequence[str]) -> str:
-    """The value of `--config.algorithm`, on a command line that is not checked; without it the default."""
-    following = dict(itertools.pairwise(argv))
-    found = DEFAULT
-    for argument in argv:
+    """The algorithm that a command line names, which is not checked: by `--config.algorithm` or its config.
+
+    Raises:
+      ConfigError: the config cannot be read.
+    """
+    found = ""
+    for argument, following in itertools.pairwise([*argv, ""]):
         flag, equals, text = argument.partition("=")
-        if flag.startswith("-") and flag.lstrip("-") == "config.algorithm":
-            found = text if equals else following.get(argument, DEFAULT)
+        name = flag.lstrip("-") if flag.startswith("-") else ""
+        if name == "config.algorithm":
+            return text if equals else following
+        if name == "config":
+            found = algorithm_of(load_config(text if equals else following))
+        elif not name and (argument in shipped_names() or argument.endswith(ENDINGS)):
+            found = algorithm_of(load_config(argument))
     return found
 
 

@@ -16,7 +16,8 @@ from jaxrl.commands import command_line, next_steps, run_arguments
 from jaxrl.commands.arguments import help_text
 from jaxrl.commands.training_arguments import ARGUMENTS
 from jaxrl.config import ConfigError, check_config, text
-from jaxrl.config.listing import config_file, field_list, json_file, yaml_file
+from jaxrl.config.built_in import DEFAULT
+from jaxrl.config.listing import config_file, field_list, json_file, section_list, yaml_file
 from jaxrl.reporting.logs import log_level
 from jaxrl.runs.signals import catch_signals
 
@@ -27,9 +28,13 @@ _SWITCHES = ("--debug", *_PRINTED)
 _GARBAGE = (100_000, 50, 100)
 
 
-def _help(argv: Sequence[str]) -> int:
-    fields = field_list(run_arguments.named_algorithm(argv))
-    command_line.show(f"{help_text(__doc__, ARGUMENTS)}\n{fields}")
+def _help(argv: Sequence[str], part: str) -> int:
+    """Prints the flags and the sections of the config that is named, or the fields of a part of it."""
+    algorithm = run_arguments.named_algorithm(argv)
+    if part:
+        command_line.show(field_list(algorithm or DEFAULT, "" if part == "all" else part))
+    else:
+        command_line.show(f"{help_text(__doc__, ARGUMENTS)}\n{section_list(algorithm)}")
     return 0
 
 
@@ -38,9 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     gc.set_threshold(*_GARBAGE)
     given = list(sys.argv if argv is None else argv)
-    if {"--help", "-h"} & set(given):
-        return command_line.exit_code(lambda: _help(given), "--debug" in given)
     debug = "--debug" in given
+    asked = [x.partition("=")[2] for x in given if x in ("--help", "-h") or x.startswith("--help=")]
+    if asked:
+        return command_line.exit_code(lambda: _help(given, asked[-1]), debug)
     printed = next((form for flag, form in _PRINTED.items() if flag in given), None)
     rest = [argument for argument in given if argument not in _SWITCHES]
 

@@ -68,6 +68,10 @@ ARGUMENTS = (
         "changes a field, such as --config.ppo.learning_rate=1e-3; see below, with "
         "--config.algorithm=MODULE:CLASS also its fields",
     ),
+    Argument(
+        "--help=SECTION",
+        "the fields of a section, such as ppo, or one field; --help=all lists every field",
+    ),
     Argument("--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes", str),
     Argument(f"--{OUTPUT_DIR}=DIR", kind=str),
     Argument(

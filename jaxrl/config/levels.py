@@ -16,7 +16,7 @@ _MOST_LEVELS = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class LevelsConfig:
-    """Levels by what can be learnt from them (docs/levels.md)."""
+    """Level replay: levels chosen by their learning potential (docs/levels.md)."""
 
     capacity: int = field(
         4000,

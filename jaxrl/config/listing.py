@@ -1,4 +1,4 @@
-"""Text about the fields: a config file with all of them, and the list that `--help` shows."""
+"""Text about the fields: a config file with all of them, and the lists that `--help` shows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from jaxrl.config.algorithms import section_of
 from jaxrl.config.built_in import BUILT_IN, DEFAULT
 from jaxrl.config.configuration import Config
 from jaxrl.config.declarations import declared_fields, section_meanings, values_of
+from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import Field, describe
 
 _FILE_WIDTH = 110
@@ -119,19 +121,61 @@ def _literal(value: Any) -> str:
     return f"{value:_}" if type(value) is int else repr(value)
 
 
-def field_list(algorithm: str = DEFAULT) -> str:
-    """Returns every field with type, default, rules and meaning, by section, at most 80 columns wide.
+def section_list(algorithm: str = "") -> str:
+    """Returns each section with its meaning, at most 80 columns wide.
 
     Args:
-      algorithm: its section is listed too, if it comes from outside.
+      algorithm: leave out the sections of others; "" lists those of all built-in algorithms.
 
     Raises:
       ConfigError: there is no such algorithm.
     """
+    meanings = section_meanings(algorithm or DEFAULT)
+    own = section_of(algorithm).name if algorithm else ""
+    names = [name for name in meanings if not own or name not in BUILT_IN or name == own]
+    fields = declared_fields(algorithm or DEFAULT)
+    indent = " " * (max(map(len, names)) + 5)
+
+    def lines(name: str) -> list[str]:
+        start = f"  {name}".ljust(len(indent))
+        return textwrap.wrap(meanings[name], _HELP_WIDTH, initial_indent=start, subsequent_indent=indent)
+
+    alone = ", ".join(name for name, field in fields.items() if not field.section)
+    listed = [line for name in names for line in lines(name)]
+    return "\n".join(
+        [
+            "Sections of fields, which are set as in --config.env.num_envs=128:",
+            "",
+            *listed,
+            "",
+            *textwrap.wrap(f"Fields without a section: {alone}.", _HELP_WIDTH),
+            "",
+            "jaxrl train --help=SECTION or --help=FIELD says what they mean, --help=all does",
+            "for every field; --print-config shows the values that CONFIG gives them.",
+        ]
+    )
+
+
+def field_list(algorithm: str = DEFAULT, part: str = "") -> str:
+    """Returns fields with type, default, rules and meaning, by section, at most 80 columns wide.
+
+    Args:
+      algorithm: its section is listed too, if it comes from outside.
+      part: a section or a field; "" lists all.
+
+    Raises:
+      ConfigError: there is no such algorithm, section or field.
+    """
+    meanings = section_meanings(algorithm)
+    fields = declared_fields(algorithm)
+    shown = {name: field for name, field in fields.items() if part in ("", name, field.section)}
+    if not shown:
+        raise ConfigError(
+            f"`--help` (={part!r}) must be a section or a field{did_you_mean(part, {*meanings, *fields})}"
+        )
     lines = ["Fields, as --config.NAME=VALUE:"]
     last = None
-    meanings = section_meanings(algorithm)
-    for name, field in declared_fields(algorithm).items():
+    for name, field in shown.items():
         section = field.section
         if section != last:
             lines += ["", f"{section}: {meanings[section]}"] if section else [""]

@@ -12,6 +12,8 @@ import pytest
 
 import jaxrl
 from jaxrl.commands import COMMANDS, module_of, run
+from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.declarations import declared_fields, section_meanings
 from jaxrl.envs import suites
 
 ROOT = Path(__file__).parents[2]
@@ -20,8 +22,9 @@ ROOT = Path(__file__).parents[2]
 def test_every_command_is_listed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jaxrl"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    listed = dict(re.findall(r"^  ([a-z-]+) +(\w.*)$", "\n".join(lines), re.MULTILINE))
-    assert tuple(listed) == COMMANDS
+    shown = dict(re.findall(r"^  ([a-z-]+) +(\w.*)$", "\n".join(lines), re.MULTILINE))
+    assert tuple(shown) == COMMANDS
+    assert len(set(COMMANDS)) == len(COMMANDS)
     assert max(map(len, lines)) <= 80
     modules = {path.stem.replace("_", "-") for path in (ROOT / "jaxrl/commands").glob("[a-z]*.py")}
     # By several commands.
@@ -40,10 +43,71 @@ def test_help_begins_with_the_command(command: str, capsys: pytest.CaptureFixtur
     assert max(map(len, text.splitlines())) <= 80, "wider than a terminal"
 
 
-def test_help_of_train_lists_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["jaxrl", "train", "--help"]) == 0
+def listed(text: str) -> set[str]:
+    """The names at the beginning of lines."""
+    return set(re.findall(r"^  ([a-z_0-9.]+)(?= |$)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "algorithms"),
+    [
+        ([], set(BUILT_IN)),
+        (["dqn"], {"dqn"}),
+        (["--config=sac_memory"], {"sac"}),
+        (["ppo", "--config.algorithm=a2c"], {"a2c"}),
+    ],
+)
+def test_help_of_train_has_the_sections_of_the_config(
+    arguments: list[str], algorithms: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["jaxrl", "train", *arguments, "--help"]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"^  ppo\.gamma +discount factor \(", text, re.MULTILINE)
+    assert len(text.splitlines()) < 110  # Every field takes a thousand.
+    assert listed(text) == set(section_meanings()) - set(BUILT_IN) | algorithms
+    assert {name for name in declared_fields() if "." not in name} <= set(re.findall(r"\w+", text))
+
+
+def test_help_of_train_for_a_section_a_field_or_all(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(part: str) -> set[str]:
+        assert run(["jaxrl", "train", f"--help={part}"]) == 0
+        return listed(capsys.readouterr().out)
+
+    fields = set(declared_fields())
+    assert shown("ppo") == {name for name in fields if name.startswith("ppo.")} != set()
+    assert shown("env.name") == {"env.name"}
+    assert shown("all") == fields
+    assert run(["jaxrl", "train", "--help=pppo"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: `--help` (='pppo') must be a section or a field; did you"
+    )
+
+
+def test_docs_are_listed_and_shown_by_any_of_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jaxrl", "docs"]) == 0
+    pages = set(re.findall(r"^  ([a-z_/]+)  +\S", capsys.readouterr().out, re.MULTILINE))
+    docs = ROOT / "docs"
+    there = {path.relative_to(docs).with_suffix("").as_posix() for path in docs.rglob("*.md")}
+    assert pages == {name for name in there if not name.startswith("design/")}
+    for name, file in (
+        ("replay", "replay"),
+        ("docs/replay.md#sac", "replay"),
+        ("memory", "memory"),  # not the tutorial
+        ("tutorials/memory.md", "tutorials/memory"),
+        ("stages", "how_to/stages"),
+    ):
+        assert run(["jaxrl", "docs", name]) == 0
+        assert capsys.readouterr().out == (docs / f"{file}.md").read_text()
+    assert run(["jaxrl", "docs", "replai"]) == 2
+    assert capsys.readouterr().err == "error: `PAGE` (='replai') is no page; did you mean `replay`?\n"
+
+
+def test_pages_that_messages_name_are_there() -> None:
+    named: set[str] = set()
+    for folder in ("jaxrl", "envs", "configs"):
+        for file in (ROOT / folder).rglob("*.py"):
+            named |= set(re.findall(r"\bdocs/(?!benchmark/)[a-z_/]+\.md\b", file.read_text()))  # CleanRL's
+    assert "docs/metrics.md" in named
+    assert not [name for name in sorted(named) if not (ROOT / name).exists()]
 
 
 def test_help_may_be_read_in_part() -> None:

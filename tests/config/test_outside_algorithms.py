@@ -172,9 +172,9 @@ def test_help_lists_the_fields_of_the_algorithm_on_the_line(
     reinforce: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for flags in ([f"--config.algorithm={reinforce}"], ["--config.algorithm", reinforce]):
-        assert main(["jaxrl", "--help", *flags]) == 0
+        assert main(["jaxrl", "--help=reinforce", *flags]) == 0
         assert "reinforce.learning_rate" in capsys.readouterr().out
-    assert main(["jaxrl", "--help"]) == 0
+    assert main(["jaxrl", "--help=all"]) == 0
     assert "reinforce" not in capsys.readouterr().out
     assert main(["jaxrl", "--help", "--config.algorithm=no_such_module:A"]) == 2
     assert capsys.readouterr().err.startswith("error: `algorithm` (='no_such_module:A'): No module named")

@@ -48,7 +48,9 @@ def jaxrl(tmp_path: Path) -> object:
 
 @pytest.mark.long
 def test_they_are_used_like_built_in_ones(jaxrl, tmp_path: Path) -> None:
-    assert "reinforce.num_minibatches" in jaxrl("train", "ppo_mlp", "--config.algorithm=reinforce", "--help")
+    assert "reinforce.num_minibatches" in jaxrl(
+        "train", "ppo_mlp", "--config.algorithm=reinforce", "--help=all"
+    )
     assert "c.reinforce.rollout_length = 16" in jaxrl("train", "ppo_mlp", *TINY, "--print-config")
     jaxrl("train", "ppo_mlp", *TINY, "--config.stop.steps=512", "--workdir=one")
     # A run folder of installed names needs no `--trust`.

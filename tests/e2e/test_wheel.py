@@ -23,7 +23,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with nothing but what the wheel installs."""
     # Built from a copy: setuptools leaves its folder build/ beside the sources, and reads it the next time.
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
-    for folder in ("jaxrl", "envs", "configs", "launch"):
+    for folder in ("jaxrl", "envs", "configs", "launch", "docs"):
         shutil.copytree(ROOT / folder, source / folder, symlinks=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -63,6 +63,9 @@ def test_all_that_is_not_code_is_installed(installed: Path) -> None:
     assert (installed / "jaxrl/reporting/pages/page.html").exists()
     assert (installed / "jaxrl/diagnostics/dashboard/page/index.html").exists()
     assert (installed / "bin/jaxrl").exists()
+    for page in (ROOT / "docs").rglob("*.md"):
+        there = installed / "jaxrl/docs" / page.relative_to(ROOT / "docs")
+        assert there.exists() != page.is_relative_to(ROOT / "docs/design"), page
     for script in (ROOT / "launch").iterdir():
         assert (installed / "jaxrl/launch" / script.name).read_bytes() == script.read_bytes()
 
@@ -128,16 +131,20 @@ def test_every_module_and_every_public_name_is_there(installed: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+# The folders of a checkout that Python could import there are not among what is installed.
+_OURS = ("jaxrl", "configs", "envs")
+
+
 def _imports(page: str) -> set[str]:
-    """The imports from this package in the Python examples of a page, a statement for each name."""
+    """The imports from this project in the Python examples of a page, a statement for each name."""
     found = set()
     for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE):
         with contextlib.suppress(SyntaxError):  # a line or two out of a class
             for node in ast.walk(ast.parse(block)):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jaxrl":
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _OURS:
                     found |= {f"from {node.module} import {name.name}" for name in node.names}
                 elif isinstance(node, ast.Import):
-                    found |= {f"import {x.name}" for x in node.names if x.name.split(".")[0] == "jaxrl"}
+                    found |= {f"import {x.name}" for x in node.names if x.name.split(".")[0] in _OURS}
     return found
 
 

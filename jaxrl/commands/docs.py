@@ -1,0 +1,69 @@
+"""jaxrl docs PAGE: the documentation; without PAGE the list of its pages.
+
+A terminal shows a page with its formatting, a pipe or a file gets its text.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.config import ConfigError
+from jaxrl.config.errors import did_you_mean
+
+# A link in the checkout to docs/; a wheel holds what it leads to.
+_FOLDER = Path(__file__).parents[1] / "docs"
+ARGUMENTS = (Argument("PAGE", "its name, also as others give it: replay, docs/replay.md"), DEBUG)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints what `argv` asks for; returns the exit code (2: there is no such page)."""
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    _, left = parse(ARGUMENTS, argv, positional=True)
+    pages = _pages()
+    if not left:
+        command_line.show(_list(pages))
+        return 0
+    if len(left) > 1:
+        raise ConfigError(f"`PAGE` (={' '.join(left)!r}) must be one page")
+    given = left[0].partition("#")[0].removeprefix("docs/").removesuffix(".md")
+    # The last part of a name will do; what lies on top goes before a tutorial of the same name.
+    names = {name.rpartition("/")[2]: name for name in reversed(pages)} | {name: name for name in pages}
+    if given not in names:
+        raise ConfigError(f"`PAGE` (={left[0]!r}) is no page{did_you_mean(given, names)}")
+    _print(pages[names[given]].read_text(encoding="utf-8"))
+    return 0
+
+
+def _pages() -> dict[str, Path]:
+    """The pages for users by name, those without a folder first."""
+    found = {path.relative_to(_FOLDER).with_suffix("").as_posix(): path for path in _FOLDER.rglob("*.md")}
+    names = sorted((name for name in found if not name.startswith("design/")), key=lambda x: ("/" in x, x))
+    return {name: found[name] for name in names}
+
+
+def _list(pages: dict[str, Path]) -> str:
+    width = max(map(len, pages))
+    lines = [f"  {name:<{width}}  {_title(page)}" for name, page in pages.items()]
+    return "\n".join(["usage: jaxrl docs PAGE", "", *lines])
+
+
+def _title(page: Path) -> str:
+    with page.open(encoding="utf-8") as stream:
+        return next((line[2:].strip() for line in stream if line.startswith("# ")), "")
+
+
+def _print(text: str) -> None:
+    if not sys.stdout.isatty():
+        command_line.show(text.rstrip())
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
