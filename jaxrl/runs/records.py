@@ -112,7 +112,7 @@ def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
             raise ConfigError(f"`{flag}` (={name!r}) cannot be read: {error}") from error
         if not runs:
             raise ConfigError(
-                f"`{flag}` (={name!r}) is no run folder and holds none: there is no config.json"
+                f"`{flag}` (={name!r}) is no run folder and holds none: there is no config.json of a run"
             )
         found.update(dict.fromkeys(runs))
     return list(found)
@@ -131,9 +131,14 @@ def require_place(name: str, flag: str = "DIR") -> None:
 
 
 def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
-    """The folder itself if it is a run's, else the runs in it, by name; for a population its members."""
+    """The folder itself if it is a run's, else the runs in it, by name; for a population its members.
+
+    A model in a registry keeps the configuration of its run, and is none.
+    """
     if (folder / MEMBERS).is_dir():
         yield from runs_below(folder / MEMBERS, depth)
+    elif (folder / "model.json").exists():
+        return
     elif (folder / "config.json").exists():
         yield folder
     elif depth and folder.is_dir():
@@ -188,6 +193,19 @@ def _check_values(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, 
         except ConfigError as error:
             raise ConfigError(f"{file} is damaged: {error}") from error
     return values
+
+
+def is_saved_state(folder: epath.Path) -> bool:
+    """True of what `Trainer.save` writes: a state for others to continue, and nothing of a run's progress."""
+    progress = ("metrics.jsonl", "train.log", "summary.json")
+    return (folder / "checkpoints").is_dir() and not any((folder / name).exists() for name in progress)
+
+
+def checkpoint_steps(folder: epath.Path) -> list[int]:
+    """The steps of a run's checkpoints by the names of their folders, in order; none are opened."""
+    place = folder / "checkpoints"
+    names = [found.name for found in place.iterdir()] if place.is_dir() else []
+    return sorted(int(name) for name in names if re.fullmatch(r"[0-9]{1,15}", name))
 
 
 def read_json(file: epath.Path) -> dict[str, Any]:

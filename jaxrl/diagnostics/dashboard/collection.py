@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ _DEPTH = 7  # levels below the folder: a pipeline's search has its trials five l
 _MOST_RUNS = 5000
 _MOST_SERIES = 400  # that are kept in memory
 _MOST_CURVES = 60  # runs in one picture
+_FEW_FIELDS = 3  # that a label can hold
 _SCAN_EVERY = 5  # looks between two searches for new runs
 # Fields in which runs of one kind may differ.
 _IGNORED_FIELDS = ("seed", "notes", "log.name", "log.project", "device_count", "num_devices")
@@ -97,24 +100,26 @@ class RunCollection:
     def curves(self, names: Sequence[str], metric: str) -> list[dict[str, Any]]:
         """A curve for each kind of run among the named ones: runs that differ in no more than the seed.
 
-        Its `stage_ends` are the steps at which a stage of one of them ended.
+        Its `env` is the environment, for returns of different ones do not compare; its `stage_ends` are the
+        steps at which a stage of one of them ended.
         """
-        runs = self._runs_of(names)
+        of_env: dict[str, list[RunView]] = {}
+        for run in self._runs_of(names):
+            of_env.setdefault(str(run.config.get("env.name")), []).append(run)
+        return [curve for env, runs in of_env.items() for curve in self._curves_of(env, runs, metric)]
+
+    def _curves_of(self, env: str, runs: Sequence[RunView], metric: str) -> Iterator[dict[str, Any]]:
         fields = self._differences(runs)
         kinds: dict[tuple[str, ...], list[RunView]] = {}
         for run in runs:
             kinds.setdefault(tuple(str(run.config.get(field)) for field in fields), []).append(run)
-        found = []
         for members in kinds.values():
-            said = ", ".join(f"{field}={_short(members[0].config.get(field))}" for field in fields)
-            seeds = f" ({len(members)} seeds)" if len(members) > 1 else ""
-            label = f"{said or members[0].name}{seeds}"
             series = [self._curve(run, metric) for run in members]
             curve = band([points for points, _ in series])
             ends = sorted(set().union(*(ends for _, ends in series)))
             names = [run.name for run in members]
-            found.append({"label": label, "runs": names, "stage_ends": ends, **_plain(curve)})
-        return found
+            label = _label(members, fields)
+            yield {"env": env, "label": label, "runs": names, "stage_ends": ends, **_plain(curve)}
 
     def _curve(self, run: RunView, metric: str) -> tuple[tuple[np.ndarray, np.ndarray], set[float]]:
         """Steps and values of a metric, and the steps at which stages of the run ended."""
@@ -187,6 +192,18 @@ class RunCollection:
 def _copy_of(record: Mapping[str, Any]) -> dict[str, Any]:
     names = ("step", "member", "source", "score", "source_score", "values")
     return {name: record.get(name) for name in names}
+
+
+def _label(members: Sequence[RunView], fields: Sequence[str]) -> str:
+    """The name of a run, or the beginning of those of several seeds, and the fields in which it differs."""
+    name = members[0].name
+    if len(members) > 1:
+        # Of cart_10 and cart_11 it is cart, which is no folder.
+        common = os.path.commonprefix([run.name for run in members])  # noqa: RUF071
+        common = re.sub(r"\d*$", "", common).rstrip("/_-. ")
+        name = f"{common or name + ', …'} ({len(members)} seeds)"
+    said = ", ".join(f"{field}={_short(members[0].config.get(field))}" for field in fields)
+    return f"{name}: {said}" if 0 < len(fields) <= _FEW_FIELDS else name
 
 
 def _short(value: Any) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -21,13 +21,22 @@ STOPPED = "stopped"
 STALLED = "stalled"
 FAILED = "failed"
 FINISHED = "finished"
+SAVED = "saved"
 _TAIL = 1 << 16  # bytes of the end of a file
 _QUIET_SECONDS = 60.0
 _QUIET_INTERVALS = 5
 _LOG_LINES = 200
 FILMS = (".gif", ".mp4")
 EPISODES = (".html",)
-_SHOWN = ("episode/return", "eval/return", "time/steps_per_second", "env/success_rate")
+_SHOWN = (
+    "episode/return",
+    "eval/return",
+    "eval/success_rate",
+    "env/success_rate",
+    "time/steps_per_second",
+    "time/budget_seconds",
+)
+_STARTED = "started as "  # the line of train.log with the command
 
 
 def tail(file: epath.Path) -> list[bytes]:
@@ -61,6 +70,7 @@ class RunView:
         self.latest: dict[str, float] = {}
         self.problem = ""
         self._interval = 0.0
+        self._is_saved = False
         self._seen: tuple[Any, ...] = ()
 
     def poll(self) -> None:
@@ -73,6 +83,9 @@ class RunView:
                 )
                 if seen == self._seen:
                     return
+                self._is_saved = seen[0] is None and records.is_saved_state(self.folder)
+                if self._is_saved:
+                    self.latest["step"] = max(records.checkpoint_steps(self.folder), default=0)
                 self.config = records.read_config(self.folder)
                 self.summary = records.read_summary(self.folder)
                 self._read_rows()
@@ -97,8 +110,11 @@ class RunView:
     def state(self) -> str:
         """By summary.json, the process that holds the lock, and the age of the newest row.
 
-        A process that has gone without saying that it stopped has failed: it crashed, or was killed.
+        A process that has gone without saying that it stopped has failed: it crashed, or was killed. What
+        `Trainer.save` wrote is no run.
         """
+        if self._is_saved:
+            return SAVED
         if self.summary is not None and (self.summary.get("steps") or 0) >= self.latest.get("step", 0):
             return FINISHED
         alive = _is_alive(self.folder)
@@ -108,23 +124,36 @@ class RunView:
         age = time.time() - self.latest.get("time", time.time())
         return STALLED if age > max(_QUIET_SECONDS, _QUIET_INTERVALS * self._interval) else RUNNING
 
+    @property
+    def share(self) -> float | None:
+        """The share used of the budget, of steps or seconds, that ends the run first; None without one."""
+        used = {
+            "step": records.step_budget(self.config),
+            "time/budget_seconds": self.config.get("stop.seconds"),
+        }
+        parts = [self.latest.get(name, 0) / budget for name, budget in used.items() if budget]
+        return min(max(parts), 1.0) if parts else None
+
     def row(self) -> dict[str, Any]:
         """The run in the table."""
         latest = self.latest
         summary = self.summary or {}
         returned = latest.get("eval/return", summary.get("eval_return"))
+        state = "unreadable" if self.problem else self.state
         return {
             "name": self.name,
-            "state": "unreadable" if self.problem else self.state,
+            "state": state,
             "problem": self.problem,
             "env": self.config.get("env.name"),
             "algorithm": self.config.get("algorithm"),
             "seed": self.config.get("seed"),
             "step": latest.get("step", 0),
             "budget": records.step_budget(self.config),
+            # One that has ended by itself may have reached its return before its budget.
+            "share": None if state in (FINISHED, SAVED) else self.share,
             "return": latest.get("episode/return"),
             "eval": returned,
-            "success": latest.get("env/success_rate"),
+            "success": latest.get("eval/success_rate", latest.get("env/success_rate")),
             "rate": latest.get("time/steps_per_second"),
             "time": latest.get("time"),
         }
@@ -140,18 +169,26 @@ class RunView:
         """Everything else about the run: log, checkpoints, suites by category, films."""
         with storage.as_os_errors():
             log = [line.decode(errors="replace") for line in tail(self.folder / "train.log")]
-            place = self.folder / "checkpoints"
-            names = [found.name for found in place.iterdir()] if place.is_dir() else []
             return {
                 **self.row(),
                 "config": dict(self.config),
                 "summary": dict(self.summary or {}),
+                "command": self._command(log),
                 "log": [text.printable(line[:2000]) for line in log[-_LOG_LINES:]],
-                "checkpoints": sorted(int(name) for name in names if re.fullmatch(r"[0-9]{1,15}", name)),
+                "checkpoints": records.checkpoint_steps(self.folder),
                 "suites": self._suites(),
                 "films": sorted(self.files(FILMS)),
                 "episodes": sorted(self.files(EPISODES)),
             }
+
+    def _command(self, log: Sequence[str]) -> str | None:
+        """The command that started the run, or resumed it last; None if nothing says it."""
+        for line in reversed(log):
+            if _STARTED in line:
+                with contextlib.suppress(ValueError, AttributeError):
+                    return str(json.loads(line.partition(_STARTED)[2]).get("command"))
+        found = (self.summary or {}).get("command")
+        return None if found is None else str(found)
 
     def _suites(self) -> list[dict[str, Any]]:
         place = self.folder / "evaluations"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import importlib.util
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ _LONGEST = 20_000  # characters of what a request asks for
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 _KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
 _LARGEST_EPISODE = 64 << 20  # bytes
+_LEAST_LOAD_SECONDS = 0.5
 # Scripts and data come from here alone: a name that gets into the page runs nothing and sends nothing.
 # Plotly sets styles of elements.
 _POLICY = (
@@ -89,9 +91,11 @@ def application(runs: RunCollection, host: str) -> Starlette:
         response.headers.update({name: x for name, x in _HEADERS.items() if name not in response.headers})
         return response
 
+    machine = _Machine()
     routes = [
         Route("/", _file("index.html", "text/html"), methods=["GET"]),
         Route("/app.js", _file("app.js", "text/javascript"), methods=["GET"]),
+        Route("/run.js", _file("run.js", "text/javascript"), methods=["GET"]),
         Route("/charts.js", _file("charts.js", "text/javascript"), methods=["GET"]),
         Route("/style.css", _file("style.css", "text/css"), methods=["GET"]),
         Route("/plotly.js", _plotly, methods=["GET"]),
@@ -102,7 +106,7 @@ def application(runs: RunCollection, host: str) -> Starlette:
         json_route("/api/difference", lambda request: runs.difference(_names(request))),
         json_route("/api/searches", lambda request: runs.searches()),
         json_route("/api/search", lambda request: runs.trials(_text(request, "name"))),
-        json_route("/api/machine", lambda request: _machine()),
+        json_route("/api/machine", lambda request: machine.read()),
         Route("/film", film, methods=["GET"]),
         Route("/episode", episode_page, methods=["GET"]),
     ]
@@ -207,16 +211,39 @@ def _episode(runs: RunCollection, request: Request) -> Response:
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
 
 
-def _machine() -> dict[str, Any]:
-    import psutil
+class _Machine:
+    """Load and memory of this machine.
 
-    memory = psutil.virtual_memory()
-    return {
-        "cores": psutil.cpu_count(),
-        "load": psutil.cpu_percent(),
-        "used": memory.used,
-        "memory": memory.total,
-    }
+    The load is counted here: psutil's own begins anew in each of the threads that answer requests.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._load = 0.0
+        self._seen = self._times()
+
+    def read(self) -> dict[str, Any]:
+        """The load in percent of all cores is that since the last request, or of the last half second."""
+        import psutil
+
+        with self._guard:
+            idle, total = self._times()
+            idle_before, total_before = self._seen
+            if total - total_before >= _LEAST_LOAD_SECONDS * (psutil.cpu_count() or 1):
+                self._load = 100 * (1 - (idle - idle_before) / (total - total_before))
+                self._seen = idle, total
+            load = self._load
+        memory = psutil.virtual_memory()
+        return {"cores": psutil.cpu_count(), "load": load, "used": memory.used, "memory": memory.total}
+
+    @staticmethod
+    def _times() -> tuple[float, float]:
+        """(idle, all) seconds of all cores; `guest` seconds are part of `user`."""
+        import psutil
+
+        times = psutil.cpu_times()._asdict()
+        idle = times["idle"] + times.get("iowait", 0.0)
+        return idle, sum(x for name, x in times.items() if not name.startswith("guest"))
 
 
 def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:

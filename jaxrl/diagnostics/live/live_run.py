@@ -112,6 +112,8 @@ class LiveRun:
             self.progress.finish(f"done: {reason}", self._latest_time)
         elif self._process is not None and not self._process.alive:
             self.progress.finish("stopped", self._latest_time)
+        elif self._latest_time is None and records.is_saved_state(self._folder):
+            self.progress.finish("saved", None)
         elif self._latest_time is None:
             self.progress.enter("starting")
         else:

@@ -60,7 +60,8 @@ def runs_of(folder: Path) -> None:
     stopped = write_run(folder / "stopped", [1.0], finished=False)
     (stopped / "train.log").write_text("2026-01-01 INFO x: stopped at step 1000: SIGTERM\n")
     failed = write_run(folder / "failed", [1.0], finished=False)
-    (failed / "train.log").write_text("2026-01-01 INFO x: <script>alert(2)</script>\n")
+    log = ["<script>alert(2)</script>", *(f'started as {{"command": "jaxrl train {x}"}}' for x in "ab")]
+    (failed / "train.log").write_text("".join(f"2026-01-01 INFO x: {line}\n" for line in log))
     gone = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
     )
@@ -68,6 +69,12 @@ def runs_of(folder: Path) -> None:
         (lost / ".lock").write_text(f"process {gone.stdout.strip()} on {socket.gethostname()}")
     alive = write_run(folder / "running", [1.0], finished=False)
     (alive / ".lock").write_text(f"process {os.getpid()} on {socket.gethostname()}")
+    model = write_run(folder / "registry/cart/versions/1", [1.0])
+    saved = write_run(folder / "saved", [1.0], finished=False)
+    for left in (model, saved):
+        (left / "metrics.jsonl").unlink()
+    (model / "model.json").write_text("{}")
+    (saved / "checkpoints/512").mkdir(parents=True)
     hostile = write_run(folder / HOSTILE, [1.0])
     (hostile / "evaluations").mkdir()
     rows = {"episodes": 4, "success_rate": 0.5, "return_mean": 1.5}
@@ -118,20 +125,24 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 def test_the_table_has_all_runs_with_their_states(dashboard: Dashboard) -> None:
     found = dashboard.json("/api/runs")
     states = {row["name"]: row["state"] for row in found["runs"]}
-    assert found["total"] == len(states) == 9
+    assert found["total"] == len(states) == 10
+    assert states["saved"] == "saved"
     assert states["slow/0"] == "finished"
     assert states["stopped"] == "stopped"
     assert states["failed"] == "failed"
     assert states["running"] == "running"
     (row,) = dashboard.json("/api/runs", ("q", "learning_rate=0.01"))["runs"]
     assert (row["name"], row["eval"], row["return"], row["step"]) == ("fast/0", 7.0, 3.5, 2000)
+    (saved,) = dashboard.json("/api/runs", ("q", "state=saved"))["runs"]
+    assert (saved["step"], saved["share"]) == (512, None)
 
 
 def test_seeds_are_one_curve_and_other_settings_another(dashboard: Dashboard) -> None:
     names = [("run", f"slow/{seed}") for seed in range(3)] + [("run", "fast/0"), ("run", "nowhere")]
     slow, fast = dashboard.json("/api/curves", ("metric", "eval/return"), *names)
     assert slow["runs"] == ["slow/0", "slow/1", "slow/2"]
-    assert "ppo.learning_rate=0.001" in slow["label"]
+    assert slow["label"] == "slow (3 seeds): ppo.learning_rate=0.001, stop.steps=3000"
+    assert fast["label"] == "fast/0: ppo.learning_rate=0.01, stop.steps=2000"
     assert (slow["mean"][0], slow["low"][0], slow["high"][0]) == (2.0, 1.0, 3.0)
     assert (slow["mean"][-1], slow["low"][-1], slow["high"][-1]) == (4.0, 3.0, 5.0)
     assert (fast["steps"], fast["mean"]) == ([1000.0, 2000.0], [5.0, 7.0])
@@ -159,9 +170,9 @@ def test_the_parts_of_a_run(dashboard: Dashboard) -> None:
     assert [row["category"] for row in found["suites"][0]["rows"]] == [HOSTILE, "all"]
     assert found["films"] == ["film.gif"]
     assert found["config"]["ppo.learning_rate"] == 0.001
-    assert dashboard.json("/api/run", ("name", "failed"))["log"] == [
-        "2026-01-01 INFO x: <script>alert(2)</script>"
-    ]
+    failed = dashboard.json("/api/run", ("name", "failed"))
+    assert failed["log"][0] == "2026-01-01 INFO x: <script>alert(2)</script>"
+    assert failed["command"] == "jaxrl train b"  # that of the last resume
     assert dashboard.json("/api/searches") == ["study"]
     search = dashboard.json("/api/search", ("name", "study"))
     assert search["trials"][0]["state"] == "done"
@@ -256,7 +267,7 @@ def dom(address: str, profile: Path) -> str:
     [
         ("curves", ["eval/return", "stroke-dasharray: 9px, 9px"]),
         ("difference", ["ppo.learning_rate"]),
-        ("run", ["train.log", "<iframe"]),
+        ("run", ["train.log", "<iframe", "<figure", "ppo.learning_rate", "configuration"]),
         ("searches", ["ppo.gamma", "step 500: 0001 (1) goes on from 0000 (9)"]),
     ],
 )
@@ -269,7 +280,7 @@ def test_the_page_shows_names_as_text(
     assert 'data-ready="yes"' in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
     assert '<img src="x"' not in page
-    assert "9 of 9 runs" in page
+    assert "10 of 10 runs" in page
     for words in expected:
         assert words in page
 

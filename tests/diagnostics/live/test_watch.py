@@ -116,6 +116,14 @@ def test_a_run_that_resumes_and_ends(tmp_path: Path) -> None:
     assert run.progress.phase == "training"
 
 
+def test_a_saved_state_is_no_run_that_starts(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0], finished=False)
+    (tmp_path / "metrics.jsonl").unlink()
+    assert followed(tmp_path).progress.phase == "starting"
+    (tmp_path / "checkpoints/512").mkdir(parents=True)
+    assert followed(tmp_path).progress.phase == "saved"
+
+
 def test_a_quiet_run(tmp_path: Path) -> None:
     write_run(tmp_path, [10.0, 20.0], finished=False)
     assert followed(tmp_path, seconds_later=600).progress.phase == "quiet for 10 min 00 s"

@@ -2,14 +2,14 @@
 // The page: a table of runs, and views of those that are selected. Its state is in the address, so that a link
 // shows the same. Everything from files is set as text, never as HTML.
 
+// The last word says on which screens a column is shown, or that it needs a value in some run.
 const COLUMNS = [
-  ["name", "run", "word"], ["state", "state", "word"], ["eval", "eval", ""], ["return", "return", ""],
-  ["step", "steps", ""], ["success", "success", "extra"], ["rate", "steps/s", "extra"], ["time", "age", "extra"],
-  ["seed", "seed", "extra"], ["env", "environment", "word extra"],
+  ["name", "run", "word name"], ["state", "state", "word"], ["eval", "eval", ""], ["return", "return", ""],
+  ["step", "steps", ""], ["success", "success", "sparse"], ["rate", "steps/s", "extra"], ["time", "age", "extra"],
 ];
 const TABS = ["curves", "difference", "run", "searches"];
 const EVERY = 2500; // milliseconds between requests
-const state = { q: "", tab: "curves", metric: "eval/return", sort: "time", down: true, open: "", search: "", runs: [] };
+const state = { q: "", tab: "curves", metric: "episode/return", sort: "time", down: true, open: "", search: "", runs: [] };
 let table = { total: 0, runs: [] };
 const byId = (id) => document.getElementById(id);
 
@@ -57,12 +57,19 @@ async function ask(path, values = []) {
 }
 
 const named = (runs) => runs.map((run) => ["run", run]);
-const chosen = () => (state.runs.length ? state.runs : table.runs.slice(0, 8).map((run) => run.name));
+const chosen = () => (state.runs.length ? state.runs
+  : table.runs.filter((run) => run.state !== "saved").slice(0, 8).map((run) => run.name));
 
 function number(x) {
   if (typeof x !== "number") return "-";
   if (Number.isInteger(x) && Math.abs(x) < 1e7) return x.toLocaleString("en");
   return Math.abs(x) >= 1e7 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(2) : String(+x.toPrecision(4));
+}
+
+// As "40.4K": columns of large numbers stay narrow.
+function rounded(x) {
+  return typeof x === "number"
+    ? new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 }).format(x) : "-";
 }
 
 function since(seconds) {
@@ -75,21 +82,30 @@ function since(seconds) {
 
 function cell(run, key) {
   if (key === "name") {
-    return element("button", { type: "button", textContent: shorter(run.name, 30), title: run.name,
-      onclick: () => change({ open: run.name, tab: "run" }) });
+    const about = [run.env, run.seed === null ? null : `seed ${run.seed}`].filter((part) => part).join(" · ");
+    const name = element("button", { type: "button", textContent: shorter(run.name, 40), title: run.name,
+      onclick: () => open(run.name) });
+    return element("div", {}, name, element("div", { class: "grey", textContent: shorter(about, 60) }));
   }
   if (key === "state") {
     return element("span", { class: "state " + run.state, textContent: run.state, title: run.problem || "" });
   }
-  if (key === "env") return run.env === null ? "-" : shorter(String(run.env), 40);
   if (key === "time") return since(run.time);
   if (key === "success") return typeof run.success === "number" ? (100 * run.success).toFixed(1) + "%" : "-";
-  if (key === "step" && run.budget) return `${number(run.step)} (${Math.round((100 * run.step) / run.budget)}%)`;
-  return number(run[key]);
+  if (key === "step") return rounded(run.step) + (typeof run.share === "number" ? ` ${Math.floor(100 * run.share)}%` : "");
+  return key === "rate" ? rounded(run.rate) : number(run[key]);
+}
+
+// Where the views stand below the table, the page of a run must come into sight.
+function open(name) {
+  change({ open: name, tab: "run" });
+  byId("views").scrollIntoView({ block: "nearest" });
 }
 
 function showTable() {
-  const headings = COLUMNS.map(([key, title, style]) => element("th", { class: style, tabIndex: 0,
+  const shown = COLUMNS.filter(([key, , style]) =>
+    style !== "sparse" || table.runs.some((run) => typeof run[key] === "number"));
+  const headings = shown.map(([key, title, style]) => element("th", { class: style, tabIndex: 0,
     textContent: title + (state.sort === key ? (state.down ? " ▾" : " ▴") : ""),
     onclick: () => change({ sort: key, down: state.sort === key ? !state.down : true }) }));
   byId("headings").replaceChildren(element("th", { class: "word" }), ...headings);
@@ -103,8 +119,7 @@ function showTable() {
     const box = element("input", { type: "checkbox", checked: selected.has(run.name), "aria-label": "select",
       onchange: (event) => change({ runs: event.target.checked ? [...state.runs, run.name]
         : state.runs.filter((name) => name !== run.name) }) });
-    const cells = COLUMNS.map(([key, , style]) =>
-      element("td", { class: style + (key === "name" ? " name" : "") }, cell(run, key)));
+    const cells = shown.map(([key, , style]) => element("td", { class: style }, cell(run, key)));
     return element("tr", {}, element("td", { class: "word" }, box), ...cells);
   }));
   byId("count").textContent = `${table.runs.length} of ${table.total} runs`;
@@ -120,10 +135,10 @@ const VIEWS = {
     const runs = chosen();
     const [metrics, curves] = await Promise.all([ask("api/metrics", named(runs)),
       ask("api/curves", [["metric", state.metric], ...named(runs)])]);
-    if (!view.querySelector(".chart")) {
+    if (!view.querySelector(".charts")) {
       view.replaceChildren(element("div", { class: "bar" }, element("select", { "aria-label": "metric",
-        onchange: (event) => change({ metric: event.target.value }) })), element("div", { class: "chart" }),
-      element("ul", { class: "legend" }), element("p", { class: "grey" }));
+        onchange: (event) => change({ metric: event.target.value }) })), element("div", { class: "charts" }),
+      element("p", { class: "grey" }));
     }
     const choice = view.querySelector("select");
     if (choice.dataset.names !== metrics.join() && document.activeElement !== choice) {
@@ -131,12 +146,11 @@ const VIEWS = {
       choice.dataset.names = metrics.join();
     }
     choice.value = state.metric;
-    const drawn = curves.filter((curve) => curve.steps.length);
-    drawCurves(view.querySelector(".chart"), drawn, state.metric);
-    view.querySelector(".legend").replaceChildren(...legendOf(drawn));
-    view.querySelector("p").textContent = (state.runs.length ? "The selected runs"
-      : "The newest runs: select others in the table") + "; those that differ in the seed alone are one curve, its band " +
-      "from the lowest to the highest.";
+    showCharts(view.querySelector(".charts"), curves.filter((curve) => curve.steps.length), state.metric);
+    const what = state.runs.length ? "The selected runs" : "The newest runs: select others in the table";
+    view.querySelector("p").textContent = curves.some((curve) => curve.steps.length)
+      ? `${what}; those that differ in the seed alone are one curve, its band from the lowest to the highest.`
+      : `No row of these runs has ${state.metric} yet.`;
   },
   async difference(view) {
     const found = await ask("api/difference", named(chosen()));
@@ -151,24 +165,7 @@ const VIEWS = {
   async run(view) {
     const name = state.open || chosen()[0];
     if (!name) return view.replaceChildren(element("p", { class: "grey", textContent: "No run." }));
-    const run = await ask("api/run", [["name", name]]);
-    const mark = JSON.stringify([run.name, run.step, run.state, run.log.length, run.log.at(-1), run.films,
-      run.episodes, run.suites]);
-    if (view.dataset.mark === mark) return;
-    view.dataset.mark = mark;
-    const facts = { state: run.state + (run.problem ? ": " + run.problem : ""), environment: run.env,
-      algorithm: run.algorithm, steps: number(run.step), "stopped by": run.summary.stop_reason,
-      "best return": run.summary.best_return === undefined ? undefined
-        : `${number(run.summary.best_return)} at step ${number(run.summary.best_step)}`,
-      device: run.summary.device, checkpoints: run.checkpoints.map(number).join("  ") || "none" };
-    const list = Object.entries(facts).filter(([, value]) => value !== undefined && value !== null)
-      .flatMap(([key, value]) => [element("dt", { textContent: key }), element("dd", { textContent: String(value) })]);
-    const log = element("pre", { textContent: run.log.join("\n") || "no train.log", tabIndex: 0 });
-    view.replaceChildren(element("h2", { textContent: run.name }), element("dl", { class: "facts" }, ...list),
-      ...run.suites.flatMap(suiteTable), ...run.films.flatMap((film) => filmOf(run.name, film)),
-      ...run.episodes.flatMap((name) => episodeOf(run.name, name)),
-      element("h2", { textContent: "train.log" }), log);
-    log.scrollTop = log.scrollHeight;
+    await showRun(view, name);
   },
   async searches(view) {
     const names = await ask("api/searches");
@@ -194,29 +191,6 @@ function grid(columns, rows, words) {
     element("thead", {}, element("tr", {}, ...columns.map((name, i) => element("th", { class: style(i), textContent: name })))),
     element("tbody", {}, ...rows.map((row) =>
       element("tr", {}, ...row.map((text, i) => element("td", { class: style(i), textContent: text ?? "-" })))))));
-}
-
-function suiteTable(suite) {
-  const percent = (x) => (typeof x === "number" ? (100 * x).toFixed(1) + "%" : "-");
-  const rows = suite.rows.map((row) => [row.mode, row.category, number(row.episodes), percent(row.success_rate),
-    `${percent(row.success_low)} – ${percent(row.success_high)}`, number(row.return_mean), number(row.length)]);
-  return [element("h2", { textContent: `suite ${suite.name}, step ${number(suite.step)}` }),
-    grid(["actions", "category", "episodes", "success", "95%", "return", "steps"], rows, 2)];
-}
-
-function filmOf(run, film) {
-  const source = "film?" + new URLSearchParams({ run, name: film });
-  const shown = film.endsWith(".mp4") ? element("video", { src: source, controls: true, muted: true })
-    : element("img", { src: source, alt: film });
-  return [element("h2", { textContent: film }), shown];
-}
-
-// A page of `jaxrl evaluate --inspect`, in a frame that reaches nothing here.
-function episodeOf(run, name) {
-  const source = "episode?" + new URLSearchParams({ run, name });
-  const frame = element("iframe", { src: source, title: name, loading: "lazy", sandbox: "allow-scripts" });
-  const link = element("a", { href: source, target: "_blank", rel: "noopener", textContent: "alone" });
-  return [element("h2", {}, name + " ", link), frame];
 }
 
 let shownTab = "";

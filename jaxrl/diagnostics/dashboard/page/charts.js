@@ -13,6 +13,21 @@ function shorter(text, most) {
   return text.length <= most ? text : text.slice(0, most / 2) + "…" + text.slice(-most / 2);
 }
 
+// A picture for each environment: returns of different ones have nothing in common.
+function showCharts(place, curves, metric) {
+  const environments = [...new Set(curves.map((curve) => curve.env))];
+  if (place.dataset.environments !== JSON.stringify(environments)) {
+    place.dataset.environments = JSON.stringify(environments);
+    place.replaceChildren(...environments.map((env) => element("figure", {},
+      element("figcaption", { textContent: env }), element("div", { class: "chart" }), element("ul", { class: "legend" }))));
+  }
+  environments.forEach((env, index) => {
+    const drawn = curves.filter((curve) => curve.env === env), figure = place.children[index];
+    drawCurves(figure.querySelector(".chart"), drawn, metric);
+    figure.querySelector(".legend").replaceChildren(...legendOf(drawn));
+  });
+}
+
 function drawCurves(element, curves, metric) {
   const traces = [];
   curves.forEach((curve, index) => {
