@@ -53,7 +53,7 @@ def _command(path: str, method: str, facts: Mapping[str, Any], example: Any, has
     if has_token:
         words.append('-H "Authorization: Bearer $JAXRL_SERVE_TOKEN"')
     if method == "post":
-        body = {"session": "me"} if path == "/reset" or facts["remembers"] else {}
+        body: dict[str, Any] = {"session": "me"} if path == "/reset" or facts["remembers"] else {}
         if path == "/act":
             # This one request is enough; those after it, of the same episode, leave `reset` out.
             body |= {"obs": example, **({"reset": True} if facts["remembers"] else {})}

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def require(content: Mapping[str, Any], rules: Mapping[str, Callable[[Any], bool
             raise ValueError(f"`{name}` (={str(content[name])[:40]}) is nothing that is saved there")
 
 
-def is_count(x: Any) -> bool:
+def is_count(x: Any) -> TypeGuard[int]:
     """A whole number from 0 on that fits into 64 bits."""
     return type(x) is int and 0 <= x < 2**63
 
