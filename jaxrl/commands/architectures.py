@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,15 +53,21 @@ def _job(argv: Sequence[str]) -> int:
     tpu_slices.hush_libtpu()
     config = resolve(arguments.config, 1)
     use_compilation_cache()
-    _, others = architectures.suitable_configs(config)
-    tell = lambda name: print(f"measuring {name} ...", file=sys.stderr, flush=True)  # noqa: E731
-    found = list(architectures.measure(config, values["seconds"], tell))
+    suitable, others = architectures.suitable_configs(config)
     arguments.announce()
+    command_line.say(f"{len(suitable)} for {config.env.name}: {_names(suitable)}")
+    for name, why in others.items():
+        command_line.say(f"left out: {name}: {why}")
+    found = list(architectures.measure(suitable, values["seconds"], command_line.measuring))
     record = _record(config.env.name, found, others)
     _show(record)
     if values["output"]:
         command_line.say(f"written to {command_line.write_json('output', values['output'], record)}")
     return 0
+
+
+def _names(suitable: Sequence[Any]) -> str:
+    return ", ".join(each.network.architecture for each in suitable)
 
 
 def _names_a_config(left: Sequence[str]) -> bool:
@@ -106,5 +111,3 @@ def _show(record: dict[str, Any]) -> None:
         )
     titles = ("name", "sees", "parameters", "MFLOP/step", "MFLOP/update", "p50 ms", "steps/s")
     table.show(titles, rows, names=2)
-    for name, why in record["others"].items():
-        command_line.say(f"left out: {name}: {why}")

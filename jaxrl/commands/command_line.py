@@ -61,6 +61,12 @@ def say(line: str) -> None:
     print(printable(line, output_encoding()), flush=True)
 
 
+def measuring(name: str, number: int, of: int) -> None:
+    """Says, beside the output, which of several takes its time now."""
+    line = f"measuring {name} ({number} of {of}) ..."
+    print(printable(line, getattr(sys.stderr, "encoding", None)), file=sys.stderr, flush=True)
+
+
 def output_encoding() -> str | None:
     """The encoding of standard output; None if it is closed."""
     return None if sys.stdout is None else sys.stdout.encoding

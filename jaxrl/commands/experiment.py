@@ -12,7 +12,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, help_text, parse
@@ -26,6 +26,10 @@ from jaxrl.experiments.experiment_options import (
     read_options,
 )
 from jaxrl.runs.signals import Interruption, catch_signals
+
+if TYPE_CHECKING:
+    from jaxrl.config import Config
+    from jaxrl.experiments.cells import ExperimentPlan
 
 _DECLARED = {declared.attribute: declared for declared in declarations(ExperimentOptions)}
 _LISTS = ("architectures", "seeds")  # several words may follow the flag
@@ -86,9 +90,15 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     else:
         options = from_mapping({**(read_options(left[0]) if left else {}), **given}, "jaxrl experiment")
         folder = ExperimentFolder.new(options.output_dir, options.experiment_name)
+    from jaxrl.experiments.cells import ExperimentPlan
+
+    plan = ExperimentPlan.of(options, folder.path)
     if dry:
-        return _show_estimates(options, folder)
-    return _run(options, folder, interruption, shlex.join(argv))
+        command_line.say(f"{len(plan.cells)} cells of {', '.join(options.architectures)}")
+        for cell in plan.cells:
+            command_line.say(f"  {cell.name}")
+    _require(plan)
+    return _show_estimates(plan) if dry else _run(options, folder, interruption, shlex.join(argv))
 
 
 def _join_lists(argv: Sequence[str]) -> list[str]:
@@ -121,6 +131,41 @@ def _value_of(name: str, value: Any) -> Any:
         raise ConfigError(f"`--seeds` (={value!r}) must be integers with commas between them") from error
 
 
+def _require(plan: ExperimentPlan) -> None:
+    """Raises ConfigError for devices, a bucket or demonstrations with which a cell would fail."""
+    from jaxrl.experiments.results import read_results
+    from jaxrl.runs import storage
+    from jaxrl.runs.executor import visible_gpus
+
+    options = plan.options
+    devices = options.num_devices or 1
+    if options.num_envs % devices:
+        raise ConfigError(f"`--num-devices` (={devices}) must divide `--num-envs` (={options.num_envs})")
+    gpus = [] if options.ray_address or not options.num_devices else visible_gpus()
+    if gpus and devices > len(gpus):
+        raise ConfigError(
+            f"`--num-devices` (={devices}) is more than this machine has: GPUs {', '.join(gpus)}"
+        )
+    if options.bucket:
+        storage.open_url("--s3-bucket", plan.copy, writable=True)
+    cells = [cell for cell in plan.cells if cell.pretrains and read_results(cell) is None]
+    if cells:
+        _require_demonstrations(options.replay_data_dir, plan.config(cells[0], with_suite=False))
+
+
+def _require_demonstrations(folder: str, config: Config) -> None:
+    from jaxrl.config.environment import spec_of
+    from jaxrl.experience.demonstrations import DatasetFault, read_dataset
+    from jaxrl.experience.demonstrations.simulation import require_same_levels
+
+    env = config.env.name
+    try:
+        require_same_levels(read_dataset(folder, spec_of(config)), env)
+    except DatasetFault as error:
+        again = f'jaxrl prepare-data --env="{env}" --player=solver --output=DIR'
+        raise ConfigError(f"`--replay-data-dir`: {error}; to record what fits: {again}") from error
+
+
 def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, command: str) -> int:
     from jaxrl.experiments.experiment import run
     from jaxrl.experiments.matrix_report import sentences, table
@@ -143,20 +188,18 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
     return command_line.FAILED if failures else 0
 
 
-def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
+def _show_estimates(plan: ExperimentPlan) -> int:
     import jax
 
     from jaxrl.config import text
     from jaxrl.diagnostics.architectures import training_cost
-    from jaxrl.experiments.cells import ExperimentPlan
     from jaxrl.experiments.estimate import estimate
     from jaxrl.reporting.display import table
 
-    if options.num_devices == 0:
+    if plan.options.num_devices == 0:
         jax.config.update("jax_platforms", "cpu")  # it is this process that measures
-    plan = ExperimentPlan.of(options, folder.path)
     plan.require_networks()
-    found = list(estimate(plan, training_cost))
+    found = list(estimate(plan, training_cost, command_line.measuring))
     rows = [
         (
             x.architecture,
@@ -168,9 +211,6 @@ def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
         for x in found
     ]
     table.show(("architecture", "cells", "parameters", "memory", "hours"), rows, names=1)
-    for x in found:
-        for cell in x.cells:
-            command_line.say(f"  {cell}")
     hours = sum(x.hours for x in found)
     one_by_one = "one cell after the other, without evaluations and pretraining"
     command_line.say(f"{hours:.2f} hours of training in all, {one_by_one}")

@@ -98,8 +98,10 @@ def require_solver(player: str | None) -> None:
 
 def record_solver(env: str, output: str, episodes: int | None, seed: int, minari: bool) -> int:
     """Records the solver of an environment; returns the exit code."""
+    from jaxrl.config.level_datasets import with_all_parts
     from jaxrl.evaluation.simulated_replays import plays_levels
 
+    env = with_all_parts(env)
     if plays_levels(env):
         return write_simulated(output=output, environment=env, episodes=episodes, minari=minari)
     count = episodes or DEFAULT_EPISODES

@@ -12,6 +12,22 @@ from jaxrl.envs.native.platformer.level_files import PARTS, read_levels
 _MAKE = "jaxrl prepare-data --env=jaxrl:Platformer --output=data/levels makes data/levels/train and /test"
 
 
+_GAME = "jaxrl:Platformer"
+_EVERYTHING = "observation=('state', 'local', 'global', 'graph')"
+
+
+def with_all_parts(environment: str) -> str:
+    """The platform game with all that the networks of experiments see, unless a name says what it shows.
+
+    What learns from episodes takes the parts that its own environment shows. Other names stay as they are.
+    """
+    name, _, arguments = environment.partition("(")
+    if name != _GAME or "observation" in arguments:
+        return environment
+    given = arguments.removesuffix(")").strip().rstrip(",")
+    return f"{name}({f'{given}, ' if given else ''}{_EVERYTHING})"
+
+
 def absolute(place: str) -> str:
     """A file or folder that exists by its absolute path; others, and parts of the package, as they are."""
     return place if place in ("", *PARTS) or not Path(place).exists() else str(Path(place).absolute())
@@ -71,8 +87,7 @@ class LevelDataset:
 
     def environment(self) -> str:
         """The platform game with all that it shows, on all levels."""
-        seen = "('state', 'local', 'global', 'graph')"
-        return f"jaxrl:Platformer(levels={self.folder!r}, category='all', observation={seen})"
+        return with_all_parts(f"{_GAME}(levels={self.folder!r}, category='all')")
 
     def suite(self, name: str, episodes: int) -> str:
         """A suite of all categories, in YAML: tasks of one environment, which is compiled once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -57,16 +57,18 @@ def require_suitable(config: Config) -> None:
     suitable_networks.require_suitable(config.network, spec_of(config))
 
 
-def measure(config: Config, seconds: float, say: Callable[[str], object]) -> Iterator[ArchitectureFigures]:
-    """Measures every architecture that the observations suit.
+def measure(
+    configs: Sequence[Config], seconds: float, say: Callable[[str, int, int], object]
+) -> Iterator[ArchitectureFigures]:
+    """Measures architectures.
 
     Args:
-      config: trains one of them.
+      configs: each trains one of them.
       seconds: of training each, after compilation; 0: none.
-      say: is told which one is measured.
+      say: is told which one is measured, its number and that of all.
     """
-    for each in suitable_configs(config)[0]:
-        say(each.network.architecture)
+    for number, each in enumerate(configs, 1):
+        say(each.network.architecture, number, len(configs))
         yield figures(each, seconds)
 
 

@@ -43,9 +43,21 @@ class Cost(Protocol):
     def memory(self) -> int | None: ...
 
 
-def estimate(plan: ExperimentPlan, measure: Callable[[Config, float], Cost]) -> Iterator[CellEstimate]:
-    """Estimates the cells of each architecture; `measure` trains one of them for so many seconds."""
-    for architecture in plan.options.architectures:
+def estimate(
+    plan: ExperimentPlan,
+    measure: Callable[[Config, float], Cost],
+    say: Callable[[str, int, int], object] = lambda name, number, of: None,
+) -> Iterator[CellEstimate]:
+    """Estimates the cells of each architecture.
+
+    Args:
+      plan: of the experiment.
+      measure: trains a cell for so many seconds.
+      say: is told which architecture is measured, its number and that of all.
+    """
+    names = plan.options.architectures
+    for number, architecture in enumerate(names, 1):
+        say(architecture, number, len(names))
         cells = [cell for cell in plan.cells if cell.architecture == architecture]
         yield _of(plan, cells, measure(plan.config(cells[0], with_suite=False), _SECONDS))
 

@@ -16,6 +16,7 @@ from jaxrl.config.environment import spec_of
 from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.experience.demonstrations import Dataset, DatasetFault, Episode, read_dataset
 from jaxrl.experience.demonstrations.lanes import rows_needed
+from jaxrl.experience.demonstrations.simulation import require_same_levels
 
 _ALGORITHM = "behavior_cloning"
 _MOST_LANES = 64
@@ -104,6 +105,7 @@ def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, D
     checked = check_config(config)
     try:
         dataset = read_dataset(plan.data, spec_of(checked))
+        require_same_levels(dataset, checked.env.name)
     except DatasetFault as error:
         raise ConfigError(f"`--data`: {error}") from error
     training, _ = dataset.split(plan.validation)

@@ -22,7 +22,7 @@ def test_table_and_file_have_the_same_figures(tmp_path: Path, capfd: pytest.Capt
     given = [*CARTPOLE, "--seconds=0.001", f"--output={file}"]
     assert main(["jaxrl architectures", *given]) == 0
     out, err = capfd.readouterr()
-    assert "measuring mlp_baseline ..." in err
+    assert "measuring mlp_baseline (1 of 1) ..." in err
     record = json.loads(file.read_text())
     assert record["environment"] == "gymnax:CartPole-v1"
     assert record["device"]["kind"]
@@ -35,6 +35,8 @@ def test_table_and_file_have_the_same_figures(tmp_path: Path, capfd: pytest.Capt
     assert found["mflop_per_update"] == 0
     assert found["p50_ms"] > 0
     assert found["steps_per_second"] > 0
+    # Which there are is said at once, before any is measured.
+    assert out.startswith("1 for gymnax:CartPole-v1: mlp_baseline\nleft out: ")
     row = next(line.split() for line in out.splitlines() if line.startswith("mlp_baseline"))
     rate = f"{found['steps_per_second']:,.0f}"
     assert row == ["mlp_baseline", "state", "67,843", "0.14", "0", f"{found['p50_ms']:.3f}", rate]

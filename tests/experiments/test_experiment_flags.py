@@ -5,25 +5,31 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from jaxrl.algorithms import build_agent
+from jaxrl.commands import experiment as command
+from jaxrl.commands import prepare_data
 from jaxrl.commands.experiment import ARGUMENTS, main
-from jaxrl.config import Config
+from jaxrl.config import Config, ConfigError
 from jaxrl.config.environment import spec_of
 from jaxrl.config.fields import declarations
 from jaxrl.diagnostics import architectures
 from jaxrl.diagnostics.architectures import TrainingCost
+from jaxrl.envs import registry
 from jaxrl.evaluation.policy_function import PolicyFunction
+from jaxrl.experience.demonstrations import DatasetFault, read_dataset
 from jaxrl.experiments.cells import ExperimentPlan
 from jaxrl.experiments.experiment_options import ExperimentOptions
-from jaxrl.runs import child_process
+from jaxrl.runs import child_process, executor, storage
 from tests.experiments.test_experiment import REQUIRED as FIELDS
 from tests.experiments.test_experiment import options
 
@@ -56,21 +62,89 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    checked: list[str] = []
+    monkeypatch.setattr(storage, "open_url", lambda flag, url, writable: checked.append(url))
+    monkeypatch.setattr(command, "_require_demonstrations", lambda folder, config: checked.append(folder))
     more = ("--replay-data-dir=demos", "--test-pretraining", "--seeds", "0", "1")
     assert experiment(*TWO, *more, "--total-timesteps=900000", "--dry-run", "--s3-bucket=b") == 0
-    out = capfd.readouterr().out.splitlines()
+    out, err = capfd.readouterr()
+    lines = out.splitlines()
+    assert lines[0] == "8 cells of gcn, mlp_baseline"
+    modes = ("no_pretrain", "with_pretrain")
+    cells = [f"  {a}/{m}/seed_{s}" for a in ("gcn", "mlp_baseline") for m in modes for s in (0, 1)]
+    assert lines[1:9] == cells
     # 900,000 steps at 500 a second are half an hour; of each there are two seeds in two modes.
-    assert [line.split() for line in out[:3]] == [
+    assert [line.split() for line in lines[9:12]] == [
         ["architecture", "cells", "parameters", "memory", "hours"],
         ["gcn", "4", "12,345", "3.15", "MB", "2.00"],
         ["mlp_baseline", "4", "12,345", "3.15", "MB", "2.00"],
     ]
-    modes = ("no_pretrain", "with_pretrain")
-    cells = [f"  {a}/{m}/seed_{s}" for a in ("gcn", "mlp_baseline") for m in modes for s in (0, 1)]
-    assert out[3:11] == cells
-    assert out[11].startswith("4.00 hours of training in all")
+    assert lines[12].startswith("4.00 hours of training in all")
+    assert err.splitlines() == ["measuring gcn (1 of 2) ...", "measuring mlp_baseline (2 of 2) ..."]
+    assert (checked[0].rpartition("_")[0], checked[1:]) == ("s3://b/experiments/x", ["demos"])
     assert [config.network.architecture for config in measured] == ["gcn", "mlp_baseline"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_cell_would_fail_at_is_found_before_the_first(
+    measured: list[Config],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def unreachable(flag: str, url: str, writable: bool) -> None:
+        raise ConfigError(f"`{flag}` (={url!r}) cannot be reached")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(storage, "open_url", unreachable)
+    monkeypatch.setattr(executor, "visible_gpus", lambda: ["0", "1"])
+    for given, why in {
+        "--dry-run --num-gpus=4": "`--num-devices` (=4) is more than this machine has: GPUs 0, 1",
+        "--num-devices=3": "`--num-devices` (=3) must divide `--num-envs` (=64)",
+        "--s3-bucket=b": "`--s3-bucket` (='s3://b/experiments/x_",
+        "--dry-run --replay-data-dir=none": "`--replay-data-dir`: none: is no folder of episodes; to record",
+    }.items():
+        assert experiment(*TWO, *given.split()) == 2
+        out, err = capfd.readouterr()
+        assert why in err
+        assert err.count("\n") == 1
+        # A dry run has named its cells before.
+        assert out.splitlines()[:1] == ["2 cells of gcn, mlp_baseline"] * ("--dry-run" in given)
+    assert measured == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_demonstrations_of_the_command_in_the_error_fit(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def error(folder: Path) -> str:
+        given = (f"--replay-data-dir={folder}", f"--output-dir={tmp_path / 'out'}")
+        assert experiment(*LEVELS, "--architectures=mlp_baseline", *given) == 2
+        return capfd.readouterr().err
+
+    # In another set of levels the number of a level, which is its graph, is another one.
+    other = ("--env=jaxrl:Platformer(levels='test')", "--player=solver", "--episodes=2")
+    assert prepare_data.main(["jaxrl prepare-data", *other, f"--output={tmp_path / 'other'}"]) == 0
+    found = error(tmp_path / "other")
+    assert f"{tmp_path / 'other'}: 000000.npz: was played in other levels than jaxrl:Platformer(" in found
+    words = shlex.split(found.strip().partition("to record what fits: ")[2])
+    words[words.index("--output=DIR")] = f"--output={tmp_path / 'own'}"
+    assert prepare_data.main(["jaxrl prepare-data", *words[2:], "--episodes=2"]) == 0
+    # So do those of the game as such, which show all its parts; others take of them what they see.
+    plain = ("--env=jaxrl:Platformer", "--player=solver", "--episodes=2", f"--output={tmp_path / 'plain'}")
+    assert prepare_data.main(["jaxrl prepare-data", *plain]) == 0
+    cell = ExperimentPlan.of(options(), tmp_path).cells[0]
+    config = ExperimentPlan.of(options(), tmp_path).config(cell, with_suite=False)
+    for name in ("own", "plain"):
+        command._require_demonstrations(str(tmp_path / name), config)
+        whole, state = (
+            read_dataset(str(tmp_path / name), registry.spec_of(env, ())).episodes[0].observations
+            for env in (config.env.name, "jaxrl:Platformer")
+        )
+        np.testing.assert_array_equal(state, whole["state"])
+    with pytest.raises(DatasetFault, match="has no array observations; it has observations.global, "):
+        read_dataset(str(tmp_path / "own"), registry.spec_of("jaxrl:Platformer(observation='way')", ()))
 
 
 @pytest.mark.long
@@ -165,6 +239,7 @@ def test_debug_is_the_level_of_all_logs(
     resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     commands = started(monkeypatch)
+    monkeypatch.setattr(command, "_require_demonstrations", lambda folder, config: None)
     given = [*LEVELS, "--architectures=mlp_baseline", "--replay-data-dir=demos", f"--output-dir={tmp_path}"]
     assert experiment(*given, *([] if resumed else ["--debug"])) == 1
     (folder,) = tmp_path.iterdir()

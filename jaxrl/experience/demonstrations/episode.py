@@ -104,16 +104,23 @@ def named_observations(observations: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def observations_of(arrays: dict[str, np.ndarray], space: Space, name: str = "observations") -> Any:
-    """Inverse of `named_observations`, for a space.
+    """Inverse of `named_observations`, for a space: of several parts those that it has.
+
+    A space without parts takes the one part of the file that has its shape and dtype.
 
     Raises:
-      EpisodeFault: a part is missing.
+      EpisodeFault: a part is missing, or it could be more than one.
     """
     if isinstance(space, Dict):
         return {key: observations_of(arrays, part, f"{name}.{key}") for key, part in space.spaces}
-    if name not in arrays:
-        raise EpisodeFault(f"has no array {name}")
-    return arrays[name]
+    if name in arrays:
+        return arrays[name]
+    parts = {key: x for key, x in arrays.items() if key.startswith(f"{name}.")}
+    alike = [key for key, x in parts.items() if x.shape[1:] == space.shape and x.dtype == space.dtype]
+    if len(alike) != 1:
+        there = f"; it has {', '.join(sorted(parts))}" if parts else ""
+        raise EpisodeFault(f"has no array {name}{there}")
+    return parts[alike[0]]
 
 
 def _check_array(name: str, x: np.ndarray, rows: int, shape: tuple[int, ...] | None = None) -> None:

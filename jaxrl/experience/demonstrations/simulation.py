@@ -16,6 +16,7 @@ from jaxrl.envs.native.platformer.generation.solver import solve
 from jaxrl.envs.spaces import bounds, counted_from_zero
 from jaxrl.envs.tasks import default_task
 from jaxrl.envs.trees import strong_types
+from jaxrl.experience.demonstrations.dataset import Dataset, DatasetFault
 from jaxrl.experience.demonstrations.episode import (
     Episode,
     EpisodeFault,
@@ -246,6 +247,26 @@ class Sifted:
 
     def __post_init__(self) -> None:
         self._seen: set[tuple[str, int, bytes]] = set()
+
+
+def require_same_levels(dataset: Dataset, environment: str) -> None:
+    """Raises DatasetFault if graphs in observations, which are numbers of levels, are of other levels.
+
+    Args:
+      dataset: read for the environment.
+      environment: a name, of any environment.
+    """
+    env = None if registry.is_host(environment) else registry.make(environment)
+    if not isinstance(env, Platformer):
+        return
+    numbers = {level.digest: i for i, level in enumerate(env.levels)}
+    for i, episode in enumerate(dataset.episodes):
+        seen = episode.observations
+        if not episode.level or not isinstance(seen, dict) or "graph" not in seen:
+            continue
+        if (seen["graph"]["level"] != numbers.get(episode.level)).any():
+            file = dataset.files[i] if dataset.files else f"episode {i}"
+            raise DatasetFault(f"{dataset.folder}: {file}: was played in other levels than {environment} has")
 
 
 def _compare(held: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
