@@ -72,7 +72,10 @@ def _show(checked: EpisodesCheck) -> int:
     command_line.say(f"players   {', '.join(found['players']) or 'unknown'}")
     if checked.simulated:
         print(f"simulated {checked.simulated} of {found['episodes']} again: all are as written")
-    print("all are as written, finite, and of the environment's spaces")
+    if unmarked := found.get("unmarked_ends"):
+        print(f"note      {unmarked} of {found['episodes']} end without a mark: taken as cut off there")
+    state = "as written" if checked.is_compared else "complete"
+    print(f"all are {state}, finite, and of the environment's spaces")
     return 0
 
 

@@ -15,6 +15,7 @@ from jaxrl.experience.demonstrations.dataset import (
     Dataset,
     DatasetFault,
     environment_of,
+    has_manifest,
     is_dataset,
     is_simulated,
     read_dataset,
@@ -31,10 +32,12 @@ class EpisodesCheck:
     Attributes:
       summary: of the dataset.
       simulated: how many episodes were simulated again.
+      is_compared: True if there was a manifest to compare them with.
     """
 
     summary: Mapping[str, Any]
     simulated: int
+    is_compared: bool
 
 
 def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | None:
@@ -55,7 +58,7 @@ def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | N
         named, found_wrappers = environment_of(folder) if folder.is_dir() else (given, ())
         name = full_name("--env", given)[0] if given else named
         if not name:
-            raise ConfigError("`--env` is missing: the manifest names no environment")
+            raise ConfigError("`--env` is missing: no manifest names the environment")
         hush_libtpu()
         # Names from a file that may come from anyone: their modules are not imported.
         foreign = [x for x in found_wrappers if wrappers.module_of(x) is not None]
@@ -64,8 +67,8 @@ def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | N
             raise ConfigError(f"{folder} names the module of {named_module!r}, which is not imported")
         spec = environment_spec("--env", name, name, found_wrappers)
         dataset = read_dataset(str(folder), spec, verify=True)
-        summary = dataset.summary()
-        return EpisodesCheck(summary, _simulate_again(name, dataset, simulate) if is_simulated(folder) else 0)
+        simulated = _simulate_again(name, dataset, simulate) if is_simulated(folder) else 0
+        return EpisodesCheck(dataset.summary(), simulated, has_manifest(folder))
     except DatasetFault as error:
         raise RunError(str(error)) from error
 

@@ -57,6 +57,28 @@ def test_the_first_fault_is_one_line_with_its_file(
     assert "must" in capsys.readouterr().err
 
 
+def test_files_of_ones_own_as_the_docs_write_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/imitation.md").read_text()
+    code = page.partition("### Files of your own")[2].partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    folder = tmp_path / "data/mine"
+    assert verify(folder, "--env=gymnasium:CartPole-v1") == 0
+    said = capsys.readouterr().out
+    assert "episodes  10, " in said
+    assert "all are complete, finite, and of the environment's spaces" in said
+    assert "note" not in said
+    assert verify(folder) == 2
+    assert "`--env` is missing: no manifest names the environment" in capsys.readouterr().err
+    with np.load(folder / "000003.npz") as stored:
+        arrays: dict[str, Any] = dict(stored)
+    np.savez(folder / "000003.npz", **(arrays | {"rewards": arrays["rewards"][:-1]}))
+    assert verify(folder, "--env=gymnasium:CartPole-v1") == 1
+    assert "000003.npz: rewards" in capsys.readouterr().err
+
+
 def test_a_manifest_imports_no_module(
     written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,8 @@ class Dataset:
             "players": sorted({e.player for e in self.episodes if e.player}),
             "digest": self.digest,
         }
+        if unmarked := sum(not (e.terminations[-1] or e.truncations[-1]) for e in self.episodes):
+            found["unmarked_ends"] = unmarked
         if known:
             found["success"] = float(np.mean(known))
         return found
@@ -127,7 +129,7 @@ def is_dataset(folder: Path) -> bool:
 
 def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
     """(environment, wrappers) that the manifest names; ("", ()) without one."""
-    if _minari_folder(folder) is not None:
+    if not has_manifest(folder):
         return "", ()
     manifest = _manifest(folder)
     name = manifest.get("env")
@@ -139,7 +141,12 @@ def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
 
 def is_simulated(folder: Path) -> bool:
     """True if the episodes of a folder follow from their actions, levels and seeds, by its manifest."""
-    return folder.is_dir() and _minari_folder(folder) is None and "simulated" in _manifest(folder)
+    return has_manifest(folder) and "simulated" in _manifest(folder)
+
+
+def has_manifest(folder: Path) -> bool:
+    """True if there is a manifest to compare files with: other programs write none."""
+    return (folder / MANIFEST).exists()
 
 
 def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
@@ -148,7 +155,7 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
     Args:
       folder: of `.npz` files, with a manifest or without, of a Minari data set, or a file in D4RL's layout.
       spec: of the environment whose spaces they must have.
-      verify: also compare each file with the manifest, which must then be there.
+      verify: also compare each file with the manifest, if there is one.
 
     Raises:
       DatasetFault: the first fault, with its file.
@@ -173,6 +180,7 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
         raise DatasetFault(f"{folder}: holds no episode (*.npz)")
     if len(files) > _MOST_EPISODES:
         raise DatasetFault(f"{folder}: holds more than {_MOST_EPISODES:,} episodes")
+    verify = verify and has_manifest(place)
     listed = _read_manifest(place, files) if verify else {}
     episodes = []
     total = hashlib.blake2b(digest_size=16)

@@ -149,3 +149,10 @@ def test_verify_data_reads_it_for_an_environment(tmp_path: Path, capfd: pytest.C
     assert "`--env` is missing" in capfd.readouterr().err
     assert verify_data.main(["jaxrl verify-data", f"--data={tmp_path}/no.hdf5"]) == 2
     assert "is no folder" in capfd.readouterr().err
+
+
+def test_ends_that_are_not_marked_are_noted(tmp_path: Path) -> None:
+    found = read_dataset(written(tmp_path / "d.hdf5", rows()), SPEC)
+    assert found.summary()["unmarked_ends"] == 1
+    marked = rows(timeouts=np.isin(np.arange(7), (4, 6)))
+    assert "unmarked_ends" not in read_dataset(written(tmp_path / "e.hdf5", marked), SPEC).summary()

@@ -9,13 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
+from jaxrl.envs.host.spaces import action_leaf, action_space, observation_space
+from jaxrl.envs.host.worker import describe
 from jaxrl.experience.demonstrations import DatasetFault, minari_files, read_dataset
 from tests.experience.demonstrations.samples import SPEC, episode
 
 minari = pytest.importorskip("minari")
 pytest.importorskip("h5py")
+EpisodeBuffer = pytest.importorskip("minari.data_collector.episode_buffer").EpisodeBuffer
+MinariStorage = pytest.importorskip("minari.dataset.minari_storage").MinariStorage
 
 
 @pytest.fixture
@@ -69,6 +74,50 @@ def test_numbers_are_the_environments(space: Any, actions: Any, tmp_path: Path) 
     assert all(said.contains(action) for action in np.array(actions))
     (found,) = read_dataset(str(tmp_path / "n"), spec).episodes
     np.testing.assert_array_equal(found.actions, actions)
+
+
+def test_parts_within_parts_and_actions_of_several(tmp_path: Path) -> None:
+    """Minari's own writer is the oracle: what a Gymnasium environment with these spaces gives."""
+    seen = {"camera": {"left": np.ones((4, 2, 2), np.float32)}, "pair": (np.arange(4), np.ones((4, 1)))}
+    done = (np.array([2, 0, 1]), {"push": np.full((3, 2), 0.5, np.float32)})
+    space = spaces.Dict(
+        {
+            "camera": spaces.Dict({"left": spaces.Box(0, 1, (2, 2), np.float32)}),
+            "pair": spaces.Tuple((spaces.Discrete(9), spaces.Box(0, 1, (1,)))),
+        }
+    )
+    actions = spaces.Tuple((spaces.Discrete(3), spaces.Dict({"push": spaces.Box(-1, 1, (2,), np.float32)})))
+    (tmp_path / "theirs/data").mkdir(parents=True)
+    theirs = MinariStorage.new(tmp_path / "theirs/data", space, actions, jpeg_encoding=False)
+    ends = [False, False, True]
+    theirs.update_episodes(
+        [EpisodeBuffer(id=0, observations=seen, actions=done, rewards=[1.0, 2.0, 3.0], terminations=ends,
+                       truncations=[False] * 3, infos={})]
+    )  # fmt: skip
+    spec = dataclasses.replace(
+        SPEC,
+        observation_space=observation_space(describe(space)),
+        action_space=action_space(action_leaf(describe(actions))),
+        has_action_mask=False,
+    )
+    (found,) = read_dataset(str(tmp_path / "theirs"), spec).episodes
+    np.testing.assert_array_equal(found.observations["camera.left"], seen["camera"]["left"])
+    np.testing.assert_array_equal(found.observations["pair.0"], seen["pair"][0])
+    np.testing.assert_array_equal(found.actions, [[2, 0.5, 0.5], [0, 0.5, 0.5], [1, 0.5, 0.5]])
+    minari_files.write_episodes(tmp_path / "ours/data", [found], spec, "ours")
+    ours = minari.MinariDataset(tmp_path / "ours/data")
+    assert (ours.spec.observation_space, ours.spec.action_space) == (space, actions)
+    np.testing.assert_equal(next(ours.iterate_episodes()).actions, done)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("line", "line-v0"), ("line-v3", "line-v3"), ("my lines.2", "my-lines-2-v0"), ("v2", "v2-v0")],
+)
+def test_the_id_has_a_version(tmp_path: Path, name: str, given: str) -> None:
+    minari_files.write_episodes(tmp_path / "d/data", [episode(3)], SPEC, name)
+    spec = minari.MinariDataset(tmp_path / "d/data").spec
+    assert spec.dataset_id == given
 
 
 def without_spaces(written: Path) -> None:
