@@ -43,6 +43,7 @@ class Agent(abc.ABC):
       needs_final_observations: True if a trajectory must hold the last observation of each episode, as a row
         that is not `valid`. Environments on the host always give them so.
       asks_solver: True if it gets the environment's best action (`add_solution`) before it chooses one.
+      rescaled: True if its values are not in units of reward, as where R2D2 rescales its targets.
     """
 
     spec: EnvSpec
@@ -51,6 +52,7 @@ class Agent(abc.ABC):
     samples: bool = True
     needs_final_observations: bool = False
     asks_solver: bool = False
+    rescaled: bool = False
 
     @abc.abstractmethod
     def output(self, acting: Acting, out: NetworkOutput) -> Any:

@@ -48,8 +48,7 @@ class QAgent(Agent):
 
     Attributes:
       description: of the network, in words.
-      needs_final_observations: see `Agent`.
-      rescaled: Q-values are not in units of reward, as where R2D2 rescales its targets.
+      needs_final_observations, rescaled: see `Agent`.
     """
 
     spec: EnvSpec

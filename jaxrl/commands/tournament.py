@@ -1,7 +1,7 @@
 """jaxrl tournament RUN|PLAYER...: plays policies of a game, and rates them.
 
-A player is the folder of a run, RUN@latest or RUN@STEP for another checkpoint of
-it, or a scripted one: random, greedy (looks one move ahead), mcts-N, such as
+A player is the folder of a run, RUN@latest or RUN@STEP for another checkpoint
+of it, or a scripted one: random, greedy (looks one move ahead), mcts-N, such as
 mcts-100 (a tree search with 100 simulations for each move), minimax where the
 game is solved, and baseline where Pgx has published a policy of it
 (docs/selfplay.md). Every pair plays from both seats, with fixed keys.

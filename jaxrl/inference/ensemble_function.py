@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.q_values import QAgent
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.envs.spaces import own_numbers, starts_of
@@ -134,7 +133,7 @@ def _mean_of(members: Sequence[PolicyFunction]) -> PolicyMean:
     kinds = {kind for shape in shapes for kind in shape}
     if len(kinds) > 1:
         raise ConfigError("runs of Q-values and runs of probabilities have no common mean")
-    if len({member.agent.rescaled for member in members if isinstance(member.agent, QAgent)}) > 1:
+    if len({member.agent.rescaled for member in members}) > 1:
         raise ConfigError(
             "runs whose Q-values are rescaled (`r2d2.value_rescaling`) and others have no common mean"
         )

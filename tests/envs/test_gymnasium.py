@@ -221,7 +221,7 @@ def test_wrappers_and_uneven_groups_are_refused():
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
-        ("raise", "raised RuntimeError: the motor is on fire (host_environments.py, line 96: raise "),
+        ("raise", "raised RuntimeError: the motor is on fire (host_environments.py, line {line}: raise "),
         pytest.param("exit", "raised SystemExit: bye", marks=pytest.mark.slow),
         ("die", "its worker process exited with code 7"),
         ("crash", "its worker process was killed by signal 9 (SIGKILL)"),
@@ -239,6 +239,9 @@ def test_wrappers_and_uneven_groups_are_refused():
 )
 def test_faults_name_environment_and_step(start, fault, problem):
     name = f"{MODULE}:Faulty(fault={fault!r})"
+    source = (Path(__file__).parent / "host_environments.py").read_text()
+    line = source.partition("raise RuntimeError")[0].count("\n") + 1
+    problem = problem.replace("{line}", str(line))
     env = start(name, num_groups=2, num_workers=2)
     pids = env.process_ids
     with pytest.raises(HostEnvError) as caught:

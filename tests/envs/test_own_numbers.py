@@ -13,6 +13,7 @@ import pytest
 
 from jaxrl.envs import catalogue, registry
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete
+from jaxrl.envs.env_check import check_env
 from jaxrl.envs.host.agent_spaces import AgentSpaces
 from jaxrl.envs.host.spaces import action_space
 from jaxrl.envs.mixture import TaskLayout
@@ -86,8 +87,8 @@ def test_starts_that_no_array_holds(make: Any, message: str) -> None:
 
 def test_a_device_environment_of_ones_own_gets_its_numbers() -> None:
     for name in (NUMBERED, VECTORS):
-        registry.check_env(name)
-        registry.check_env(registry.make(name).env)  # type: ignore[attr-defined]
+        check_env(name)
+        check_env(registry.make(name).env)  # type: ignore[attr-defined]
     seen = NUMBERED.replace("Numbered", "Seen")
     # One that is built on another, and tasks of a mixture, are shifted once.
     for name in (
