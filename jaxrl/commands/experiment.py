@@ -154,16 +154,13 @@ def _require(plan: ExperimentPlan) -> None:
 
 
 def _require_demonstrations(folder: str, config: Config) -> None:
-    from jaxrl.config.environment import spec_of
-    from jaxrl.experience.demonstrations import DatasetFault, read_dataset
-    from jaxrl.experience.demonstrations.simulation import require_same_levels
+    from jaxrl.training.cloning import read_demonstrations
 
-    env = config.env.name
     try:
-        require_same_levels(read_dataset(folder, spec_of(config)), env)
-    except DatasetFault as error:
-        again = f'jaxrl prepare-data --env="{env}" --player=solver --output=DIR'
-        raise ConfigError(f"`--replay-data-dir`: {error}; to record what fits: {again}") from error
+        read_demonstrations("--replay-data-dir", folder, config)
+    except ConfigError as error:
+        again = f'jaxrl prepare-data --env="{config.env.name}" --player=solver --output=DIR'
+        raise ConfigError(f"{error}; to record what fits: {again}") from error
 
 
 def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, command: str) -> int:

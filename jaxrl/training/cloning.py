@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config, default_config
+from jaxrl.config import Config, ConfigError, check_config, default_config
 from jaxrl.config.environment import spec_of
 from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.experience.demonstrations import Dataset, DatasetFault, Episode, read_dataset
@@ -93,6 +93,20 @@ class CloningLayout:
         return cls(lanes, length, chunk, min(counts, key=lambda m: (abs(math.log(m / wanted)), m)))
 
 
+def read_demonstrations(flag: str, folder: str, config: Config) -> Dataset:
+    """The episodes that `flag` names, for the environment of a configuration.
+
+    Raises:
+      ConfigError: they are none, of other spaces or of other levels.
+    """
+    try:
+        dataset = read_dataset(folder, spec_of(config))
+        require_same_levels(dataset, config.env.name)
+    except DatasetFault as error:
+        raise ConfigError(f"`{flag}`: {error}") from error
+    return dataset
+
+
 def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, Dataset]:
     """(the configuration of the cloning run, its data) before the run of `config`.
 
@@ -103,11 +117,7 @@ def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, D
       ConfigError: the data cannot be learnt from.
     """
     checked = check_config(config)
-    try:
-        dataset = read_dataset(plan.data, spec_of(checked))
-        require_same_levels(dataset, checked.env.name)
-    except DatasetFault as error:
-        raise ConfigError(f"`--data`: {error}") from error
+    dataset = read_demonstrations("--data", plan.data, checked)
     training, _ = dataset.split(plan.validation)
     chunk = 1 if checked.network.core == "none" else _CHUNK
     devices = max(checked.num_devices, 1)
