@@ -39,11 +39,11 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Runs `jaxrl COMMAND ...`; returns the exit code (2: no such command)."""
     _, *arguments = sys.argv if argv is None else argv
     if not arguments or arguments[0] in ("--help", "-h", "help"):
-        print(_usage())
+        _show(_usage())
         return 0
     command, *rest = arguments
     if command == "--version":
-        print(f"jaxrl {__version__}")
+        _show(f"jaxrl {__version__}")
         return 0
     if command not in COMMANDS:
         error = one_line(f"unknown command `{command}`{did_you_mean(command, COMMANDS)}")
@@ -55,6 +55,13 @@ def run(argv: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())
     code: int = module_of(command).main([f"jaxrl {command}", *rest])
     return code
+
+
+def _show(text: str) -> None:
+    """Prints text for a reader that may have gone, such as `head`."""
+    from jaxrl.commands import command_line  # which a command loads, if there is one
+
+    command_line.show(text)
 
 
 def module_of(command: str) -> ModuleType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,20 +141,49 @@ def parse(
         _define(argument, values)
     values.set_gnu_getopt(True)
     try:
-        left = values(list(argv), known_only=known_only)[1:]
-    except flags.UnrecognizedFlagError as error:
-        known = [argument.name for argument in arguments if argument.word]
-        hint = words.flag_hint(error.flagname) or did_you_mean(error.flagname, known, prefix="--")
-        raise ConfigError(f"unknown flag `--{error.flagname}`{hint}") from error
+        left = values(list(argv), known_only=True)[1:]
     except flags.Error as error:
         raise ConfigError(str(error)) from error
     found = {name: values[name].value for name in values}
     for name, value in found.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"`--{name}` (={value}) must be a finite number")
+    if not known_only:
+        # A single dash is a number's, or stands for standard input.
+        end = list(argv).index("--") if "--" in argv else len(argv)
+        unknown = [word for word in left if word.startswith("--") and word in argv[:end]]
+        require_no_flags(unknown, [argument.name for argument in arguments if argument.word])
     if left and not known_only and not positional:
         raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
     return found, left
+
+
+def require_no_flags(
+    given: Sequence[str],
+    known: Collection[str],
+    fields: Collection[str] = (),
+    flags_of_fields: Mapping[str, str] | None = None,
+) -> None:
+    """Raises ConfigError with all unknown flags, each with a hint, if there are any.
+
+    Args:
+      given: as on the command line, with or without `=VALUE`.
+      known: the names of the command's flags.
+      fields: of the configuration, if the command's flags set them.
+      flags_of_fields: the flags of fields that have one, by field.
+    """
+    found = {}
+    for argument in given:
+        flag = argument.partition("=")[0]
+        name = flag.lstrip("-")
+        other = words.other_flag(name, known)
+        hint = f"; here it is `--{other}`" if other else words.flag_hint(name, fields, flags_of_fields)
+        found[flag] = hint or did_you_mean(name, known, prefix="--")
+    if len(found) == 1:
+        raise ConfigError("".join(f"unknown flag `{flag}`{hint}" for flag, hint in found.items()))
+    if found:
+        each = [f"`{flag}` ({hint.removeprefix('; ')})" for flag, hint in found.items()]
+        raise ConfigError(f"unknown flags: {', '.join(each)}")
 
 
 def run_folder(flag: str | None, left: Sequence[str]) -> str:

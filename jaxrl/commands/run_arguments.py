@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, resumption
-from jaxrl.commands.arguments import parse
+from jaxrl.commands.arguments import parse, require_no_flags
 from jaxrl.commands.training_arguments import (
     ARGUMENTS,
     ENVS_PER_WORKER,
@@ -25,12 +25,11 @@ from jaxrl.commands.training_arguments import (
     OUTPUT_DIR,
     SHORT_FLAGS,
 )
-from jaxrl.config import ConfigError, check_config, words
+from jaxrl.config import ConfigError, check_config
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.common_names import full_name
 from jaxrl.config.converted_counts import multiply_workers
 from jaxrl.config.declarations import declared_fields
-from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import at_least, check
 from jaxrl.config.files import ENDINGS, curriculum_names, load_config, shipped_names
 from jaxrl.config.nested_files import Remarks
@@ -187,6 +186,7 @@ def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:
     """Returns what is no flag, and what `--flag=text` and `--flag text` set."""
     positional: list[str] = []
     found: list[_Override] = []
+    unknown: list[str] = []
     # Alone it is the environment's own curriculum.
     following = [*left[1:], "--"]
     arguments = iter(
@@ -202,14 +202,14 @@ def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:
         if not is_of_config(name):
             if name in _FLAGS and equals:
                 raise ConfigError(f"`{flag}` takes no value, so `{argument}` says nothing")
-            hint = words.flag_hint(name, declared_fields(), FLAGS_OF_FIELDS)
-            hint = hint or did_you_mean(name, _FLAGS, prefix="--")
-            raise ConfigError(f"unknown flag `{flag}`{hint}")
+            unknown.append(flag)
+            continue
         if not equals:
             text = next(arguments, "--")
             if text.startswith("--"):
                 raise ConfigError(f"`{flag}` needs a value: {flag}=VALUE")
         found.append(_override_of(flag, name, text))
+    require_no_flags(unknown, _FLAGS, declared_fields(), FLAGS_OF_FIELDS)
     return positional, found
 
 

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import DEBUG, SEED, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, SEED, Argument, help_text, parse, require_no_flags
 from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
-from jaxrl.config import ConfigError, words
+from jaxrl.config import ConfigError
 from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.declarations import declared_fields
-from jaxrl.config.errors import did_you_mean
 from jaxrl.runs.signals import Interruption, catch_signals
 
 _MOST = 2**32 - 1
@@ -153,12 +152,13 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
 
 
 def _require_known(rest: Sequence[str]) -> None:
-    """Raises ConfigError for a flag that is neither of a search nor of the configuration."""
-    for argument in rest:
-        flag = argument.partition("=")[0]
-        name = flag.lstrip("-")
-        if flag.startswith("-") and name not in ("config", "env") and not run_arguments.is_of_config(name):
-            known = ("config", "help", *(argument.name for argument in ARGUMENTS if argument.word))
-            hint = words.flag_hint(name, declared_fields(), FLAGS_OF_FIELDS)
-            hint = hint or did_you_mean(name, known, prefix="--")
-            raise ConfigError(f"unknown flag `{flag}`{hint}")
+    """Raises ConfigError for flags that are neither of a search nor of the configuration."""
+    unknown = [
+        argument
+        for argument in rest
+        if argument.startswith("-")
+        and (name := argument.partition("=")[0].lstrip("-")) not in ("config", "env")
+        and not run_arguments.is_of_config(name)
+    ]
+    known = ("config", "help", *(argument.name for argument in ARGUMENTS if argument.word))
+    require_no_flags(unknown, known, declared_fields(), FLAGS_OF_FIELDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import traceback
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.nested_files import Remarks
 
 ENDINGS = (".py", *nested_files.ENDINGS)  # of config files
+_ENVIRONMENT = re.compile(r"^[\w.]+:\w|-v\d+(\(.*\))?$")  # suite:Name, or Name-v1
 SHIPPED = Path(__file__).parent / "shipped"  # The folder configs/ of a checkout.
 
 
@@ -121,6 +123,8 @@ def _path_of(given: str) -> str:
         return str(SHIPPED / f"{given}.py")
     if os.path.isfile(given):
         return given
+    if _ENVIRONMENT.search(given):
+        raise ConfigError(f"`--config` (={given!r}) is an environment: name it by --env={given}")
     folder, file = os.path.split(given)
     stem, ending = os.path.splitext(file)
     if not folder and not ending:

@@ -27,4 +27,4 @@ def hint(name: str, declared: Collection[str], section: str, prefix: str = "") -
         return f"; did you mean `{prefix}{section}.{last}`?"
     others = BUILT_IN.keys() - {section, given}
     read = [field for field in declared if field.partition(".")[0] not in others]
-    return words.field_hint(name) or did_you_mean(name, read, prefix=prefix)
+    return words.field_hint(name, section, declared) or did_you_mean(name, read, prefix=prefix)

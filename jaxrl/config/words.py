@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 # Words as `normalized` gives them: SB3, CleanRL, PufferLib, Stoix, RLlib, PureJaxRL.
 _FIELDS = {
     "activation-fn": "network.activation",
     "anneal-lr": "ppo.schedule",
+    "algo": "algorithm",
     "allow-tf32": "network.matmul_precision",
     "attention-memory-inference": "network.memory_length",
     "attention-num-heads": "network.core_heads",
@@ -110,8 +111,9 @@ _FLAGS = {
     "no-cuda": "`JAX_PLATFORMS`, an environment variable: cpu, cuda or tpu",
     "num-episodes": "`--episodes=N` of jaxrl evaluate, `--config.evaluate.episodes=N` of a run",
     "num-trials": "`--trials=N` of jaxrl search",
-    "optimizer": "every algorithm has Adam, with its field learning_rate",
+    "optimizer": "every algorithm has Adam, with its field learning_rate; jaxrl search has `--method=optuna`",
     "output": "`--workdir=DIR`",
+    "profile": "`--config.profile.steps=N`, which traces N steps for jaxrl profile-summary",
     "pruning": "`--pruner=P` of jaxrl search --method=optuna",
     "refresh-interval": "`--interval=S` of jaxrl watch",
     "render": "`--video=FILE` of jaxrl evaluate",
@@ -124,6 +126,8 @@ _FLAGS = {
     "wandb": "`--config.log.writers=tensorboard,jsonl,wandb`",
     "world-size": "`--num_processes=N`",
 }
+# Words for flags that some commands have under another name.
+_OTHER_FLAGS = {"checkpoint": "step", "env": "environment", "env-id": "environment", "optimizer": "method"}
 _METRICS = {
     "ep-rew-mean": "episode/return",
     "episode-return": "episode/return",
@@ -148,10 +152,19 @@ def field_of(word: str) -> str:
     return "" if key in _NOTES else _FIELDS.get(key, "")
 
 
-def field_hint(word: str) -> str:
-    """Ends an error about a field that does not exist; "" if the word is not known."""
+def field_hint(word: str, section: str = "ppo", declared: Collection[str] = ()) -> str:
+    """Ends an error about a field that does not exist; "" if the word is not known.
+
+    Args:
+      word: another trainer's.
+      section: of the run's algorithm, whose field is named if there is one.
+      declared: the names of all fields.
+    """
     key = normalize_word(word)
-    return f"; here it is `{_FIELDS[key]}`{_NOTES.get(key, '')}" if key in _FIELDS else ""
+    if key not in _FIELDS:
+        return ""
+    own = _FIELDS[key].replace("ppo.", f"{section}.", 1)
+    return f"; here it is `{own if own in declared else _FIELDS[key]}`{_NOTES.get(key, '')}"
 
 
 def flag_hint(word: str, fields: Iterable[str] = (), flags: Mapping[str, str] | None = None) -> str:
@@ -172,6 +185,20 @@ def flag_hint(word: str, fields: Iterable[str] = (), flags: Mapping[str, str] | 
     if not field:
         return ""
     return f"; here it is `{(flags or {}).get(field, f'--config.{field}=VALUE')}`{_NOTES.get(key, '')}"
+
+
+def other_flag(word: str, flags: Collection[str]) -> str:
+    """The one of a command's flags that does what another's `word` does; "" if there is none.
+
+    Args:
+      word: without its dashes.
+      flags: of the command, without theirs.
+    """
+    key = normalize_word(word)
+    if _OTHER_FLAGS.get(key) in flags:
+        return _OTHER_FLAGS[key]
+    longer = [flag for flag in flags if flag.startswith(f"{key}-")]
+    return longer[0] if len(longer) == 1 else ""
 
 
 def metric_hint(word: str) -> str:

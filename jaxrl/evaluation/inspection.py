@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import io
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,7 @@ def write(
     }
     page = page_of(facts, [dataclasses.asdict(row) for row in rows])
     try:
+        os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
         with open(file, "w", encoding="utf-8") as stream:
             stream.write(page)
     except OSError as error:

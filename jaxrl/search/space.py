@@ -12,7 +12,8 @@ from typing import Any, get_args
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config, declared_fields, words
+from jaxrl.config import ConfigError, check_config, declared_fields, unknown_fields
+from jaxrl.config.algorithms import section_of
 from jaxrl.config.arguments import name_alone, with_arguments
 from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.data_files import read_yaml
@@ -144,7 +145,8 @@ class Space:
         if not data:
             raise ConfigError("the space is empty: name at least one field")
         declared = declared_fields(algorithm)
-        dimensions = tuple(_dimension(str(name), given, declared) for name, given in data.items())
+        section = section_of(algorithm).name
+        dimensions = tuple(_dimension(str(name), given, declared, section) for name, given in data.items())
         for one, other in itertools.combinations(dimensions, 2):
             if one.field == other.field and not (one.argument and other.argument and one.name != other.name):
                 raise ConfigError(f"`{other.name}` and `{one.name}` of the space change the same field")
@@ -221,8 +223,8 @@ def _plain(value: Any) -> Any:
     return [_plain(x) for x in value] if isinstance(value, (list, tuple)) else value
 
 
-def _dimension(name: str, given: Any, declared: Mapping[str, Field]) -> Dimension:
-    field = _field(name, declared)
+def _dimension(name: str, given: Any, declared: Mapping[str, Field], section: str) -> Dimension:
+    field = _field(name, declared, section)
     where = f"`{name}` of the space"
     if isinstance(given, list):
         given = {"choice": given}
@@ -275,7 +277,7 @@ def _takes_numbers(field: Field) -> bool:
     return field.kind in (int, float) or type(None) in get_args(field.kind)
 
 
-def _field(name: str, declared: Mapping[str, Field]) -> Field | None:
+def _field(name: str, declared: Mapping[str, Field], section: str) -> Field | None:
     """The field of a dimension; None if it is an argument, which has no declaration."""
     field, parenthesis, argument = name.partition("(")
     if field == "seed":
@@ -284,7 +286,7 @@ def _field(name: str, declared: Mapping[str, Field]) -> Field | None:
         inner = [other for other in declared if other.startswith(f"{field}.")]
         if inner:
             raise ConfigError(f"`{name}` of the space is a section; name its fields, such as `{inner[0]}`")
-        hint = words.field_hint(field) or did_you_mean(field, declared)
+        hint = unknown_fields.hint(field, declared, section)
         raise ConfigError(f"`{name}` of the space is no field{hint}")
     if not parenthesis:
         return declared[field]

@@ -115,7 +115,15 @@ def test_command_line_is_read_without_jax() -> None:
         (["ppo", "--gamma=0"], "here it is `--config.ppo.gamma=VALUE`"),
         (["ppo", "--num-gpus=1"], "here it is `--config.num_devices=VALUE`"),
         (["ppo", "--device=cuda"], "here it is `JAX_PLATFORMS`, an environment variable"),
-        (["ppo", "--optimizer=sgd"], "every algorithm has Adam"),
+        (
+            ["ppo", "--optimizer", "optuna"],
+            "every algorithm has Adam, with its field learning_rate; jaxrl search has",
+        ),
+        (["ppo", "--foo", "--algo=dqn"], "unknown flags: `--foo` ("),
+        (["ppo", "--foo", "--algo=dqn"], "`--algo` (here it is `--config.algorithm=VALUE`)"),
+        (["ppo", "--profile"], "here it is `--config.profile.steps=N`"),
+        (["CartPole-v1"], "is an environment: name it by --env=CartPole-v1"),
+        (["navix:Navix-Empty-5x5-v0"], "is an environment: name it by --env=navix:Navix-Empty-5x5-v0"),
         (
             ["ppo", "--config.batch_size=64"],
             "is no field; here it is `ppo.num_minibatches`",

@@ -53,6 +53,23 @@ def test_there_and_back(s3: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_would_be_copied_is_told_without_credentials(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    nobody = {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "HOME": str(tmp_path),
+        "AWS_CONFIG_FILE": "",
+        "PATH": os.defpath,
+    }
+    arguments = ("-m", "jaxrl", "sync", str(tmp_path), "s3://runs/mine")
+    dry = processes.run(*arguments, "--dry-run", env=nobody, timeout=60)
+    assert dry.returncode == 0
+    assert "Unable to locate credentials; taken for empty" in dry.stdout
+    assert dry.stdout.splitlines()[-1] == "1 files (2 B) would be copied, 0 unchanged"
+    assert processes.run(*arguments, env=nobody, timeout=60).returncode == 2
+
+
+@pytest.mark.slow
 def test_a_bucket_that_cannot_be_used_is_one_line(s3: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     missing = run_sync(s3, str(tmp_path), "s3://missing/mine")

@@ -67,7 +67,7 @@ def test_reports_of_a_step_are_those_of_the_environment(tmp_path: Path) -> None:
 def test_the_page_holds_the_steps_and_no_script_of_others(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "episode.html"
+    file = tmp_path / "not/there/episode.html"
     arguments = [f"--workdir={run}", "--episodes=0", "--seed=3", f"--inspect={file}"]
     assert evaluate.main(["jaxrl evaluate", *arguments]) == 0
     steps = int(re.findall(r"episode of (\d+) steps", capsys.readouterr().out)[0])

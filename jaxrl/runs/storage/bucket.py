@@ -29,6 +29,10 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 _CLIENTS = ("aiohttp", "aiobotocore", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
 
 
+class Unreachable(ConfigError):
+    """A bucket or folder cannot be read, as without credentials or a network."""
+
+
 def prepare(path: str | os.PathLike[str]) -> None:
     """Sets up the client of `gs://` before the first use of such a path; does nothing for local paths.
 
@@ -239,14 +243,15 @@ def _try(path: str, writable: bool) -> None:
         create = f"`gcloud storage buckets create gs://{bucket}` makes one"
         raise ConfigError(f"used: there is no bucket gs://{bucket}; {create}") from error
     except Exception as error:
-        raise ConfigError(f"{doing}: {reason(error)}") from error
+        raise Unreachable(f"{doing}: {reason(error)}") from error
 
 
 def within_timeout(prefix: str, work: Callable[[], T]) -> T:
     """Runs `work` in a thread, which is abandoned after `TIMEOUT_SECONDS` seconds.
 
     Raises:
-      ConfigError: `work` raised or took too long; the message begins with `prefix`.
+      Unreachable: `work` raised or took too long; the message begins with `prefix`.
+      ConfigError: it raised one, whose words are kept.
     """
     done: list[T] = []
     failed: list[BaseException] = []
@@ -261,10 +266,11 @@ def within_timeout(prefix: str, work: Callable[[], T]) -> T:
     thread.start()
     thread.join(TIMEOUT_SECONDS)
     if thread.is_alive():
-        raise ConfigError(f"{prefix} reached in {TIMEOUT_SECONDS:.0f} s{_why_unreachable()}")
+        raise Unreachable(f"{prefix} reached in {TIMEOUT_SECONDS:.0f} s{_why_unreachable()}")
     if failed:
-        problem = str(failed[0]) if isinstance(failed[0], ConfigError) else f"read: {reason(failed[0])}"
-        raise ConfigError(f"{prefix} {problem}") from failed[0]
+        if isinstance(failed[0], ConfigError):
+            raise type(failed[0])(f"{prefix} {failed[0]}") from failed[0]
+        raise Unreachable(f"{prefix} read: {reason(failed[0])}") from failed[0]
     return done[0]
 
 

@@ -18,7 +18,7 @@ from jaxrl.config import text
 from jaxrl.config.data_files import parse_json
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.config.local_files import is_remote, replacing, require_no_links
-from jaxrl.runs.storage.bucket import as_os_errors, is_failure, open_url, reason, within_timeout
+from jaxrl.runs.storage.bucket import Unreachable, as_os_errors, is_failure, open_url, reason, within_timeout
 
 MANIFEST = "manifest.json"
 # The last file of a checkpoint in a bucket, which completes it; a local folder is complete with its name.
@@ -182,12 +182,19 @@ def sync(
       RunError: a file could not be copied; the manifest lists those that were.
     """
     theirs = StoredFolder("SOURCE", source)
-    ours = StoredFolder("DESTINATION", destination, not dry_run, metadata)
     files = theirs.files()
     if not files:
         raise ConfigError(f"`SOURCE` (={source!r}) must be a folder with files; there is none")
-    known = ours.manifest()
-    there = ours.files()
+    there: dict[str, CopiedFile] = {}
+    known: dict[str, CopiedFile] = {}
+    try:
+        ours = StoredFolder("DESTINATION", destination, not dry_run, metadata)
+        known, there = ours.manifest(), ours.files()
+    except Unreachable as error:
+        if not dry_run:
+            raise
+        # Before there are credentials, say: everything would be copied.
+        tell(f"{error}; taken for empty")
     paths = sorted((p for p in files if p != MANIFEST and not _TRANSIENT.search(p)), key=_copy_order)
     waiting = [p for p in paths if not _is_there(files[p], known.get(p), there.get(p))]
     unchanged = tuple(p for p in paths if p not in set(waiting))
