@@ -60,7 +60,8 @@ def test_replays_are_sifted_and_the_reasons_named(
     solved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with np.load(solved / "000001.npz") as stored:
-        level, actions, obs = (stored[name] for name in ("level_id", "actions", "observations"))
+        level, actions, obs = (stored[name] for name in ("level_id", "actions", "observations.state"))
+        parts = {name: x for name, x in stored.items() if name.startswith("observations.")}
     replays, output = tmp_path / "replays", tmp_path / "episodes"
     replays.mkdir()
 
@@ -68,7 +69,7 @@ def test_replays_are_sifted_and_the_reasons_named(
         np.savez(replays / f"{name}.npz", **{"level_id": level, "actions": actions, **arrays})
 
     put("a_good", success=True, player="ann", version="2.1", observations=obs)
-    put("b_same", success=True, player="bob")
+    put("b_same", success=True, player="bob", **parts)  # more than this environment shows
     put("c_long", actions=np.append(actions, 0), success=True)
     put("d_lies", actions=actions[:-1], success=True)
     put("e_left", actions=actions[:-1], success=False, player="bob")
