@@ -36,7 +36,6 @@ def get_config() -> ConfigDict:
     c.dagger.beta_fraction = 0.1
     c.stop.steps = 50_000
     c.stop["return"] = 475.0  # of 500; the clone plays as its teacher does
-    c.log.every_steps = 1_024
     c.evaluate.every_steps = 1_024
     c.evaluate.episodes = 100
     return c

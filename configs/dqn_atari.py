@@ -42,7 +42,6 @@ def get_config() -> ConfigDict:
     c.dqn.exploration_end = 0.01
     c.dqn.exploration_fraction = 0.1
     c.stop.steps = 10_000_000
-    c.log.every_steps = 20_000
     c.evaluate.every_steps = 1_000_000
     c.evaluate.episodes = 16
     c.checkpoint.every_steps = 1_000_000

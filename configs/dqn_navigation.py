@@ -37,6 +37,5 @@ def get_config() -> ConfigDict:
     c.dqn.exploration_fraction = 0.3
     c.dqn.exploration_end = 0.1
     c.stop.steps = 200_000
-    c.log.every_steps = 10_000
     c.evaluate.every_steps = 50_000
     return c

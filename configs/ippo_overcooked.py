@@ -29,7 +29,6 @@ def get_config() -> ConfigDict:
     c.ppo.entropy_coef = 0.01
     c.ppo.clip_value = True
     c.stop.steps = 5_000_000
-    c.log.every_steps = 250_000
     c.evaluate.every_steps = 1_000_000
     c.evaluate.episodes = 64
     # Cooks who always take the most likely action may stand in each other's way for the whole episode.

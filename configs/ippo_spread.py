@@ -29,6 +29,5 @@ def get_config() -> ConfigDict:
     c.ppo.learning_rate = 2.5e-4
     c.ppo.entropy_coef = 0.01
     c.stop.steps = 2_000_000
-    c.log.every_steps = 100_000
     c.evaluate.episodes = 512
     return c

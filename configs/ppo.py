@@ -30,7 +30,6 @@ def get_config() -> ConfigDict:
     c.stop.steps = 600_000
     c.stop["return"] = 475.0  # of 500; solved, so stop
     c.stop.every_mode = True  # a policy that is good with its most likely actions and with drawn ones
-    c.log.every_steps = 10_000
     c.evaluate.every_steps = 25_000
     c.checkpoint.every_steps = 500_000
     return c

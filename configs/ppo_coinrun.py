@@ -36,7 +36,6 @@ def get_config() -> ConfigDict:
     c.ppo.gae_lambda = 0.95
     c.ppo.clip_value = True
     c.stop.steps = 25_000_000
-    c.log.every_steps = 20_000
     c.evaluate.every_steps = 1_000_000
     c.evaluate.episodes = 64
     c.evaluate.modes = ("sampled",)  # a greedy policy gets stuck early in training

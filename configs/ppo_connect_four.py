@@ -32,7 +32,6 @@ def get_config() -> ConfigDict:
     c.ppo.gae_lambda = 0.9
     c.ppo.entropy_coef = 0.05
     c.stop.steps = 6_000_000
-    c.log.every_steps = 500_000
     c.evaluate.every_steps = 2_000_000
     c.evaluate.episodes = 1000
     c.checkpoint.every_steps = 2_000_000

@@ -26,7 +26,6 @@ def get_config() -> ConfigDict:
     c.ppo.gae_lambda = 0.98
     c.ppo.entropy_coef = 1e-3
     c.stop.steps = 1_500_000
-    c.log.every_steps = 200_000
     c.evaluate.every_steps = 500_000
     c.evaluate.modes = ("sampled",)  # the most likely actions may turn on the spot for ever
     return c

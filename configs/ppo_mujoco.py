@@ -33,7 +33,6 @@ def get_config() -> ConfigDict:
     c.ppo.clip_range = 0.1
     c.ppo.entropy_coef = 0.0
     c.stop.steps = 1_000_000
-    c.log.every_steps = 20_000
     c.evaluate.every_steps = 200_000
     c.evaluate.episodes = 16
     c.checkpoint.every_steps = 200_000

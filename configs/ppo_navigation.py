@@ -29,6 +29,5 @@ def get_config() -> ConfigDict:
     c.ppo.gamma = 0.99
     c.ppo.entropy_coef = 0.0
     c.stop.steps = 8_000_000
-    c.log.every_steps = 250_000
     c.evaluate.every_steps = 2_000_000
     return c

@@ -33,7 +33,6 @@ def get_config(quick: bool = False) -> ConfigDict:
     c.ppo.schedule = "constant"
     c.ppo.gamma = 0.99
     c.stop.steps = 500_000 if quick else 25_000_000
-    c.log.every_steps = 20_000
     c.evaluate.every_steps = 0  # once, at the end
     c.evaluate.episodes = 64
     c.evaluate.modes = ("sampled",)  # a greedy policy gets stuck early in training

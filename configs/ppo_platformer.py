@@ -27,6 +27,5 @@ def get_config() -> ConfigDict:
     c.ppo.gamma = 0.99
     c.ppo.entropy_coef = 0.01
     c.stop.steps = 8_000_000
-    c.log.every_steps = 250_000
     c.evaluate.every_steps = 1_000_000
     return c

@@ -29,7 +29,6 @@ def get_config() -> ConfigDict:
     c.ppo.gae_lambda = 0.98
     c.ppo.entropy_coef = 0.0
     c.stop.steps = 3_000_000  # 1 M of each
-    c.log.every_steps = 50_000
     c.evaluate.every_steps = 300_000
     c.evaluate.episodes = 96
     return c

@@ -30,7 +30,6 @@ def get_config() -> ConfigDict:
     # With 0.02 both sides settle on a few lines, and lose where another opponent leaves them.
     c.ppo.entropy_coef = 0.1
     c.stop.steps = 3_000_000
-    c.log.every_steps = 100_000
     c.evaluate.every_steps = 500_000
     c.evaluate.episodes = 400
     c.checkpoint.every_steps = 1_000_000

@@ -42,7 +42,6 @@ def get_config() -> ConfigDict:
     c.r2d2.learning_rate = 1e-4
     c.r2d2.target_period = 2_500
     c.stop.steps = 20_000_000
-    c.log.every_steps = 50_000
     c.evaluate.every_steps = 2_000_000
     c.evaluate.episodes = 16
     c.checkpoint.every_steps = 2_000_000

@@ -35,7 +35,6 @@ def get_config() -> ConfigDict:
     c.sac.learning_starts = 2_000
     c.sac.learning_rate = 1e-3
     c.sac.critic_rate = 1e-3
-    c.log.every_steps = 4_000
     c.evaluate.every_steps = 8_000
     c.stop.steps = 40_000
     return c

@@ -33,7 +33,6 @@ def get_config() -> ConfigDict:
     c.sac.critic_rate = 3e-4
     c.sac.temperature_rate = 3e-4
     c.stop.steps = 300_000
-    c.log.every_steps = 5_000
     c.evaluate.every_steps = 50_000
     c.evaluate.episodes = 10
     c.checkpoint.every_steps = 100_000

@@ -34,6 +34,5 @@ def get_config() -> ConfigDict:
     c.sac.hindsight = "future"
     c.sac.hindsight_k = 4
     c.stop.steps = 200_000
-    c.log.every_steps = 10_000
     c.evaluate.every_steps = 50_000
     return c

@@ -26,6 +26,9 @@ from jaxrl.config.sections import (
 )
 from jaxrl.config.selfplay import SelfPlayConfig
 
+# Log entries of a run that is not told their distance: a curve, though dispatches or iterations be long.
+_LOG_ENTRIES = 40
+_MOST_LOG_STEPS = 50_000  # between them, to see a long run live
 _MOST_DEVICES = 65_536  # far beyond what any machine has
 
 
@@ -182,7 +185,16 @@ class Config(BuiltInSections):
     @property
     def log_iterations(self) -> int:
         """Iterations between log entries."""
-        return math.ceil(self.log.every_steps / self.steps_per_iteration)
+        if self.log.every_steps:
+            return math.ceil(self.log.every_steps / self.steps_per_iteration)
+        return max(1, min(_MOST_LOG_STEPS, self.stop.most_steps // _LOG_ENTRIES) // self.steps_per_iteration)
+
+    @property
+    def log_seconds(self) -> float:
+        """Seconds of training after which a log entry is due whatever the steps; infinite if these decide."""
+        budgets = (self.stop.seconds, self.stop.wall_seconds)
+        least = min((x for x in budgets if x is not None), default=math.inf)
+        return math.inf if self.log.every_steps else least / _LOG_ENTRIES
 
     @property
     def evaluate_iterations(self) -> int:

@@ -177,7 +177,12 @@ class StopConfig:
 class LogConfig:
     """The places where metrics go, and how often."""
 
-    every_steps: int = field(50_000, at_least(1), help="environment steps between entries")
+    every_steps: int = field(
+        0,
+        at_least(0),
+        help="environment steps between entries; 0: a fortieth of the budget, of steps or time, and at most "
+        "50,000 steps",
+    )
     writers: tuple[str, ...] = field(
         ("tensorboard", "jsonl"),
         each(one_of("tensorboard", "jsonl", "csv", "wandb", "mlflow", "neptune")),

@@ -21,7 +21,7 @@ from jaxrl.programs.host_runtime import HostRuntime
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import MultiWriter, Writer, console
 from jaxrl.runs.signals import Interruption
-from jaxrl.training.coordination import Coordinator
+from jaxrl.training.coordination import DISPATCH_SECONDS, Coordinator
 from jaxrl.types import TrainState
 
 
@@ -85,7 +85,7 @@ class Assembly:
         """
         clock = Clock(process_started=process_started)
         topology = Topology.of(config.device_count)
-        coordinator = Coordinator(clock, topology.gatherer(), interruption)
+        coordinator = Coordinator(clock, topology.gatherer(), interruption, _dispatch_seconds(config))
         return cls._on(config, clock, topology, coordinator)
 
     @classmethod
@@ -107,7 +107,7 @@ class Assembly:
           process_started: as for `build`.
         """
         clock = Clock(process_started=process_started)
-        coordinator = Coordinator(clock, interruption=interruption)
+        coordinator = Coordinator(clock, None, interruption, _dispatch_seconds(config))
         evaluators = evaluators_of(coordinator.gives_up)
         return cls(config, clock, runtime.learning.topology, coordinator, runtime, evaluators)
 
@@ -161,3 +161,8 @@ class Assembly:
             return MultiWriter(())
         network = self.runtime.agent.describe()
         return console(self.config, self.runtime.learning.per_device.highlights, network)
+
+
+def _dispatch_seconds(config: Config) -> float:
+    """The target length of a dispatch: rows of a short budget of time do not wait for longer ones."""
+    return min(DISPATCH_SECONDS, config.log_seconds)

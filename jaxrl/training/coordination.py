@@ -81,6 +81,7 @@ class Coordinator:
         clock: RunClock,
         gather: Callable[[Sequence[float]], Array] | None = None,
         interruption: Interruption | None = None,
+        dispatch_seconds: float = DISPATCH_SECONDS,
     ) -> None:
         """Starts without values of other processes.
 
@@ -88,11 +89,12 @@ class Coordinator:
           clock: the clock of this process.
           gather: sends numbers to all processes (`Topology.gatherer`); None if there is only one.
           interruption: the signals that this process receives; None for a process that catches none.
+          dispatch_seconds: the target length of a dispatch.
         """
         self.interruption = interruption or Interruption()
         self._clock = clock
         self._gather = gather
-        self._pace = Pace(DISPATCH_SECONDS)
+        self._pace = Pace(dispatch_seconds)
         self._received = ProcessStatus()
 
     @property

@@ -143,7 +143,7 @@ class TrainingLoop:
                 self.run.replace(self.assembly.runtime.refresh(self.run.state))
         event = min(self.schedule.next_event(self.run.progress), self.traces.edge())
         target = self.pipeline.fits(iteration, event)
-        closes_row = self.schedule.due(target).row
+        closes_row = self.schedule.due(target, logged_at=self.pipeline.logged_at).row
         state, iteration = self.pipeline.dispatch(self._state_now(), iteration, target, closes_row)
         self.run.advance(state, iteration)
 

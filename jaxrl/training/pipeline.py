@@ -48,6 +48,7 @@ class Pipeline:
 
     Attributes:
       interval: metrics of the log interval that is open.
+      logged_at: `Coordinator.trained_seconds` when the latest row was closed.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Pipeline:
         self._one_by_one = one_by_one
         self._in_flight: deque[Dispatch] = deque()
         self._empty = self.interval = runtime.learning.empty_interval()
+        self.logged_at = 0.0
 
     def restart(self, interval: Interval | None = None) -> None:
         """Begins with these metrics of an unfinished interval, or with none."""
@@ -101,6 +103,8 @@ class Pipeline:
             interval = _merge(before, interval, failed)
         self._in_flight.append(Dispatch(target, count, interval, metrics, failed, closes_row, sent))
         self.interval = self._empty if closes_row else interval
+        if closes_row:
+            self.logged_at = self._coordinator.trained_seconds
         return state, target
 
     def drain(self, at_most: int) -> Iterator[Dispatch]:

@@ -40,13 +40,20 @@ class Schedule:
     index: int = 0
     is_last: bool = True
 
-    def due(self, iteration: int, saved_at: float = math.inf) -> Due:
-        """The work that is due at the end of `iteration`; `saved_at` is `wall_seconds` at the latest save."""
+    def due(self, iteration: int, saved_at: float = math.inf, logged_at: float = math.inf) -> Due:
+        """The work that is due at the end of `iteration`.
+
+        Args:
+          iteration: counted from 1 on.
+          saved_at: `wall_seconds` at the latest save.
+          logged_at: `trained_seconds` at the latest row.
+        """
         config = self.config
+        is_late = self.coordinator.trained_seconds - logged_at >= config.log_seconds
         every = config.checkpoint.every_seconds
         by_time = every > 0 and self.coordinator.wall_seconds - saved_at >= every
         return Due(
-            row=iteration % config.log_iterations == 0,
+            row=iteration % config.log_iterations == 0 or is_late,
             evaluation=_is_multiple(iteration, config.evaluate_iterations),
             checkpoint=_is_multiple(iteration, config.checkpoint_iterations) or by_time,
         )

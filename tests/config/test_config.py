@@ -83,7 +83,7 @@ BAD_FIELDS = [
     ("stop.steps", 0, "at least 1"),
     ("stop.steps", -1000, "at least 1"),
     ("stop.seconds", -1.0, "above 0"),
-    ("log.every_steps", -1, "at least 1"),
+    ("log.every_steps", -1, "at least 0"),
     ("log.writers", ("json",), "one of tensorboard, jsonl, csv, wandb, mlflow, neptune"),
     ("log.writers", ("csv", "jsonl", "csv"), "hold no element twice"),
     ("evaluate.every_steps", -1, "at least 0"),

@@ -30,7 +30,7 @@ def test_printed_config_says_every_field_and_its_meaning(algorithm: str) -> None
     text = config_file(check_config(default_config(algorithm)))
     assert max(map(len, text.splitlines())) <= 110
     assert '    c.stop["return"] = None  # mean return of an evaluation' in text
-    assert "    c.log.every_steps = 50_000  # environment steps" in text
+    assert "    c.storage.sync_every_steps = 500_000  # environment steps" in text
     assert '    c.init_names = ("*",)  # patterns' in text
     words = " ".join(text.replace("#", " ").split())
     others = tuple(f"{name}." for name in BUILT_IN.keys() - {algorithm})

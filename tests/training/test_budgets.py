@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,23 @@ def run(folder: Path | None = None, started: float | None = None, **changes: Any
     return Trainer(config, where, MultiWriter([recorder]), assembly), recorder
 
 
+@pytest.mark.parametrize(
+    ("iterations", "asked", "between"),
+    [(1000, 900, 900), (1000, 0, 25), (100, 0, 2), (79, 0, 1), (3, 0, 1), (LONG, 0, 50_000 // STEPS)],
+)
+def test_a_run_has_twenty_rows_or_those_that_are_asked_for(iterations: int, asked: int, between: int) -> None:
+    config = resolve(tiny_config(iterations, **{"log.every_steps": STEPS * asked}), 1)
+    assert config.log_iterations == between
+    assert asked or config.num_iterations // config.log_iterations >= min(20, iterations)
+
+
+def test_rows_are_late_after_a_share_of_the_least_budget_of_time() -> None:
+    both = {"stop.seconds": 400.0, "stop.wall_seconds": 800.0}
+    assert resolve(tiny_config(1, **both, **{"log.every_steps": 0}), 1).log_seconds == 10.0
+    assert resolve(tiny_config(1, **both, **{"log.every_steps": 5}), 1).log_seconds == math.inf
+    assert resolve(tiny_config(1, **{"log.every_steps": 0}), 1).log_seconds == math.inf
+
+
 @pytest.mark.slow
 def test_seconds_buy_training_not_compilation() -> None:
     trainer, _ = run(**{"stop.seconds": 0.05})
@@ -44,6 +62,13 @@ def test_seconds_buy_training_not_compilation() -> None:
     # The first dispatch is the warm-up.
     assert summary["steps"] > STEPS
     assert summary["eval_return"] > 0
+
+
+@pytest.mark.slow
+def test_a_budget_in_seconds_gives_a_curve() -> None:
+    trainer, recorder = run(**{"stop.seconds": 1.0, "log.every_steps": 0})
+    trainer.fit()
+    assert len(recorder.steps_with("time/seconds")) > 10  # 20 and more on a quiet machine
 
 
 @pytest.mark.slow
