@@ -1,4 +1,4 @@
-"""Writes wall times and returns into the README's table of shipped configs, from runs that it makes itself.
+"""Writes wall times and returns of runs that it makes itself into the table of `docs/results_configs.md`.
 
   python benchmarks/config_table.py --runs=runs/results --seeds=3
   python benchmarks/config_table.py --runs=runs/results --seeds=3 ppo ppo_mlp:gymnax:Acrobot-v1
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import learning_curves
 
-README = learning_curves.ROOT / "README.md"
+PAGE = learning_curves.ROOT / "docs" / "results_configs.md"
 # The first cell of a row: a config, or another environment for the config above it.
 _CONFIG = re.compile(r"\[`(\w+)\.py`\]")
 _ENVIRONMENT = re.compile(r"`--env=([^`]+)`")
@@ -39,7 +39,7 @@ def rows(text: str) -> Iterator[tuple[str, str]]:
 
 
 def rewritten(text: str, runs: Path) -> str:
-    """The README with the figures of every experiment that has runs."""
+    """The page with the figures of every experiment that has runs."""
     for experiment, line in rows(text):
         folder = runs / experiment.replace(":", "-")
         seeds = sorted(path.parent for path in folder.glob("*/wall.json"))
@@ -77,12 +77,12 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
-    known = [experiment for experiment, _ in rows(README.read_text())]
+    known = [experiment for experiment, _ in rows(PAGE.read_text())]
     if unknown := set(arguments.experiments) - set(known):
-        parser.error(f"not in the README's table: {', '.join(sorted(unknown))}; it has {', '.join(known)}")
+        parser.error(f"not in the table: {', '.join(sorted(unknown))}; it has {', '.join(known)}")
     arguments.experiments, arguments.fields = arguments.experiments or known, []
     learning_curves.train(arguments)
-    README.write_text(rewritten(README.read_text(), Path(arguments.runs)))
+    PAGE.write_text(rewritten(PAGE.read_text(), Path(arguments.runs)))
 
 
 if __name__ == "__main__":

@@ -143,10 +143,9 @@ def test_arrows_between_rooms_do_not_grow() -> None:
     assert len(arrows) <= MOST_ARROWS, sorted(arrows)
 
 
-def test_the_readme_explains_every_room() -> None:
-    layout = (
-        (ROOT / "README.md").read_text().partition("has a room for each subject")[2].partition("| to find")[0]
-    )
+def test_the_layout_names_every_room() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    layout = page.partition("has a room for each subject")[2].partition("| to find")[0]
     rooms = {room for room in RANK if (ROOT / "jaxrl" / room).is_dir()} - {"envs"}
     assert set(re.findall(r"\b(\w+)/", layout)) == rooms
 

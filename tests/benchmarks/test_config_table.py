@@ -1,4 +1,4 @@
-"""`benchmarks/config_table.py`: the README's table from run folders, with figures by hand."""
+"""`benchmarks/config_table.py`: the table of shipped configs from run folders, with figures by hand."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def run(folder: Path, seconds: float, mean: float) -> None:
 
 
 def test_the_table_has_every_shipped_config(table: ModuleType) -> None:
-    experiments = [experiment for experiment, _ in table.rows((ROOT / "README.md").read_text())]
+    experiments = [experiment for experiment, _ in table.rows((ROOT / "docs/results_configs.md").read_text())]
     assert {experiment.partition(":")[0] for experiment in experiments} == set(shipped_names())
     assert "ppo_mlp:gymnax:Acrobot-v1" in experiments
 
 
 def test_figures_of_runs_replace_those_of_their_rows_alone(table: ModuleType, tmp_path: Path) -> None:
-    before = (ROOT / "README.md").read_text()
+    before = (ROOT / "docs/results_configs.md").read_text()
     run(tmp_path / "ppo" / "seed-0", 11.2, 489.6)
     run(tmp_path / "ppo" / "seed-1", 14.7, 500.0)
     run(tmp_path / "ppo_mlp-gymnax-Acrobot-v1" / "seed-0", 150.0, -78.54)

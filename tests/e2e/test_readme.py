@@ -1,4 +1,4 @@
-"""The README's code and commands do what it says."""
+"""The code and commands of the README, and of the pages that it leads to first, do what they say."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from jaxrl.commands import COMMANDS
+from jaxrl.config.built_in import BUILT_IN
 from tests import processes
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+USAGE = (ROOT / "docs/usage.md").read_text()
+LIBRARY = (ROOT / "docs/library.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", LIBRARY, flags=re.DOTALL)
 SHORTER = [
     "--config.stop.steps=512",
     "--config.env.num_envs=8",
@@ -42,7 +46,7 @@ def test_extensions_train_as_shown(tmp_path: Path) -> None:
         (block,) = [block for block in BLOCKS if block.startswith(f"# {name}.py")]
         assert len(block.splitlines()) <= 32
         (tmp_path / f"{name}.py").write_text(block)
-        (command,) = [line for line in README.splitlines() if f"{name}:" in line and "jaxrl train" in line]
+        (command,) = [line for line in LIBRARY.splitlines() if f"{name}:" in line and "jaxrl train" in line]
         options += [word for word in shlex.split(command) if word.startswith(("--config.", "--env="))]
     run(["-P", "-c", _JAXRL, "train", *options], tmp_path)
     assert (tmp_path / "run" / "summary.json").exists()
@@ -52,7 +56,7 @@ def test_extensions_train_as_shown(tmp_path: Path) -> None:
 
 
 def test_the_tutorials_files_are_not_checked_with_the_code(tmp_path: Path) -> None:
-    """A user who follows the README in a checkout can still run `make test`."""
+    """A user who follows the page in a checkout can still run `make test`."""
     (tmp_path / "jaxrl").mkdir()
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     for block in BLOCKS:
@@ -74,6 +78,9 @@ def test_the_tutorials_files_are_not_checked_with_the_code(tmp_path: Path) -> No
 def test_library_example_runs(tmp_path: Path) -> None:
     (block,) = [block for block in BLOCKS if "make_train" in block]
     run(["-c", block.replace("100_000", "8192").replace("range(3)", "range(1)")], tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    (tmp_path / "readme").mkdir()
+    run(["-c", block.replace("100_000", "8192")], tmp_path / "readme")
 
 
 @pytest.mark.slow
@@ -95,13 +102,24 @@ def test_population_examples_run(tmp_path: Path) -> None:
         run(["-c", block.replace("100_000", "16_384") + f"\n{check}\n"], tmp_path)
 
 
-def test_training_and_the_algorithms_come_before_the_table_of_commands() -> None:
-    order = [
-        "make train ",
-        "## Train\n",
-        "| algorithm | learns |",
-        "jaxrl train ppo --workdir",
-        "## Commands\n",
-    ]
-    places = [README.index(text) for text in order]
-    assert places == sorted(places)
+def test_the_readme_is_a_page_that_leads_on() -> None:
+    assert len(README.encode()) <= 12_000
+    index = (ROOT / "docs/index.md").read_text()
+    for page in (README, index):
+        assert page.index("pip install") < page.index("jaxrl train ppo")
+    assert set(BUILT_IN) - {"behavior_cloning"} <= set(re.findall(r"\w+", index.lower()))
+    linked = set(re.findall(r"\]\((?!https?:)([^)#\s]+)", README))
+    assert {"docs/results_configs.md", "docs/img/breakout.gif"} <= linked
+    assert not [name for name in linked if not (ROOT / name).exists()]
+    assert set(re.findall(r"^\| `(\w+)` \| ", USAGE, flags=re.M)) >= set(BUILT_IN)
+
+
+def test_tables_have_what_was_measured_and_leave_out_the_rest() -> None:
+    cells = re.compile(r"^\|.*\| *not measured *\|", flags=re.M)
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert not [page.name for page in pages if cells.search(page.read_text())]
+
+
+def test_every_command_is_in_the_table() -> None:
+    first = re.findall(r"^\| (`jaxrl .*?) \|", (ROOT / "docs/commands.md").read_text(), flags=re.M)
+    assert set(re.findall(r"`jaxrl ([a-z-]+)`", " ".join(first))) == set(COMMANDS)
