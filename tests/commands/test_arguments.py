@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from jaxrl.commands import COMMANDS, module_of
+from jaxrl.commands import COMMANDS, module_of, run
 from jaxrl.commands.arguments import Argument, help_text, parse
 from jaxrl.config import ConfigError
+from tests.commands.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (
@@ -81,3 +83,34 @@ def test_no_help_imports_jax() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "rule"),
+    [
+        ("evaluate", ["--env=CartPole-v1"], "unknown flag `--env`; here it is `--environment`"),
+        ("verify-checkpoint", ["--checkpoint=5"], "unknown flag `--checkpoint`; here it is `--step`"),
+        ("search", ["ppo", "--optimizer", "optuna"], "unknown flag `--optimizer`; here it is `--method`"),
+        (
+            "watch",
+            ["--intervall=1", "--foo"],
+            "unknown flags: `--intervall` (did you mean `--interval`?), `--foo` (",
+        ),
+    ],
+)
+def test_unknown_flags_are_answered_with_those_of_the_command(
+    command: str, flags: list[str], rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, command, *flags).startswith(f"error: {rule}")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+def test_output_whose_reader_has_gone_is_no_traceback(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        assert run(["jaxrl", *arguments]) == 0
+    assert capfd.readouterr().err == ""

@@ -32,6 +32,8 @@ SPACE = "ppo.learning_rate: {log: [1e-4, 1e-2]}\nnetwork.hidden_sizes: {choice: 
         (["ppo_mlp"], "learning_rate: {log: [1e-4, 1e-2]}", "did you mean `ppo.learning_rate`?"),
         (["ppo_mlp"], "lr: {log: [1e-4, 1e-2]}", "here it is `ppo.learning_rate`"),
         (["dqn"], "lr: {log: [1e-4, 1e-2]}", "here it is `dqn.learning_rate`"),
+        (["dqn"], "lr: {log: [1e-4, 1e-2]}", "`lr` of the space is no field; here it is `dqn.learning_rate`"),
+        (["dqn"], "gamma: [0.9, 0.99]", "`gamma` of the space is no field; did you mean `dqn.gamma`?"),
         (["ppo_mlp", "--method=gird"], SPACE, "did you mean `grid`?"),
         (["ppo_mlp", "--address=auto"], SPACE, "`address` (='auto') is for the method ray"),
         (["ppo_mlp", "--method=ray", "--gpus_per_trial=-1"], SPACE, "gpus_per_trial"),

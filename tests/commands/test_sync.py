@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from etils import epath
@@ -14,6 +15,7 @@ from jaxrl.commands import sync as job
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 from jaxrl.runs.checkpoint import Checkpointer
+from jaxrl.runs.storage import bucket, copy
 from jaxrl.runs.storage.copy import sync
 from tests.runs.checkpoint.checkpoints import files_of, save_run
 from tests.runs.storage.gcs_server import GcsServer
@@ -191,3 +193,22 @@ def test_links_in_the_destination_are_not_followed(run: Path, tmp_path: Path) ->
     assert list(outside.iterdir()) == []
     assert (copy / "config.json").read_bytes() == FILES["config.json"]
     assert not (copy / "config.json").is_symlink()
+
+
+def test_a_dry_run_needs_no_credentials(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise PermissionError("Unable to locate credentials")
+
+    def open_url(name: str, url: str, writable: bool) -> Any:
+        if url.startswith("s3://"):
+            bucket.within_timeout(f"`{name}` (={url!r}) cannot be", refuse)
+        return bucket.open_url(name, url, writable)
+
+    monkeypatch.setattr(copy, "open_url", open_url)
+    assert job.main(["", str(run), "s3://runs/mine", "--dry-run"]) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.endswith("Unable to locate credentials; taken for empty")
+    assert last.endswith(" would be copied, 0 unchanged")
+    assert job.main(["", str(run), "s3://runs/mine"]) == 2
