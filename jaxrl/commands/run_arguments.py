@@ -9,47 +9,30 @@ import math
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, resumption
-from jaxrl.commands.arguments import parse, require_no_flags
+from jaxrl.commands.arguments import parse
+from jaxrl.commands.field_flags import Override, set_fields, split_overrides
 from jaxrl.commands.training_arguments import (
     ARGUMENTS,
-    ENVS_PER_WORKER,
-    FLAGS_OF_FIELDS,
-    LEARNER,
     LOG_LEVEL,
     MULTI_TASK,
     OUTPUT_DIR,
-    SHORT_FLAGS,
 )
 from jaxrl.config import ConfigError, check_config
-from jaxrl.config.algorithms import algorithm_of, section_of
+from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.common_names import full_name
-from jaxrl.config.converted_counts import multiply_workers
-from jaxrl.config.declarations import declared_fields
-from jaxrl.config.fields import at_least, check
 from jaxrl.config.files import ENDINGS, curriculum_names, load_config, shipped_names
 from jaxrl.config.nested_files import Remarks
-from jaxrl.config.overrides import override, read_value
+from jaxrl.config.overrides import override
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import suitable_config
 from jaxrl.config.text import one_line, printable
 from jaxrl.parallel.processes import Processes, find
 from jaxrl.reporting.logs import LEVELS
 from jaxrl.runs import storage
-
-_FLAGS = {"help", *(argument.name for argument in ARGUMENTS if argument.word)}
-
-
-class _Override(NamedTuple):
-    """A flag, the field that it sets, and the text of its value."""
-
-    flag: str
-    field: str
-    text: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +69,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     """
     argv, resumed = resumption.split(argv)
     values, left = parse(ARGUMENTS, argv, known_only=True)
-    positional, overrides = _split_overrides(left)
+    positional, overrides = split_overrides(left)
     named, environment, workdir, output = (
         values.pop(name) or "" for name in ("config", "env", "workdir", OUTPUT_DIR)
     )
@@ -122,7 +105,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     else:
         name, config, remarks = _config(given[0] if given else "", environment, overrides, quick)
     notes = remarks.lines
-    notes += _set_fields(config, overrides)
+    notes += set_fields(config, overrides)
     if rounded := _round_environments(config, {field for _, field, _ in overrides}):
         notes.append(rounded)
     environment, found = full_name("env.name", check_config(config).env.name)
@@ -140,7 +123,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
 
 
 def _config(
-    given: str, environment: str, overrides: Sequence[_Override], quick: bool
+    given: str, environment: str, overrides: Sequence[Override], quick: bool
 ) -> tuple[str, ConfigDict, Remarks]:
     """Returns the name of the config, the config, and lines on why it was chosen and what was left out."""
     remarks = Remarks()
@@ -152,7 +135,7 @@ def _config(
     fields = {field: text for _, field, text in overrides}
     if not given and (given := _config_of_flags(fields)):
         remarks.lines.append(f"the config is {given}; choose another with CONFIG or --env")
-    config = load_config(given, remarks, quick)
+    config = load_config(given, remarks, quick, environment)
     name = os.path.splitext(os.path.basename(given))[0]
     environment = fields.get("env.name", environment)
     if environment and (moved := move(config, environment, fields)):
@@ -180,85 +163,6 @@ def _round_environments(config: ConfigDict, fields: Collection[str]) -> str:
     count = max(1, round(before / multiple)) * multiple
     override(config, "env.num_envs", count)
     return f"env.num_envs is {count}, not {before}: a multiple for the {len(config.env.tasks)} tasks"
-
-
-def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:
-    """Returns what is no flag, and what `--flag=text` and `--flag text` set."""
-    positional: list[str] = []
-    found: list[_Override] = []
-    unknown: list[str] = []
-    # Alone it is the environment's own curriculum.
-    following = [*left[1:], "--"]
-    arguments = iter(
-        "--curriculum=auto" if argument == "--curriculum" and after.startswith("--") else argument
-        for argument, after in zip(left, following, strict=False)
-    )
-    for argument in arguments:
-        flag, equals, text = argument.partition("=")
-        name = flag.lstrip("-")
-        if not flag.startswith("-"):
-            positional.append(argument)
-            continue
-        if not is_of_config(name):
-            if name in _FLAGS and equals:
-                raise ConfigError(f"`{flag}` takes no value, so `{argument}` says nothing")
-            unknown.append(flag)
-            continue
-        if not equals:
-            text = next(arguments, "--")
-            if text.startswith("--"):
-                raise ConfigError(f"`{flag}` needs a value: {flag}=VALUE")
-        found.append(_override_of(flag, name, text))
-    require_no_flags(unknown, _FLAGS, declared_fields(), FLAGS_OF_FIELDS)
-    return positional, found
-
-
-def is_of_config(name: str) -> bool:
-    """True if the flag `name` sets a field: `config.seed`, or `seed`."""
-    return name.startswith("config.") or name.replace("_", "-") in SHORT_FLAGS
-
-
-def _override_of(flag: str, name: str, text: str) -> _Override:
-    """The field that a flag sets, and its text; those of a short flag are scaled to the field's unit."""
-    short = SHORT_FLAGS.get(name.replace("_", "-"))
-    if short is None:
-        return _Override(flag, name.removeprefix("config."), text)
-    if short.scale == 1:
-        return _Override(flag, short.field, text)
-    try:
-        return _Override(flag, short.field, repr(short.scale * float(text)))
-    except ValueError as error:
-        raise ConfigError(f"`{flag}` (={text!r}) must be a number") from error
-
-
-def _set_fields(config: ConfigDict, overrides: Sequence[_Override]) -> list[str]:
-    """Sets fields, each by one kind of flag: `--steps` and `--config.stop.steps` together are refused.
-
-    Returns:
-      lines on what a flag came to.
-    """
-    flags: dict[str, str] = {}
-    of_workers = [given for given in overrides if given.field == ENVS_PER_WORKER]
-    overrides = [given for given in overrides if given.field != ENVS_PER_WORKER]
-    # First the algorithm, whose class says which fields there are.
-    for flag, field, text in sorted(overrides, key=lambda given: given.field != "algorithm"):
-        if field.startswith(f"{LEARNER}."):
-            field = section_of(algorithm_of(config)).name + field.removeprefix(LEARNER)
-        if flags.setdefault(field, flag) != flag:
-            raise ConfigError(f"`{flags[field]}` and `{flag}` both set `{field}`: leave one out")
-        override(config, field, text)
-    curriculum = config.curriculum
-    if "curriculum.num_stages" in flags and not (
-        curriculum.file or curriculum.stages or curriculum.difficulties
-    ):
-        override(config, "curriculum.file", "auto")  # a number of stages needs some
-    if not of_workers:
-        return []
-    flag, _, text = of_workers[-1]
-    if "env.num_envs" in flags:
-        raise ConfigError(f"`{flags['env.num_envs']}` and `{flag}` both set `env.num_envs`: leave one out")
-    count = multiply_workers(config, check(flag, read_value(text, int), int, at_least(1)))
-    return [f"{flag}={text} of {max(1, config.host.num_workers)} workers: {count} environments"]
 
 
 def named_algorithm(argv: Sequence[str]) -> str:

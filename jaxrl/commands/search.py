@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import DEBUG, SEED, Argument, help_text, parse, require_no_flags
+from jaxrl.commands.field_flags import is_of_config
 from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
 from jaxrl.config import ConfigError
 from jaxrl.config.algorithms import algorithm_of
@@ -158,7 +159,7 @@ def _require_known(rest: Sequence[str]) -> None:
         for argument in rest
         if argument.startswith("-")
         and (name := argument.partition("=")[0].lstrip("-")) not in ("config", "env")
-        and not run_arguments.is_of_config(name)
+        and not is_of_config(name)
     ]
     known = ("config", "help", *(argument.name for argument in ARGUMENTS if argument.word))
     require_no_flags(unknown, known, declared_fields(), FLAGS_OF_FIELDS)

@@ -150,7 +150,7 @@ def _minibatches(
     count = min(possible, key=lambda n: (abs(math.log(n / wanted)), n))
     changed = count != fields.num_minibatches
     assign(config, f"{section}.num_minibatches", count)
-    line = f"{count} minibatches of {steps // count:,} steps"
+    line = f"{count} minibatch{'es' if count > 1 else ''} of {steps // count:,} steps"
     if accumulation:
         parts = _parts(num_envs // math.gcd(count, num_envs), times, sizes)
         assign(config, f"{section}.gradient_accumulation", parts)

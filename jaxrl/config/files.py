@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import nested_files
+from jaxrl.config import foreign_files, nested_files
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.nested_files import Remarks
 
@@ -67,13 +67,16 @@ def _pipelines() -> dict[str, Path]:
     return {path.stem: path for path in files}
 
 
-def load_config(given: str, remarks: Remarks | None = None, quick: bool = False) -> ConfigDict:
+def load_config(
+    given: str, remarks: Remarks | None = None, quick: bool = False, environment: str = ""
+) -> ConfigDict:
     """Returns the `get_config()` of a Python file, or what a file of YAML or JSON says.
 
     Args:
       given: a path, or the name of a shipped config.
       remarks: takes what the user should hear of, such as keys without a counterpart.
       quick: returns its short form, `get_config(quick=True)`.
+      environment: chooses a section of a file of rl-baselines3-zoo, which has one for each.
 
     Raises:
       ConfigError: there is no such file, it raises, or it does not return a ConfigDict; or it has no short
@@ -85,7 +88,7 @@ def load_config(given: str, remarks: Remarks | None = None, quick: bool = False)
     if path.endswith(nested_files.ENDINGS):
         if quick:
             raise no_quick
-        return nested_files.load(path, described, _shipped_config, remarks or Remarks())
+        return nested_files.load(path, described, _shipped_config, remarks or Remarks(), environment)
     spec = importlib.util.spec_from_file_location("_jaxrl_config_file", path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{described} must end in {', '.join(ENDINGS)}")
@@ -121,6 +124,8 @@ def _path_of(given: str) -> str:
         )
     if given in names:
         return str(SHIPPED / f"{given}.py")
+    if foreign := foreign_files.described(given):
+        raise ConfigError(f"`--config` (={given!r}) {foreign}")
     if os.path.isfile(given):
         return given
     if _ENVIRONMENT.search(given):

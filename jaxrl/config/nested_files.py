@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import converted_counts, other_layouts
+from jaxrl.config import converted_counts, other_layouts, rl_zoo
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.data_files import read_json, read_yaml
 from jaxrl.config.declarations import declared_fields, default_config, flatten
@@ -34,13 +34,16 @@ class Remarks:
     most_devices: int = 0
 
 
-def load(path: str, described: str, shipped: Callable[[str], ConfigDict], remarks: Remarks) -> ConfigDict:
+def load(
+    path: str, described: str, shipped: Callable[[str], ConfigDict], remarks: Remarks, environment: str = ""
+) -> ConfigDict:
     """Returns what a file says.
 
     Args:
       path: of a local file.
       described: the file in errors, such as "`--config` (='mine.yaml')".
       shipped: returns a shipped config by its name.
+      environment: chooses a section of a file that has one for each.
       remarks: takes what the file says and this configuration does not take over as it is.
 
     Raises:
@@ -57,6 +60,8 @@ def load(path: str, described: str, shipped: Callable[[str], ConfigDict], remark
         raise ConfigError(f"{described} must hold fields by section, such as `ppo: {{gamma: 0.99}}`")
     try:
         lines = Remarks()
+        if rl_zoo.is_zoo(data):
+            data = rl_zoo.read_section(data, path, environment)
         config = _build(data, shipped, lines)
         remarks.lines += [f"{path}: {line}" for line in lines.lines]
         remarks.most_devices = lines.most_devices

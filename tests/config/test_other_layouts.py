@@ -173,3 +173,82 @@ def test_two_keys_may_say_the_same_but_not_different_things(write: Callable[[str
     assert config.seed == 3
     with pytest.raises(ConfigError, match=r"`environment.seed` and `training.seed` both say `seed`"):
         read(write("training: {seed: 3}\nenvironment: {seed: 4}"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "changes"),
+    [
+        (
+            "CartPole-v1",
+            {
+                "env.name": "CartPole-v1",
+                "env.num_envs": 8,
+                "ppo.rollout_length": 32,
+                "ppo.num_minibatches": 1,  # 8 x 32 / 256
+                "ppo.num_epochs": 20,
+                "ppo.learning_rate": 1e-3,
+                "ppo.gamma": 0.98,
+                "ppo.gae_lambda": 0.8,
+            },
+        ),
+        # What the section leaves out is as Stable-Baselines3 has it: 4 x 2048 / 64 minibatches.
+        (
+            "gymnax:Pendulum-v1(max_torque=1)",
+            {
+                "env.name": "gymnax:Pendulum-v1(max_torque=1)",
+                "env.num_envs": 4,
+                "ppo.rollout_length": 2048,
+                "ppo.num_minibatches": 128,
+                "ppo.num_epochs": 10,
+                "ppo.learning_rate": 3e-4,
+                "ppo.schedule": "constant",
+                "normalize.observations": True,
+                "normalize.rewards": True,
+            },
+        ),
+    ],
+)
+def test_section_of_an_environment_of_rl_zoo(environment: str, changes: dict[str, Any]) -> None:
+    remarks = Remarks()
+    config = load_config(str(LAYOUTS / "ppo.yml"), remarks, environment=environment)
+    expected = {
+        "network.core": "none",
+        "network.hidden_sizes": (64, 64),
+        "network.separate_value": True,
+        "ppo.entropy_coef": 0.0,
+        "stop.steps": 100_000,
+        **changes,
+    }
+    default = flatten(default_config().to_dict())
+    found = {name: x for name, x in flatten(config.to_dict()).items() if x != default[name]}
+    assert found == {name: x for name, x in expected.items() if x != default[name]}
+    left = "clip_range falling to 0" if environment == "CartPole-v1" else "use_sde, training.policy_kwargs"
+    assert remarks.lines[0].endswith(f"left out: training.{left}")
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "dqn", "ppo_lstm", "sac"])
+def test_every_algorithm_of_rl_zoo_can_be_trained(algorithm: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{algorithm}.yml"
+    file.write_text("CartPole-v1: {n_timesteps: 5e4, policy: MlpPolicy}\n")
+    config = check_config(load_config(str(file), environment="CartPole-v1"))
+    assert config.algorithm == algorithm.removesuffix("_lstm")
+    assert config.network.core == ("lstm" if algorithm == "ppo_lstm" else "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "rule"),
+    [
+        ("ppo.yml", "", "it has a section for each environment of rl-zoo: choose one by --env=NAME"),
+        ("ppo.yml", "CartPole-v2", "did you mean `CartPole-v1`?"),
+        (
+            "tqc.yml",
+            "CartPole-v1",
+            "says the algorithm, one of ppo, ppo_lstm, a2c, dqn, sac, not 'tqc'",
+        ),
+    ],
+)
+def test_file_of_rl_zoo_that_cannot_be_read(name: str, environment: str, rule: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text((LAYOUTS / "ppo.yml").read_text())
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(tmp_path / name), environment=environment)
+    assert rule in str(caught.value)

@@ -1,0 +1,43 @@
+"""Files and folders of other trainers where a run or a config of this one is expected."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+
+from jaxrl.config.data_files import LARGEST_FILE
+from jaxrl.config.local_files import is_remote
+
+_SB3 = "_stable_baselines3_version"  # a file in what `model.save` writes
+_WEIGHTS = (".pt", ".pth", ".cleanrl_model", ".safetensors")
+
+
+def described(path: str) -> str:
+    """In words what a path holds, and what to do instead; "" if it is nothing known."""
+    if is_remote(path) or not os.path.exists(path):
+        return ""
+    if os.path.isdir(path):
+        if os.path.isfile(os.path.join(path, ".hydra", "config.yaml")):
+            return (
+                "is the folder of a run that Hydra configured: its parameters cannot be read here; the "
+                "settings are in .hydra/config.yaml (docs/coming_from.md)"
+            )
+        return ""
+    if path.endswith(_WEIGHTS):
+        return "holds the parameters of another trainer's network, which cannot be read here; train it anew"
+    if _is_sb3(path):
+        return (
+            "is a model of Stable-Baselines3, which cannot be read here; its settings train anew, and "
+            "episodes that it plays can be cloned (docs/coming_from.md, docs/imitation.md)"
+        )
+    return ""
+
+
+def _is_sb3(path: str) -> bool:
+    if os.path.getsize(path) > LARGEST_FILE:
+        return path.endswith(".zip")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _SB3 in archive.namelist()
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return False

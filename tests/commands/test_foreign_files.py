@@ -1,0 +1,68 @@
+"""Files, folders and command lines of other trainers are named for what they are."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import jaxrl
+from jaxrl.config import ConfigError
+from tests.commands.refusals import refused
+
+
+def make_sb3(folder: Path) -> Path:
+    """A file with the names of what `model.save` of Stable-Baselines3 2 writes."""
+    with zipfile.ZipFile(folder / "model.zip", "w") as archive:
+        for name in ("data", "policy.pth", "_stable_baselines3_version", "system_info.txt"):
+            archive.writestr(name, "2.3.0")
+    return folder / "model.zip"
+
+
+def make_hydra(folder: Path) -> Path:
+    (folder / "outputs" / ".hydra").mkdir(parents=True)
+    (folder / "outputs" / ".hydra" / "config.yaml").write_text("lr: 1\n")
+    return folder / "outputs"
+
+
+def make_weights(folder: Path) -> Path:
+    (folder / "ppo.cleanrl_model").write_bytes(b"weights")
+    return folder / "ppo.cleanrl_model"
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (make_sb3, "is a model of Stable-Baselines3"),
+        (make_hydra, "is the folder of a run that Hydra configured"),
+        (make_weights, "holds the parameters of another trainer's network"),
+    ],
+)
+def test_what_is_there_is_named(make, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make(tmp_path)
+    with pytest.raises(ConfigError, match=kind):
+        jaxrl.load(str(path))
+    assert kind in refused(capsys, "evaluate", f"--workdir={path}")
+    assert kind in refused(capsys, "train", str(path))
+
+
+def test_another_archive_is_not_called_a_model(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("data", "")
+    with pytest.raises(ConfigError, match=r"config\.json cannot be read"):
+        jaxrl.load(str(tmp_path / "other.zip"))
+
+
+@pytest.mark.parametrize("start", [[], ["python", "cleanrl/ppo.py"]])
+def test_command_line_of_cleanrl_is_answered_with_ours(
+    start: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "--env-id CartPole-v1 --total-timesteps 500000 --learning-rate=1e-3 --num-steps 64 --track"
+    ours = (
+        "`jaxrl train --env=CartPole-v1 --steps=500000 --learning-rate=1e-3 --config.ppo.rollout_length=64`"
+    )
+    message = refused(capsys, "train", *start, *line.split())
+    assert (
+        f"a command line of CleanRL, which reads here {ours}; see docs/coming_from.md for --track" in message
+    )
