@@ -29,7 +29,7 @@ def test_every_command_is_listed_in_one_line(capsys: pytest.CaptureFixture[str])
     modules = {path.stem.replace("_", "-") for path in (ROOT / "jaxrl/commands").glob("[a-z]*.py")}
     # By several commands.
     shared = set(
-        "arguments command-line next-steps resumption run-arguments suite-table training-arguments".split()
+        "arguments command-line field-flags next-steps resumption run-arguments suite-table training-arguments".split()
     )
     assert modules - shared == set(COMMANDS)
 
