@@ -14,9 +14,11 @@ import flax.struct
 import jax
 
 from jaxrl.envs.goals import GoalExamples, Goals, check_goal_space
+from jaxrl.envs.picture_shapes import LARGE_IMAGE as LARGE_IMAGE
+from jaxrl.envs.picture_shapes import has_large_images as has_large_images
+from jaxrl.envs.picture_shapes import is_large_image as is_large_image
 from jaxrl.envs.reports import InfoMetric as InfoMetric
 from jaxrl.envs.reports import check_reports
-from jaxrl.envs.spaces import LARGE_IMAGE as LARGE_IMAGE
 from jaxrl.envs.spaces import Box as Box
 from jaxrl.envs.spaces import Dict as Dict
 from jaxrl.envs.spaces import Discrete as Discrete
@@ -24,8 +26,6 @@ from jaxrl.envs.spaces import Mixed as Mixed
 from jaxrl.envs.spaces import MultiDiscrete as MultiDiscrete
 from jaxrl.envs.spaces import Space as Space
 from jaxrl.envs.spaces import check_count, check_stack
-from jaxrl.envs.spaces import has_large_images as has_large_images
-from jaxrl.envs.spaces import is_large_image as is_large_image
 from jaxrl.envs.spaces import zeros as zeros
 
 _LONGEST_EPISODE = 2**63 - 1

@@ -14,7 +14,8 @@ from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.environment import WholeEnv
 from jaxrl.envs.base import Discrete, JaxEnv, MultiDiscrete, Space
 from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
-from jaxrl.envs.spaces import counted_from_zero, has_choice, sample
+from jaxrl.envs.numbering import counted_from_zero
+from jaxrl.envs.spaces import has_choice, sample
 from jaxrl.envs.tasks import default_task
 from jaxrl.envs.trees import select_rows, strong_types
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Dict, JaxEnv, Mixed, Space, TimeStep
-from jaxrl.envs.spaces import counted_from_zero, is_renumbered, own_numbers
+from jaxrl.envs.numbering import counted_from_zero, is_renumbered, own_numbers
 from jaxrl.envs.wrappers.wrapper import Wrapper
 
 

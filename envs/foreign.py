@@ -26,7 +26,7 @@ class Api:
     remedy: str = ""
 
     def advice(self, name: str) -> str:
-        """What is wrong with `module:Class` and what to write, after the name."""
+        """The fault of `module:Class` and the name to write instead."""
         if not self.suite:
             return f"it {self.remedy}"
         return f"it is {self.what}: write {self.suite}:{name}"

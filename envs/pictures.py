@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Space
-from jaxrl.envs.spaces import channels_last, picture_order, picture_shape
+from jaxrl.envs.picture_shapes import channels_last, picture_order, picture_shape
 
 
 class CannotRender(Exception):

@@ -1,9 +1,4 @@
-"""Spaces of observations, actions and tasks. Sizes that no array of 32-bit numbers holds are refused.
-
-An environment may number its choices from another `start` than 0. Policies, collectors and wrappers count
-observations and actions from 0. Data, `jaxrl.load().act`, servers and exported files have the environment's
-own numbers: `own_numbers` and `counted_from_zero` are the way between both.
-"""
+"""Spaces of observations, actions and tasks. Sizes that no array of 32-bit numbers holds are refused."""
 
 from __future__ import annotations
 
@@ -186,10 +181,6 @@ _LARGEST_PART = 2**24  # categories
 
 # Elements of an array that is observed: more than any screen has. Bounds are kept for each of them.
 LARGEST_BOX = 2**23
-_LARGEST_RATIO = 1.5  # of the sides of small pictures
-_LEAST_SIDE = 5  # pixels; of less nobody can say which axis is which
-_MOST_COLOURS = 4  # channels of a frame in a stack
-LARGE_IMAGE = 32  # pixels a side; a convolution then has a thousand rows for each image
 
 
 def check_count(name: str, n: Any, largest: int = LARGEST_INT32) -> None:
@@ -236,58 +227,6 @@ def _checked_size(shape: tuple[int, ...]) -> int:
     return size
 
 
-def picture_order(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of a picture in the order height, width, channels; empty of what is no picture.
-
-    Three axes are a picture: with the channels first if that axis is the shortest and the others are alike,
-    else last. Four are a stack of frames that have few channels, first or last; the frames become channels.
-    """
-    if len(shape) == 3:
-        return (1, 2, 0) if _are_sides(shape[1:], above=shape[0]) else (0, 1, 2)
-    if len(shape) == 4 and shape[3] <= _MOST_COLOURS and _are_sides(shape[1:3], above=shape[3]):
-        return 1, 2, 0, 3
-    if len(shape) == 4 and shape[1] <= _MOST_COLOURS and _are_sides(shape[2:], above=shape[1]):
-        return 2, 3, 0, 1
-    return ()
-
-
-def picture_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """(height, width, channels) of a picture; None of what is none."""
-    if not (order := picture_order(shape)):
-        return None
-    height, width, *channels = (shape[axis] for axis in order)
-    return height, width, math.prod(channels)
-
-
-def channels_last(x: Any, shape: tuple[int, ...]) -> Any:
-    """Pictures [..., *shape] as [..., height, width, channels]; of JAX or numpy."""
-    order = picture_order(shape)
-    if order == (0, 1, 2):
-        return x
-    leading = x.ndim - len(shape)
-    moved = x.transpose(*range(leading), *(leading + axis for axis in order))
-    return moved.reshape(*moved.shape[: leading + 2], -1)
-
-
-def _are_sides(sides: tuple[int, ...], above: int) -> bool:
-    """True if these are sides of a picture, longer than the axis `above`, rather than a board's planes."""
-    alike = min(sides) >= LARGE_IMAGE or max(sides) <= _LARGEST_RATIO * min(sides)
-    return alike and min(sides) >= max(_LEAST_SIDE, above + 1)
-
-
-def is_large_image(shape: tuple[int, ...]) -> bool:
-    """True if an observation of this shape is a large image: milliseconds of learning on CPU."""
-    picture = picture_shape(shape)
-    return picture is not None and min(picture[:2]) >= LARGE_IMAGE
-
-
-def has_large_images(space: Space) -> bool:
-    """True if any part of the space is a large image."""
-    if isinstance(space, Dict):
-        return any(has_large_images(part) for _, part in space.spaces)
-    return isinstance(space, Box) and is_large_image(space.shape)
-
-
 def bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarray]:
     """The least and the greatest element, float64 of the space's shape."""
     if isinstance(space, Box):
@@ -296,50 +235,6 @@ def bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarra
     count = np.array(space.n if isinstance(space, Discrete) else space.nvec, np.float64)
     least = np.array(space.start or 0, np.float64)
     return least + np.zeros_like(count), least + count - 1
-
-
-def is_renumbered(space: Space) -> bool:
-    """True if an integer of the space has another number in the environment than in policies."""
-    if isinstance(space, Dict | Mixed):
-        return any(is_renumbered(part) for _, part in space.spaces)
-    return isinstance(space, Discrete | MultiDiscrete) and bool(space.start)
-
-
-def own_numbers(space: Space, x: Any) -> Any:
-    """Elements [..., *shape], counted from 0, in the environment's own numbers; of JAX or numpy."""
-    return _renumbered(space, x, 1)
-
-
-def counted_from_zero(space: Space, x: Any) -> Any:
-    """Inverse of `own_numbers`; whole numbers of any dtype become the space's."""
-    return _renumbered(space, x, -1)
-
-
-def starts_of(space: Space) -> tuple[int, ...]:
-    """The environment's first number of each component of integers; () if all are 0."""
-    if not isinstance(space, Discrete | MultiDiscrete) or not space.start:
-        return ()
-    return tuple(int(x) for x in np.ravel(space.start))
-
-
-def _renumbered(space: Space, x: Any, sign: int) -> Any:
-    if not is_renumbered(space):
-        return x
-    if isinstance(space, Dict):
-        return {name: _renumbered(part, x[name], sign) for name, part in space.spaces}
-    shift = sign * _starts(space)
-    if isinstance(x, jax.Array):
-        return x + jax.lax.broadcast_to_rank(jnp.asarray(shift, x.dtype), x.ndim)
-    return (np.asarray(x) + shift).astype(space.dtype)
-
-
-def _starts(space: Discrete | MultiDiscrete | Box | Mixed) -> np.ndarray:
-    """int64, the first number of each component."""
-    if isinstance(space, Mixed):
-        return np.concatenate([np.ravel(_starts(part)) for _, part in space.spaces])
-    if isinstance(space, Box) or not space.start:
-        return np.zeros(space.shape, np.int64)
-    return np.array(space.start, np.int64)
 
 
 def drawn_bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from jaxrl.envs.host.spaces import observation_space, observation_tree, select_l
 from jaxrl.envs.host.worker import Leaf, Problem, describe
 from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
 from jaxrl.envs.names import LARGEST_INT32, check_positive, format_call, unknown
-from jaxrl.envs.spaces import own_numbers
+from jaxrl.envs.numbering import own_numbers
 
 # Options that this adapter sets itself, or that envpool derives from the name: another task's would not fit
 # its files, and envpool ends the process where a file is missing.

@@ -65,7 +65,7 @@ def _ruleset(file: str, stamp: int, index: int) -> tuple[tuple[str, np.ndarray],
 
 
 def _array(function: Callable[..., np.ndarray], arguments: Any, state: Any, _: Any) -> np.ndarray:
-    """What jax has pickled as one of its arrays, as numpy's: on no device."""
+    """An array that jax has pickled, as numpy's: on no device."""
     found = function(*arguments)
     found.__setstate__(state)
     return found

@@ -13,8 +13,8 @@ import numpy as np
 
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.mixture import TaskMixture
+from jaxrl.envs.picture_shapes import picture_order
 from jaxrl.envs.pictures import CannotRender
-from jaxrl.envs.spaces import picture_order
 from jaxrl.envs.tasks import (
     TaskGroup,
     TaskScale,

@@ -23,7 +23,7 @@ ENDINGS = (".yaml", ".yml", ".json")
 
 @dataclasses.dataclass
 class Remarks:
-    """What reading a config file leaves to say and to do.
+    """Remarks on a config file: lines for the user, and a limit on devices.
 
     Attributes:
       lines: for the user, such as on keys without a counterpart.

@@ -19,7 +19,7 @@ from jaxrl.config.overrides import read_value
 
 @dataclasses.dataclass
 class Translation:
-    """What a file says, in our fields.
+    """A config file of another trainer, in our fields.
 
     Attributes:
       fields: by dotted name, or by section as the file has them; those of the algorithm begin with `LEARNER`.

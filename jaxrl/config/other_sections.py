@@ -1,4 +1,4 @@
-"""What other trainers' config files call things: their sections, keys and values, with ours."""
+"""Sections, keys and values of other trainers' config files, with ours."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ import numpy as np
 from jaxrl.config.errors import ConfigError
 from jaxrl.envs import filming
 from jaxrl.envs.base import Discrete
+from jaxrl.envs.numbering import counted_from_zero, own_numbers
 from jaxrl.envs.pictures import CannotRender, Shot
-from jaxrl.envs.spaces import counted_from_zero, own_numbers
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.policy_function import PolicyFunction, flat

@@ -17,7 +17,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.config.environment import spec_of
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space, zeros
-from jaxrl.envs.spaces import counted_from_zero, own_numbers
+from jaxrl.envs.numbering import counted_from_zero, own_numbers
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.types import Acting, Array, PyTree
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Discrete, EnvSpec, MultiDiscrete
-from jaxrl.envs.spaces import own_numbers, starts_of
+from jaxrl.envs.numbering import own_numbers, starts_of
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, PolicyMean
 
 LOG_PROBABILITIES = "log_probabilities"

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.envs import registry
 from jaxrl.envs.host_env import HostOptions
-from jaxrl.envs.spaces import counted_from_zero, own_numbers
+from jaxrl.envs.numbering import counted_from_zero, own_numbers
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.policy_function import ActingFunction, flat
 

@@ -153,7 +153,7 @@ def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, D
 
 
 def best_validation(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was found in the best validation, of the parameters that the clone has; empty without any."""
+    """Metrics of the best validation, whose parameters the clone has; empty without any."""
     prefix = f"{_ALGORITHM}/validation_"
     loss = f"{prefix}loss"
     judged = [row for row in rows if loss in row and math.isfinite(row[loss])]

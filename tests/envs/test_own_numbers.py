@@ -17,7 +17,8 @@ from jaxrl.envs.env_check import check_env
 from jaxrl.envs.host.agent_spaces import AgentSpaces
 from jaxrl.envs.host.spaces import action_space
 from jaxrl.envs.mixture import TaskLayout
-from jaxrl.envs.spaces import bounds, counted_from_zero, own_numbers, sample
+from jaxrl.envs.numbering import counted_from_zero, own_numbers
+from jaxrl.envs.spaces import bounds, sample
 from jaxrl.evaluation import inspection
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.experience.demonstrations import (

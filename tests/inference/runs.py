@@ -13,7 +13,7 @@ from jaxrl import algorithms
 from jaxrl.config import to_json
 from jaxrl.envs import registry
 from jaxrl.envs.base import Dict, Discrete, MultiDiscrete, Space, zeros
-from jaxrl.envs.spaces import own_numbers
+from jaxrl.envs.numbering import own_numbers
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.networks import normalizer
 from jaxrl.parallel.sharding import Topology

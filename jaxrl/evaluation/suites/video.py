@@ -17,7 +17,7 @@ from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 from jaxrl.envs import filming, registry
 from jaxrl.envs.base import EnvSpec
-from jaxrl.envs.spaces import counted_from_zero, own_numbers
+from jaxrl.envs.numbering import counted_from_zero, own_numbers
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
-from jaxrl.envs.spaces import bounds, has_choice, own_numbers
+from jaxrl.envs.numbering import own_numbers
+from jaxrl.envs.spaces import bounds, has_choice
 
 # A float32 bound that was a float64, or a sum in another order: a value may lie so far outside.
 _SLACK = 1e-4

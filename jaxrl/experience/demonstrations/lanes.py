@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.algorithms.demonstrations import Demonstrated
 from jaxrl.envs.base import EnvSpec, zeros
-from jaxrl.envs.spaces import counted_from_zero
+from jaxrl.envs.numbering import counted_from_zero
 from jaxrl.experience.demonstrations.episode import Episode
 
 

@@ -16,7 +16,8 @@ from jaxrl.algorithms import Agent
 from jaxrl.envs import registry
 from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.envs.host_env import HostOptions, group_rows
-from jaxrl.envs.spaces import counted_from_zero, sample
+from jaxrl.envs.numbering import counted_from_zero
+from jaxrl.envs.spaces import sample
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.wrappers.time_limit import TimeLimit
 from jaxrl.experience.demonstrations.episode import Episode, in_own_numbers

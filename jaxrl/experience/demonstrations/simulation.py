@@ -13,7 +13,8 @@ from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.native.platformer.environment import Platformer
 from jaxrl.envs.native.platformer.generation.solver import solve
-from jaxrl.envs.spaces import bounds, counted_from_zero
+from jaxrl.envs.numbering import counted_from_zero
+from jaxrl.envs.spaces import bounds
 from jaxrl.envs.tasks import default_task
 from jaxrl.envs.trees import strong_types
 from jaxrl.experience.demonstrations.dataset import Dataset, DatasetFault

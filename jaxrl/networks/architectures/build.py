@@ -13,7 +13,7 @@ from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.config.errors import did_you_mean
 from jaxrl.envs import modules
 from jaxrl.envs.base import Box, Space
-from jaxrl.envs.spaces import picture_shape
+from jaxrl.envs.picture_shapes import picture_shape
 from jaxrl.networks.architectures.fusion import FUSIONS
 from jaxrl.networks.architectures.modalities import Part, parts_of
 from jaxrl.networks.architectures.records import ARCHITECTURES, Architecture

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jaxrl.envs.base import Box, Dict, Space
 from jaxrl.envs.graphs import GraphSpace
-from jaxrl.envs.spaces import picture_shape
+from jaxrl.envs.picture_shapes import picture_shape
 
 
 @dataclass(frozen=True)
