@@ -170,7 +170,9 @@ class Reader:
         if array.dtype.kind == "b":
             array = array.astype(np.int8)
         # So that NaN is outside.
-        inside = (array >= self._low) & (array <= self._high) & (np.trunc(array) == array)
+        inside = (array >= self._low) & (array <= self._high)
+        if array.dtype.kind == "f":
+            inside &= np.trunc(array) == array
         if not np.all(inside):
             raise Problem(f"returned {self._what} outside its space: {array}")
         self._out[...] = array - self._start
