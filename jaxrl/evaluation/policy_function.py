@@ -224,10 +224,10 @@ def _random(space: Space, batch: int) -> Any:
     return rng.integers(0, 2, shape).astype(space.dtype)
 
 
-def unit_of_densities(config: Config) -> np.ndarray | float:
+def unit_of_densities(config: Config) -> float | tuple[float, ...]:
     """`jaxrl.networks.Head.unit` of a policy that has a head, such as a clone."""
     agent: Any = algorithms.build_agent(config, spec_of(config))
-    found: np.ndarray | float = agent.head.unit
+    found: float | tuple[float, ...] = agent.head.unit
     return found
 
 

@@ -33,12 +33,13 @@ class ActionScale:
 
     Attributes:
       space: bounds, one-dimensional.
-      middle, half_width: float32[D]; 0 and 1 of components that are taken as they are.
+      middle, half_width: D numbers of float32; 0 and 1 of components that are taken as they are.
     """
 
     space: Box
-    middle: np.ndarray
-    half_width: np.ndarray
+    # Tuples, not arrays: heads are part of algorithms, which programs take as static arguments.
+    middle: tuple[float, ...]
+    half_width: tuple[float, ...]
 
     @classmethod
     def of(cls, space: Box) -> ActionScale:
@@ -48,19 +49,20 @@ class ActionScale:
         that suits a deviation of 1. With one bound it is moved, if need be, until that is a deviation away.
         """
         found = [_middle_and_half_width(*sides) for sides in zip(space.low, space.high, strict=True)]
-        middle, half_width = np.array(found, np.float32).reshape(-1, 2).T
-        return cls(space, middle, half_width)
+        middle, half_width = np.array(found, np.float32).reshape(-1, 2).T.tolist()
+        return cls(space, tuple(middle), tuple(half_width))
 
     @property
     def is_needed(self) -> bool:
         """False if actions are taken as they are."""
-        return bool((self.middle != 0).any() or (self.half_width != 1).any())
+        return any(self.middle) or any(width != 1 for width in self.half_width)
 
     @property
     def own_space(self) -> Box:
         """The bounds in the policy's numbers."""
         low, high = (
-            (np.array(bound) - self.middle) / self.half_width for bound in (self.space.low, self.space.high)
+            (np.array(bound) - np.array(self.middle)) / np.array(self.half_width)
+            for bound in (self.space.low, self.space.high)
         )
         return Box.of(low, high, self.space.shape) if self.is_needed else self.space
 
@@ -81,11 +83,12 @@ class ActionScale:
 
     def describe(self) -> Layer:
         """The bounds, and `middle` and `half_width` where there is a map, as JSON values."""
-        scale = {"middle": self.middle.tolist(), "half_width": self.half_width.tolist()}
+        scale = {"middle": list(self.middle), "half_width": list(self.half_width)}
         return bounds_of(self.space) | (scale if self.is_needed else {})
 
     def _constants(self, like: Array) -> tuple[Array, Array]:
-        return to_rank_of(like, self.middle), to_rank_of(like, self.half_width)
+        middle, half_width = (np.array(x, np.float32) for x in (self.middle, self.half_width))
+        return to_rank_of(like, middle), to_rank_of(like, half_width)
 
 
 def _middle_and_half_width(low: float, high: float) -> tuple[float, float]:

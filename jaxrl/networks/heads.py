@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
@@ -40,7 +38,7 @@ class Head:
       to_env: maps a stored action to what the environment accepts (scaling, clipping, squashing).
       from_env: the stored action of what an environment took, for learning from demonstrations; an inverse of
         `to_env`, up to the bounds.
-      unit: 1 of what densities are of, in the environment's numbers; of each component, in numpy.
+      unit: 1 of the numbers that densities are of, in the environment's; of each component.
     """
 
     module: nn.Module
@@ -48,7 +46,7 @@ class Head:
     noise_shape: tuple[int, ...]
     to_env: Callable[[Array], Array] = lambda action: action
     from_env: Callable[[Array], Array] = lambda action: action
-    unit: Any = 1.0
+    unit: float | tuple[float, ...] = 1.0
 
 
 HEADS: Registry[Callable[[NetworkConfig, Space], Head]] = Registry("network.head", ("network", "space"), Head)
@@ -134,7 +132,7 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
         space.shape,
         to_env=lambda u: gaussians.squash(u, low, high),
         from_env=lambda action: gaussians.unsquash(action, low, high),
-        unit=(np.array(space.high) - np.array(space.low)) / 2,
+        unit=tuple((high - low) / 2 for low, high in zip(space.low, space.high, strict=True)),
     )
 
 
@@ -165,11 +163,12 @@ def _mixed(network: NetworkConfig, space: Space) -> Head:
         return jnp.concatenate([x if scale is None else scale.from_env(x) for scale, x in parts], axis=-1)
 
     units = [
-        np.ones(size) if scale is None else scale.half_width
+        unit
         for scale, size in zip(scales, space.sizes, strict=True)
+        for unit in ((1.0,) * size if scale is None else scale.half_width)
     ]
     module = MixedHead(space, network.policy_gain, network.policy_std)
-    return Head(module, "normal", space.shape, to_env, from_env, np.concatenate(units))
+    return Head(module, "normal", space.shape, to_env, from_env, tuple(units))
 
 
 class CategoricalHead(nn.Module):

@@ -164,7 +164,11 @@ def best_validation(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def report(
-    plan: CloningPlan, dataset: Dataset, spec: EnvSpec, unit: np.ndarray | float, row: Mapping[str, Any]
+    plan: CloningPlan,
+    dataset: Dataset,
+    spec: EnvSpec,
+    unit: float | tuple[float, ...],
+    row: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The record of a clone at its end, as JSON values; `passed` says whether it has learnt anything.
 
@@ -202,7 +206,10 @@ def report(
 
 
 def prior_loss(
-    training: Sequence[Episode], judged: Sequence[Episode], spec: EnvSpec, unit: np.ndarray | float = 1.0
+    training: Sequence[Episode],
+    judged: Sequence[Episode],
+    spec: EnvSpec,
+    unit: float | tuple[float, ...] = 1.0,
 ) -> float:
     """The negative log-likelihood per step of a policy that sees nothing, in nats.
 

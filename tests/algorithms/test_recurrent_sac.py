@@ -72,6 +72,7 @@ def batch_of(algorithm: SAC) -> SequenceBatch:
         env=np.zeros(N, np.int32),
         ready=np.array(True),
         latest_reward=np.float32(0.0),
+        latest_steps=np.float32(1.0),
         latest_noted=np.float32(0.0),
     )
     return jax.tree.map(jnp.asarray, batch)

@@ -218,7 +218,7 @@ class Echo(JaxEnv):
 
 @pytest.mark.parametrize("squash", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_environment_gets_bounded_actions_and_the_trajectory_the_unbounded(squash):
-    # correctness 15: clipping or squashing happens on the way to the environment only.
+    # correctness 15: scaling and clipping, or squashing, happen on the way to the environment only.
     program = tiny_program(
         Echo(), network__core="none", network__head="tanh_gaussian" if squash else "gaussian"
     )
@@ -227,10 +227,9 @@ def test_environment_gets_bounded_actions_and_the_trajectory_the_unbounded(squas
     action = np.asarray(trajectory.action)[..., 0]
     assert (action < -0.5).any()
     assert (action > 2.0).any()
-    squashed = np.tanh(action) * 1.25 + 0.75
-    np.testing.assert_allclose(
-        trajectory.reward, squashed if squash else np.clip(action, -0.5, 2.0), atol=1e-5
-    )
+    # The bounds are -0.5 and 2: their middle is 0.75, half their width 1.25.
+    in_bounds = np.tanh(action) if squash else np.clip(action, -1.0, 1.0)
+    np.testing.assert_allclose(trajectory.reward, in_bounds * 1.25 + 0.75, atol=1e-5)
     out = program.agent.forward(
         state.learner.policy, state.collector.obs, state.collector.carry, state.collector.reset, None
     )

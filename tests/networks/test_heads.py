@@ -146,6 +146,7 @@ def test_gaussian_actions_have_the_scale_of_the_bounds(low, high, middle, half_w
     in_env = np.asarray(head.to_env(own))
     np.testing.assert_allclose(in_env, np.clip(middle + half_width * np.float64(own), low, high), rtol=1e-6)
     np.testing.assert_allclose(head.unit, half_width, rtol=1e-6)
+    hash(head)  # part of an algorithm, which may be a static argument of jit
     if low < high:
         np.testing.assert_allclose(head.from_env(in_env)[0], own[0], rtol=1e-5)
     if (middle, half_width) == (0, 1):  # the numbers of an action to the bit, by clipping alone
