@@ -25,9 +25,10 @@ def get_config() -> ConfigDict:
     c.dqn.rollout_length = 10
     c.dqn.updates_per_rollout = 8
     c.dqn.batch_size = 128
-    c.dqn.capacity = 10_000
+    c.dqn.capacity = 100_000
     c.dqn.learning_starts = 1_000
-    c.dqn.learning_rate = 2.5e-4
+    c.dqn.learning_rate = 5e-4
+    c.dqn.schedule = "linear"
     c.dqn.target_period = 50
     c.dqn.exploration_fraction = 0.5
     c.stop.steps = 500_000

@@ -15,7 +15,7 @@ import optax
 from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.ladder import LadderQAgent, ladder
-from jaxrl.algorithms.optimizer import optimizer
+from jaxrl.algorithms.optimizer import learning_rate, optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.progress import run_progress
 from jaxrl.algorithms.q_targets import polyak_update
@@ -150,7 +150,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
         return epsilon
 
     def scheduled_values(self, learner: LearnerState) -> dict[str, float]:
-        return {} if self.section.exploration == "ladder" else super().scheduled_values(learner)
+        rate = {"learning rate": float(self._learning_rate(learner))}
+        return rate if self.section.exploration == "ladder" else rate | super().scheduled_values(learner)
 
     def learn(self, learner: QState, experience: Any, key: Array) -> Learned:
         with tracing.phase("update"):
@@ -183,7 +184,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
     def _after_step(self, learner: QState, gradient: PyTree) -> QState:
         """After a step of the optimiser, and of the target network if it is its turn."""
         h = learner.hyperparams
-        step, opt_state = optimizer(h.max_grad_norm, h.learning_rate).update(gradient, learner.opt_state)
+        adam = optimizer(h.max_grad_norm, self._learning_rate(learner))
+        step, opt_state = adam.update(gradient, learner.opt_state)
         params = optax.apply_updates(learner.policy.params, step)
         updates = learner.updates + 1
         turn = updates % h.target_period.astype(jnp.int32) == 0
@@ -195,6 +197,11 @@ class QReplayAlgorithm(ReplayAlgorithm):
             opt_state=opt_state,
             target=jax.tree.map(lambda x, y: polyak_update(x, y, rate), learner.target, params),
         )
+
+    def _learning_rate(self, learner: LearnerState) -> Array:
+        total = self.config.total_updates
+        base = learner.hyperparams.learning_rate
+        return learning_rate(base, self.section.schedule, learner.updates, total, 0, learner.elapsed)
 
     def _mean_epsilon(self, learner: QState) -> Array:
         """float32[], over all environments."""

@@ -12,7 +12,12 @@ from jaxrl.config.replay import ReplayConfig
 class DQNConfig(ReplayConfig):
     """DQN (Mnih et al. 2015) with parts of Rainbow, each a field."""
 
-    learning_rate: float = field(2.5e-4, at_least(0), help="learning rate of Adam")
+    learning_rate: float = field(2.5e-4, at_least(0), help="peak learning rate of Adam")
+    schedule: str = field(
+        "constant",
+        one_of("constant", "linear", "cosine"),
+        help="the learning rate over the run: constant, or falling to 0",
+    )
     max_grad_norm: float = field(10.0, above(0), help="the gradient is scaled down to this norm")
     double: bool = field(
         True, help="the network chooses the action whose target value counts (van Hasselt et al. 2016)"
