@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.agents import MultiAgentEnv
-from jaxrl.envs.agents.environment import WholeEnv
+from jaxrl.envs.agents.multi_agent import WholeEnv
 from jaxrl.envs.base import Discrete, JaxEnv, MultiDiscrete, Space
 from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
 from jaxrl.envs.numbering import counted_from_zero

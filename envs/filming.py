@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.envs import registry
 from jaxrl.envs.agents import MultiAgentEnv
-from jaxrl.envs.agents.environment import WholeEnv
+from jaxrl.envs.agents.multi_agent import WholeEnv
 from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.envs.host.filming import film_worker_env
 from jaxrl.envs.host.worker_env import WorkerFactory

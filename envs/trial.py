@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.envs import registry
 from jaxrl.envs.agents import MultiAgentEnv
-from jaxrl.envs.agents.environment import WholeEnv
+from jaxrl.envs.agents.multi_agent import WholeEnv
 from jaxrl.envs.base import Box, Mixed, MultiDiscrete, Space
 from jaxrl.envs.behaviour import random_action
 from jaxrl.envs.host_env import HostOptions

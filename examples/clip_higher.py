@@ -5,7 +5,7 @@ Command:  jaxrl train ppo --config.algorithm=clip_higher:ClipHigher
 
 import jax.numpy as jnp
 
-from jaxrl.algorithms.ppo.algorithm import PPO
+from jaxrl.algorithms.ppo.ppo import PPO
 
 
 class ClipHigher(PPO):

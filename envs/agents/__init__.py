@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from jaxrl.envs.agents.environment import MultiAgentEnv as MultiAgentEnv
+from jaxrl.envs.agents.multi_agent import MultiAgentEnv as MultiAgentEnv
 from jaxrl.envs.agents.rows import AgentRows as AgentRows

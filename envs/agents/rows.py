@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.agents.environment import Flags, MultiAgentEnv, WholeEnv
+from jaxrl.envs.agents.multi_agent import Flags, MultiAgentEnv, WholeEnv
 from jaxrl.envs.base import EnvSpec, TimeStep
 from jaxrl.envs.vector import VectorEnv, VectorState
 

@@ -17,14 +17,14 @@ from jaxrl.types import Axis, PyTree
 
 # Imported when first used. Their sections are in `jaxrl/config/built_in.py`, under the same names.
 _BUILT_IN = {
-    "ppo": "jaxrl.algorithms.ppo.algorithm:PPO",
-    "a2c": "jaxrl.algorithms.a2c.algorithm:A2C",
-    "pqn": "jaxrl.algorithms.pqn.algorithm:PQN",
-    "dqn": "jaxrl.algorithms.dqn.algorithm:DQN",
-    "r2d2": "jaxrl.algorithms.r2d2.algorithm:R2D2",
-    "sac": "jaxrl.algorithms.sac.algorithm:SAC",
-    "behavior_cloning": "jaxrl.algorithms.behavior_cloning.algorithm:BehaviorCloning",
-    "dagger": "jaxrl.algorithms.dagger.algorithm:DAgger",
+    "ppo": "jaxrl.algorithms.ppo.ppo:PPO",
+    "a2c": "jaxrl.algorithms.a2c.a2c:A2C",
+    "pqn": "jaxrl.algorithms.pqn.pqn:PQN",
+    "dqn": "jaxrl.algorithms.dqn.dqn:DQN",
+    "r2d2": "jaxrl.algorithms.r2d2.r2d2:R2D2",
+    "sac": "jaxrl.algorithms.sac.sac:SAC",
+    "behavior_cloning": "jaxrl.algorithms.behavior_cloning.behavior_cloning:BehaviorCloning",
+    "dagger": "jaxrl.algorithms.dagger.dagger:DAgger",
 }
 
 

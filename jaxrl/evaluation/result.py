@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.config.sections import GREEDY
-from jaxrl.experience.base import report_metric
+from jaxrl.experience.collector import report_metric
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 

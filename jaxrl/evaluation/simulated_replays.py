@@ -95,6 +95,6 @@ class SimulatedReplays:
 
 def plays_levels(environment: str) -> bool:
     """True if the solver of an environment solves levels, whose solutions are simulated."""
-    from jaxrl.envs.native.platformer.environment import Platformer
+    from jaxrl.envs.native.platformer.platformer import Platformer
 
     return not registry.is_host(environment) and isinstance(registry.make(environment), Platformer)

@@ -16,7 +16,7 @@ from jaxrl.envs.spaces import Discrete, MultiDiscrete, has_choice
 from jaxrl.envs.trees import select_rows
 from jaxrl.envs.vector import Environments
 from jaxrl.experience import final_rows
-from jaxrl.experience.base import Collector
+from jaxrl.experience.collector import Collector
 from jaxrl.experience.packing import Packing
 from jaxrl.experience.rollout_loop import (
     FinalObservations,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxrl.algorithms import Algorithm, Learned
 from jaxrl.algorithms.precision import learning_precision
 from jaxrl.config import Config
-from jaxrl.experience.base import declared_metrics, episode_metrics, report_metric
+from jaxrl.experience.collector import declared_metrics, episode_metrics, report_metric
 from jaxrl.experience.memory import Memory
 from jaxrl.experience.opponents import Opponents
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, over_devices

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.reporting.writers.base import Writer
+from jaxrl.reporting.writers.writer import Writer
 from jaxrl.runs.storage.bucket import is_failure, reason
 from jaxrl.runs.storage.copy import sync
 

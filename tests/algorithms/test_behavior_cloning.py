@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jaxrl import algorithms
-from jaxrl.algorithms.behavior_cloning.algorithm import BehaviorCloning
+from jaxrl.algorithms.behavior_cloning.behavior_cloning import BehaviorCloning
 from jaxrl.algorithms.behavior_cloning.early_stop import EarlyStop
 from jaxrl.algorithms.demonstrations import DemonstrationDraw, class_weights, retrace
 from jaxrl.config import Config, ConfigError, default_config, resolve

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.dagger.algorithm import DAgger, DAggerState
+from jaxrl.algorithms.dagger.dagger import DAgger, DAggerState
 from jaxrl.config import ConfigError, resolve
 from jaxrl.experience.demonstrations import Aggregate
 from jaxrl.metrics.reduction import Mean, row

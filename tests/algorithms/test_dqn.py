@@ -13,7 +13,7 @@ import pytest
 
 from jaxrl import algorithms
 from jaxrl.algorithms import q_targets
-from jaxrl.algorithms.dqn.algorithm import DQN
+from jaxrl.algorithms.dqn.dqn import DQN
 from jaxrl.algorithms.ladder import ladder
 from jaxrl.algorithms.q_replay_algorithm import QState
 from jaxrl.algorithms.replay import Transitions

@@ -13,8 +13,8 @@ import pytest
 
 from jaxrl import algorithms
 from jaxrl.algorithms.q_replay_algorithm import QState
-from jaxrl.algorithms.r2d2.algorithm import R2D2
 from jaxrl.algorithms.r2d2.losses import inverse_rescale, rescale, sequence_error
+from jaxrl.algorithms.r2d2.r2d2 import R2D2
 from jaxrl.algorithms.replay import SequenceBatch
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry

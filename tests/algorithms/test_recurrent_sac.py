@@ -15,7 +15,7 @@ import pytest
 from jaxrl import algorithms
 from jaxrl.algorithms.replay import SequenceBatch
 from jaxrl.algorithms.sac.agent import CRITIC
-from jaxrl.algorithms.sac.algorithm import SAC, SACState
+from jaxrl.algorithms.sac.sac import SAC, SACState
 from jaxrl.config import ConfigError
 from jaxrl.envs import registry
 from jaxrl.networks.gaussians import TanhGaussian

@@ -16,7 +16,7 @@ from jaxrl import algorithms
 from jaxrl.algorithms.replay import Transitions
 from jaxrl.algorithms.sac import losses
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
-from jaxrl.algorithms.sac.algorithm import SAC
+from jaxrl.algorithms.sac.sac import SAC
 from jaxrl.config import ConfigError, environment_spec, resolve
 from jaxrl.types import Axis
 from tests.algorithms.tiny import CONTINUOUS, MASKED, config_fields, copied, tiny_config

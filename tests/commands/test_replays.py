@@ -13,7 +13,7 @@ import pytest
 
 from jaxrl.commands import prepare_data, record, verify_data
 from jaxrl.envs import registry
-from jaxrl.envs.native.platformer.environment import Platformer
+from jaxrl.envs.native.platformer.platformer import Platformer
 from jaxrl.experience.demonstrations import read_dataset
 
 ENV = "jaxrl:Platformer(category='simple')"

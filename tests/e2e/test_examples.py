@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algorithms.ppo.algorithm import PPO
+from jaxrl.algorithms.ppo.ppo import PPO
 from jaxrl.config import check_config
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
@@ -146,7 +146,7 @@ def test_a_variant_of_ppo_may_have_fields_of_its_own(tmp_path: Path, monkeypatch
     page = (ROOT / "docs/tutorials/algorithm.md").read_text()
     (block,) = re.findall(r"```python\n(@dataclasses.*?)```", page, flags=re.DOTALL)
     imports = (
-        "import dataclasses\nfrom jaxrl.algorithms.ppo.algorithm import PPO\n"
+        "import dataclasses\nfrom jaxrl.algorithms.ppo.ppo import PPO\n"
         "from jaxrl.config import PPOConfig, field\nfrom jaxrl.config.fields import above\n"
     )
     (tmp_path / "clip_above.py").write_text(imports + block)

@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
-from jaxrl.experience.base import declared_metrics, episode_metrics
+from jaxrl.experience.collector import declared_metrics, episode_metrics
 from jaxrl.experience.host.buffer import EpisodeCounter
 from jaxrl.experience.statistics import EpisodeReports, count_episodes, over_devices
 from jaxrl.metrics import reduction

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games import players
-from jaxrl.envs.games.environment import GameEnv
+from jaxrl.envs.games.game_env import GameEnv
 from jaxrl.envs.native.games.probe_game import ProbeGame
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from jaxrl.envs.native.maze.environment import Maze as Maze
+from jaxrl.envs.native.maze.maze import Maze as Maze

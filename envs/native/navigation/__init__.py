@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from jaxrl.envs.native.navigation.environment import Navigation as Navigation
+from jaxrl.envs.native.navigation.navigation import Navigation as Navigation
 from jaxrl.envs.native.navigation.room import NavigationParams as NavigationParams

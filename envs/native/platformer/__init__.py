@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from jaxrl.envs.native.platformer.environment import Platformer as Platformer
+from jaxrl.envs.native.platformer.platformer import Platformer as Platformer

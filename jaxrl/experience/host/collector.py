@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import jax
 
 from jaxrl.envs.host_env import HostEnv
-from jaxrl.experience.base import Collector
+from jaxrl.experience.collector import Collector
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.experience.tasks import TaskSampler
 from jaxrl.types import Acting, Array, EpisodeTotals, Trajectory

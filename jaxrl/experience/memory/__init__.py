@@ -6,8 +6,8 @@ from typing import Any
 
 from jaxrl.algorithms.demonstrations import AggregatePlan, DemonstrationPlan
 from jaxrl.algorithms.replay import ReplayPlan
-from jaxrl.experience.memory.base import Memory
 from jaxrl.experience.memory.latest import Latest
+from jaxrl.experience.memory.memory import Memory
 
 __all__ = ["Latest", "Memory", "build"]
 

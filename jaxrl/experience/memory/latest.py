@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxrl.experience.memory.base import Memory
+from jaxrl.experience.memory.memory import Memory
 from jaxrl.types import Array, PyTree, Trajectory
 
 

@@ -15,7 +15,7 @@ from jaxrl.config.local_files import discard
 from jaxrl.reporting.display import notebook, terminal
 from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress
 from jaxrl.reporting.logs import WarningHandler
-from jaxrl.reporting.writers.base import Writer
+from jaxrl.reporting.writers.writer import Writer
 
 _HEADER_EVERY = 25
 _PLAIN_WIDTH = 79  # of a line, so that it does not wrap on a terminal

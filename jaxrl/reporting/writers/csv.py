@@ -12,8 +12,8 @@ from pathlib import Path
 
 from jaxrl.config.data_files import LARGEST_LOG, read_bytes
 from jaxrl.config.local_files import no_link, replace_text
-from jaxrl.reporting.writers.base import Writer
 from jaxrl.reporting.writers.jsonl import EVALUATION, is_evaluated_again
+from jaxrl.reporting.writers.writer import Writer
 
 _MOST_DIGITS = 20  # of a step
 

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from jaxrl.config.data_files import is_number, parse_line, read_lines
 from jaxrl.config.local_files import no_link, replacing
-from jaxrl.reporting.writers.base import Writer
+from jaxrl.reporting.writers.writer import Writer
 
 _log = logging.getLogger(__name__)
 

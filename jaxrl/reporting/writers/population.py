@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl.config.data_files import is_number, parse_line, read_lines
-from jaxrl.reporting.writers.base import Writer
 from jaxrl.reporting.writers.jsonl import EVALUATION
+from jaxrl.reporting.writers.writer import Writer
 
 # The step of a row, and its kind: training or an evaluation.
 _Key = tuple[int, str]

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxrl.config.local_files import is_remote
 from jaxrl.reporting.writers import summaries
-from jaxrl.reporting.writers.base import Writer, finite_samples
+from jaxrl.reporting.writers.writer import Writer, finite_samples
 
 # On gs:// every flush uploads the whole file again.
 FLUSH_SECONDS = 120

@@ -15,7 +15,7 @@ from etils import epath
 
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import is_remote, replace_text, require_no_links
-from jaxrl.reporting.writers.base import Writer
+from jaxrl.reporting.writers.writer import Writer
 
 _log = logging.getLogger(__name__)
 

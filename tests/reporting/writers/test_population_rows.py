@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from jaxrl.reporting.writers import JsonlWriter, MultiWriter
-from jaxrl.reporting.writers.base import Writer
 from jaxrl.reporting.writers.population import PopulationRows
+from jaxrl.reporting.writers.writer import Writer
 
 
 class Kept(Writer):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.ppo.algorithm import PPO
+from jaxrl.algorithms.ppo.ppo import PPO
 from jaxrl.config import default_config, resolve, to_json
 from jaxrl.reporting.writers import (
     JsonlWriter,
