@@ -148,6 +148,19 @@ def test_epsilon_follows_the_clock_of_a_budget_in_seconds() -> None:
         assert float(found) == pytest.approx(epsilon)
 
 
+def test_learning_rate_falls_with_the_updates() -> None:
+    """A linear schedule scales Adam's step by the share of the run that is left."""
+    constant, learn = of_two_updates()
+    own = algorithm_of(tiny_config("dqn", learner__schedule="linear", log__layers=False))
+    total = constant.config.total_updates
+    start = dataclasses.replace(first(own), updates=jnp.int32(3 * total // 4))
+    after = [x(start, batch_of(own), jax.random.key(0)).learner for x in (learn, jax.jit(own.learn))]
+    steps = [jax.tree.map(jnp.subtract, x.policy.params, start.policy.params) for x in after]
+    share = 1 - (3 * total // 4) / total
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(y, share * x, rtol=1e-3, atol=1e-6), *steps)
+    assert own.scheduled_values(start)["learning rate"] == pytest.approx(0.01 * share)
+
+
 def test_ladder_of_epsilons() -> None:
     expected = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
     np.testing.assert_allclose([float(ladder(i, 8)) for i in range(8)], expected, rtol=1e-5)
@@ -156,7 +169,7 @@ def test_ladder_of_epsilons() -> None:
     noise = jax.vmap(lambda i: own.agent.draw_noise(jax.random.key(0), (20_000,), i))(jnp.arange(ENVS))
     explores = (noise[..., 0] < own.exploration(first(own))).mean(axis=1)
     np.testing.assert_allclose(explores, expected, atol=0.02)
-    assert own.scheduled_values(first(own)) == {}
+    assert "exploration" not in own.scheduled_values(first(own))
 
 
 @pytest.mark.parametrize(
