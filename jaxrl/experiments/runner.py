@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,15 +14,13 @@ from jaxrl.config.errors import RunError
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
 from jaxrl.experiments.stages import EXPORT, LATENCY, PRETRAIN, SUITES, commands
-from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess
 from jaxrl.runs.clones import failed_check
 from jaxrl.runs.device_share import DeviceShare
 from jaxrl.runs.executor import PlannedRun, ProcessExecutor
 from jaxrl.runs.signals import Interruption
 
 _log = logging.getLogger(__name__)
-_POLL_SECONDS = 0.1
 _LATENCY = "inference_benchmark.json"
 
 
@@ -101,12 +98,12 @@ class CellRunner:
             if attempts == 2:  # The first may fail because a process that starts beside it has the lock too.
                 self.say(f"{run.name}: another process still trains it, and is waited for")
             self._require_going_on()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         while not (endings := executor.poll()):
             if self.interruption.signum is not None:
                 executor.close()
                 break
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         self._require_going_on()
         if why := endings[0].reason:
             raise CellFailure(why)
@@ -175,23 +172,10 @@ class CellRunner:
         cell.folder.parent.mkdir(parents=True, exist_ok=True)
         output = cell.folder.with_name(f"{cell.folder.name}_{stage}.log")
         _log.debug("%s: jaxrl %s", cell.name, " ".join(arguments))
-        with output.open("wb") as stream:
-            process = subprocess.Popen(
-                child_process.command("jaxrl", *arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                env=child_environment() | self.share.environment(),
-                start_new_session=True,
-            )
-        self.share.bind(process.pid)
-        stopping = None
-        while process.poll() is None:
-            if stopping is None and self.interruption.signum is not None:
-                stopping = Stopping(process, f"{cell.name}: {stage}")
-            elif stopping is not None:
-                stopping.watch(self.say)
-            time.sleep(_POLL_SECONDS)
+        child = ChildProcess(
+            f"{cell.name}: {stage}", "jaxrl", *arguments, log=output, share=self.share, say=self.say
+        )
+        why = child.wait(self.interruption)
         self._require_going_on()
-        if why := reason(process.returncode, output):
+        if why:
             raise CellFailure(f"{stage}: {why}")

@@ -16,15 +16,13 @@ from typing import BinaryIO
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.config.listing import config_file
-from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing
 from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.signals import Interruption
 
 _KILL_AFTER_TIMEOUT = 10.0  # that a run may take whose checkpoint nobody will use
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _LITTLE = 1 << 20  # bytes of a disk on which not even the reason may have been written
-_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -72,18 +70,12 @@ class Executor(abc.ABC):
         """Lets all runs save and end, and waits for them."""
 
 
-def print_nothing(line: str) -> None:
-    """Says nothing."""
-
-
 @dataclass
-class _Child:
-    run: PlannedRun
-    process: subprocess.Popen[bytes]
+class _Running:
+    child: ChildProcess
     slot: int
     lock: BinaryIO
     began: float = field(default_factory=time.monotonic)
-    stopping: Stopping | None = None
     timed_out: bool = False
 
 
@@ -117,10 +109,10 @@ class ProcessExecutor(Executor):
         self._shares = tuple(shares) or shares_of(jobs, gpus)
         self._timeout = timeout
         self._say = say
-        self._children: dict[str, _Child] = {}
+        self._running: dict[str, _Running] = {}
 
     def room(self) -> int:
-        return self._jobs - len(self._children)
+        return self._jobs - len(self._running)
 
     def start(self, runs: Sequence[PlannedRun]) -> list[str]:
         return [run.name for run in runs if self._start(run)]
@@ -129,59 +121,53 @@ class ProcessExecutor(Executor):
         lock = take_lock(run)
         if lock is None:
             return False
-        file = run.folder.with_suffix(".py")
-        file.write_text(config_file(run.config) + "\n")
-        slot = min(set(range(self._jobs)) - {child.slot for child in self._children.values()})
-        command = child_process.command(
-            "jaxrl.main", f"--config={file}", f"--workdir={run.folder}", *self._flags
-        )
-        with run.folder.with_suffix(".log").open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=child_environment() | self._shares[slot].environment(),
-                pass_fds=(lock.fileno(),),
-                start_new_session=True,  # Ctrl-C is for the search, which then asks its runs to save.
-            )
-        self._shares[slot].bind(process.pid)
-        self._children[run.name] = _Child(run, process, slot, lock)
+        slot = min(set(range(self._jobs)) - {running.slot for running in self._running.values()})
+        child = start_run(run, lock, self._shares[slot], f"trial {run.name}", self._say, self._flags)
+        self._running[run.name] = _Running(child, slot, lock)
         return True
 
     def poll(self) -> list[Ending]:
         endings = []
-        for name, child in list(self._children.items()):
-            if child.process.poll() is None:
-                self._watch(child)
+        for name, running in list(self._running.items()):
+            why = running.child.poll()
+            if why is None:
+                late = self._timeout is not None and time.monotonic() - running.began > self._timeout
+                if late and not running.child.is_stopping:
+                    running.timed_out = True
+                    running.child.stop(_KILL_AFTER_TIMEOUT)
                 continue
-            del self._children[name]
-            child.lock.close()
-            why = reason(child.process.returncode, child.run.folder.with_suffix(".log"))
-            if why and child.timed_out:
+            del self._running[name]
+            running.lock.close()
+            if why and running.timed_out:
                 why = f"it was stopped after {self._timeout:g} seconds (--trial_timeout)"
             endings.append(Ending(name, why))
         return endings
 
-    def _watch(self, child: _Child) -> None:
-        """Stops a run that takes too long, and one that does not stop."""
-        if child.stopping is not None:
-            child.stopping.watch(self._say)
-        elif self._timeout is not None and time.monotonic() - child.began > self._timeout:
-            child.timed_out = True
-            child.stopping = Stopping(child.process, f"trial {child.run.name}", _KILL_AFTER_TIMEOUT)
-
     def stop(self, name: str) -> None:
-        child = self._children[name]
-        if child.stopping is None:
-            child.stopping = Stopping(child.process, f"trial {name}")
+        self._running[name].child.stop()
 
     def close(self) -> None:
-        for name in self._children:
+        for name in self._running:
             self.stop(name)
-        while self._children:
+        while self._running:
             self.poll()
-            time.sleep(0.05)
+            time.sleep(POLL_SECONDS)
+
+
+def start_run(
+    run: PlannedRun,
+    lock: BinaryIO,
+    share: DeviceShare,
+    name: str,
+    say: Callable[[str], object],
+    flags: Sequence[str],
+) -> ChildProcess:
+    """Starts the training of a run, whose lock the process inherits; arguments as of `ProcessExecutor`."""
+    file = run.folder.with_suffix(".py")
+    file.write_text(config_file(run.config) + "\n")
+    given = (f"--config={file}", f"--workdir={run.folder}", *flags)
+    log = run.folder.with_suffix(".log")
+    return ChildProcess(name, "jaxrl.main", *given, log=log, locks=(lock,), share=share, say=say)
 
 
 def usable_cores() -> list[int]:
@@ -243,5 +229,5 @@ def run_all(runs: Sequence[PlannedRun], executor: Executor, interruption: Interr
         if interruption.signum is not None:
             executor.close()
             break
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
     return reasons

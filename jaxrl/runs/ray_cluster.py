@@ -19,7 +19,7 @@ from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
 from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import KILL_AFTER, child_environment, reason
+from jaxrl.runs.child_process import KILL_AFTER, child_environment, reason
 from jaxrl.runs.executor import usable_cores
 
 LOCAL = "local"  # the address of a Ray that is started on this machine

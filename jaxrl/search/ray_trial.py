@@ -16,7 +16,7 @@ from ray import tune
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
 from jaxrl.runs import ray_cluster
-from jaxrl.runs.child_ending import KILL_AFTER
+from jaxrl.runs.child_process import KILL_AFTER
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor, take_lock
 from jaxrl.runs.lineage import Lineage
 from jaxrl.search.ray_plan import PLAN, RayPlan, values_in
