@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import BinaryIO, NoReturn
 
 from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, RunError
@@ -56,7 +56,7 @@ class Runner:
     planner: Planner
     display: PipelineDisplay
     interruption: Interruption
-    lock: TextIO
+    lock: BinaryIO
 
     def run(self) -> None:
         """Runs what is to be run, or until a signal.

@@ -7,6 +7,7 @@ sends one for each thread of the parent that dies, and the second signal ends a 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import runpy
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from jaxrl.runs.device_share import DeviceShare
 
@@ -79,7 +80,7 @@ class ChildProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=child_environment() | share.environment() | dict(settings or {}),
+                env=_environment() | share.environment() | dict(settings or {}),
                 pass_fds=[lock.fileno() for lock in locks],
                 start_new_session=True,  # Ctrl-C is for the parent, which then asks its children to save.
             )
@@ -148,7 +149,18 @@ class ChildProcess:
                 time.sleep(POLL_SECONDS)
 
 
-def child_environment() -> dict[str, str]:
+def take_lock(file: Path) -> BinaryIO | None:
+    """Locks a file, which children may inherit; None if another process has it."""
+    lock = file.open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def _environment() -> dict[str, str]:
     """The environment of a child, which finds the same modules as this process."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import fcntl
 import os
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ from typing import BinaryIO
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.config.listing import config_file
-from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing
+from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing, take_lock
 from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.signals import Interruption
 
@@ -32,6 +31,11 @@ class PlannedRun:
     name: str
     config: Config
     folder: Path
+
+    def take_lock(self) -> BinaryIO | None:
+        """Locks the run; the process that trains it inherits the lock. None if another process has it."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        return take_lock(self.folder.with_suffix(".lock"))
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class ProcessExecutor(Executor):
         return [run.name for run in runs if self._start(run)]
 
     def _start(self, run: PlannedRun) -> bool:
-        lock = take_lock(run)
+        lock = run.take_lock()
         if lock is None:
             return False
         slot = min(set(range(self._jobs)) - {running.slot for running in self._running.values()})
@@ -189,18 +193,6 @@ def visible_gpus() -> list[str]:
         return []
     count = sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
     return [str(index) for index in range(count)]
-
-
-def take_lock(run: PlannedRun) -> BinaryIO | None:
-    """Locks a run; the process that trains it inherits the lock. None if another process has it."""
-    run.folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = run.folder.with_suffix(".lock").open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        return None
-    return lock
 
 
 def ran_out_of_disk(ending: Ending, folder: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from jaxrl.config import to_json
 from jaxrl.config.data_files import read_object
 from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing
-from jaxrl.runs.executor import Ending, Executor, PlannedRun, take_lock
+from jaxrl.runs.executor import Ending, Executor, PlannedRun
 
 
 @dataclass
@@ -58,7 +58,7 @@ class PopulationExecutor(Executor):
         return 0 if self._generation else self._size - len(self._waiting)
 
     def start(self, runs: Sequence[PlannedRun]) -> list[str]:
-        locked = [(run, lock) for run in runs if (lock := take_lock(run)) is not None]
+        locked = [(run, lock) for run in runs if (lock := run.take_lock()) is not None]
         self._waiting += locked
         return [run.name for run, _ in locked]
 

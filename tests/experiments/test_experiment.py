@@ -23,7 +23,7 @@ from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.results import Measured, of_suite, write_results
 from jaxrl.experiments.schedule import jobs_of
-from jaxrl.runs.executor import PlannedRun, take_lock
+from jaxrl.runs.executor import PlannedRun
 from jaxrl.runs.signals import Interruption
 from tests.reporting.writers.test_writers import _scalars_of
 
@@ -228,7 +228,7 @@ def test_finished_failed_and_waiting_cells_are_reported(tmp_path: Path) -> None:
     blocked, trained = plan.cells[2:]
     blocked.folder.parent.mkdir(parents=True)
     blocked.folder.with_suffix(".lock").mkdir()
-    lock = take_lock(PlannedRun(trained.name, plan.config(trained, with_suite=False), trained.folder))
+    lock = PlannedRun(trained.name, plan.config(trained, with_suite=False), trained.folder).take_lock()
     assert lock is not None
     interruption, said = Interruption(), []
 
