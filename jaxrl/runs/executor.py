@@ -37,6 +37,18 @@ class PlannedRun:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         return take_lock(self.folder.with_suffix(".lock"))
 
+    def start(
+        self, lock: BinaryIO, share: DeviceShare, say: Callable[[str], object], *flags: str
+    ) -> ChildProcess:
+        """Starts `jaxrl train` with its configuration, its folder and `flags`, once it is locked."""
+        file = self.folder.with_suffix(".py")
+        file.write_text(config_file(self.config) + "\n")
+        given = (f"--config={file}", f"--workdir={self.folder}", *flags)
+        log = self.folder.with_suffix(".log")
+        return ChildProcess(
+            f"trial {self.name}", "jaxrl.main", *given, log=log, locks=(lock,), share=share, say=say
+        )
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -95,8 +107,6 @@ class ProcessExecutor(Executor):
         gpus: Sequence[str] = (),
         timeout: float | None = None,
         say: Callable[[str], object] = print_nothing,
-        shares: Sequence[DeviceShare] = (),
-        flags: Sequence[str] = (),
     ) -> None:
         """Takes options.
 
@@ -105,12 +115,9 @@ class ProcessExecutor(Executor):
           gpus: the GPUs that they share in turn.
           timeout: seconds after which a run is stopped, as one that failed; None: never.
           say: is called with a line about a run that does not end when asked to.
-          shares: the part of the machine that each of the runs at the same time gets; (): an even part.
-          flags: of `jaxrl train`, that each is given beside its configuration and its folder.
         """
         self._jobs = jobs
-        self._flags = tuple(flags)
-        self._shares = tuple(shares) or shares_of(jobs, gpus)
+        self._shares = shares_of(jobs, gpus)
         self._timeout = timeout
         self._say = say
         self._running: dict[str, _Running] = {}
@@ -126,7 +133,7 @@ class ProcessExecutor(Executor):
         if lock is None:
             return False
         slot = min(set(range(self._jobs)) - {running.slot for running in self._running.values()})
-        child = start_run(run, lock, self._shares[slot], f"trial {run.name}", self._say, self._flags)
+        child = run.start(lock, self._shares[slot], self._say)
         self._running[run.name] = _Running(child, slot, lock)
         return True
 
@@ -156,22 +163,6 @@ class ProcessExecutor(Executor):
         while self._running:
             self.poll()
             time.sleep(POLL_SECONDS)
-
-
-def start_run(
-    run: PlannedRun,
-    lock: BinaryIO,
-    share: DeviceShare,
-    name: str,
-    say: Callable[[str], object],
-    flags: Sequence[str],
-) -> ChildProcess:
-    """Starts the training of a run, whose lock the process inherits; arguments as of `ProcessExecutor`."""
-    file = run.folder.with_suffix(".py")
-    file.write_text(config_file(run.config) + "\n")
-    given = (f"--config={file}", f"--workdir={run.folder}", *flags)
-    log = run.folder.with_suffix(".log")
-    return ChildProcess(name, "jaxrl.main", *given, log=log, locks=(lock,), share=share, say=say)
 
 
 def usable_cores() -> list[int]:
