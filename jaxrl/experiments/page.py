@@ -14,7 +14,6 @@ from jaxrl.experiments.curves import GroupCurve, curves_by_group
 from jaxrl.experiments.matrix import Matrix
 from jaxrl.experiments.matrix_report import TITLE, format_value, sentences, table, weights
 from jaxrl.experiments.results import Measured, read_results, results_by_group
-from jaxrl.experiments.stages import commands
 from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
 from jaxrl.reporting.pages.machine import machine_rows
 from jaxrl.reporting.pages.page import Section, Table, html_page
@@ -79,7 +78,7 @@ def _sections(
     ran = [
         (cell.name, stage, shlex.join(["jaxrl", *words]))
         for cell in results
-        for stage, words in commands(plan, cell).items()
+        for stage, words in plan.commands(cell).items()
     ]
     yield _table("Commands", ("cell", "stage", "command"), ran, names=3)
 

@@ -12,9 +12,8 @@ from typing import BinaryIO
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
-from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
+from jaxrl.experiments.cells import EXPORT, LATENCY, PRETRAIN, SUITES, ExperimentCell, ExperimentPlan
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
-from jaxrl.experiments.stages import EXPORT, LATENCY, PRETRAIN, SUITES, commands
 from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, take_lock
 from jaxrl.runs.clones import failed_check
 from jaxrl.runs.device_share import DeviceShare
@@ -160,7 +159,7 @@ class CellRunner:
             raise CellFailure(f"its results cannot be read: {error}") from error
 
     def _command(self, stage: str, lock: BinaryIO) -> None:
-        self._run(stage, commands(self.plan, self.cell)[stage], lock)
+        self._run(stage, self.plan.commands(self.cell)[stage], lock)
 
     def _run(self, stage: str, arguments: Sequence[str], lock: BinaryIO) -> None:
         """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder.

@@ -118,7 +118,7 @@ def test_an_estimate_multiplies_the_time_of_one_cell(tmp_path: Path) -> None:
 def test_a_cell_with_pretraining_is_one_more_command(tmp_path: Path) -> None:
     plan = ExperimentPlan.of(options(replay_data_dir="demos", bc_epochs=3), tmp_path)
     (cell,) = plan.cells
-    command, *arguments = plan.pretrain_arguments(cell)
+    command, *arguments = plan.commands(cell)["pretrain"]
     assert command == "pretrain"
     assert arguments[1:] == [
         "--data=demos",
