@@ -16,7 +16,7 @@ from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.diagnostics.architectures import TrainingCost
 from jaxrl.envs.native.platformer.level_files import SHIPPED
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.curves import GroupCurve
+from jaxrl.experiments.curves import group_curve
 from jaxrl.experiments.estimate import estimate
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping, read_options
@@ -277,14 +277,14 @@ def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
-    curve = GroupCurve.of(
+    curve = group_curve(
         [
             (np.array([10.0, 20.0, 30.0]), np.array([1.0, 2.0, 3.0])),
             (np.array([10.0, 30.0]), np.array([5.0, 9.0])),
         ]
     )
-    np.testing.assert_array_equal(curve.steps, [10, 30])
-    np.testing.assert_array_equal(curve.mean, [3, 6])
+    np.testing.assert_array_equal(curve.x, [10, 30])
+    np.testing.assert_array_equal(curve.value, [3, 6])
     np.testing.assert_array_equal(curve.low, [1, 3])
     np.testing.assert_array_equal(curve.high, [5, 9])
 
