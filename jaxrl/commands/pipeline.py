@@ -104,7 +104,7 @@ def _run(
     try:
         with folder.lock(display.message) as lock:
             display.message(f"pipeline {pipeline.name}: {', '.join(planner.selected)} in {folder.path}")
-            Runner(pipeline, folder, planner, display, interruption, lock.fileno()).run()
+            Runner(pipeline, folder, planner, display, interruption, lock).run()
             if interruption.signum is not None:
                 display.message(f"{interruption.name}: the same command continues the pipeline")
                 return interruption.exit_code

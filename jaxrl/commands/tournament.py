@@ -64,9 +64,10 @@ def _job(argv: Sequence[str]) -> int:
     from jaxrl.evaluation.tournament.contestants import EntryTerms, Trained, enter
     from jaxrl.reporting.display import table
     from jaxrl.reporting.pages import tournament as report
+    from jaxrl.reporting.pages.page import require_packages
 
     if output:
-        report.require_packages()
+        require_packages("compare")
     entry = EntryTerms(
         values["game"],
         checkpoint=values["checkpoint"],

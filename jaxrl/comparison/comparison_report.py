@@ -14,7 +14,7 @@ from jaxrl.comparison import figures, tables
 from jaxrl.comparison.results import Comparison
 from jaxrl.config import installation, text
 from jaxrl.config.errors import ConfigError
-from jaxrl.reporting.pages.figures import render
+from jaxrl.reporting.pages.figures import picture, render
 from jaxrl.reporting.pages.page import Section, html_page
 from jaxrl.reporting.pages.pdf import pdf_page, sides
 
@@ -91,10 +91,6 @@ def _printable(value: Any) -> Any:
 
 def _sections(comparison: Comparison) -> list[Section]:
     returns, costs, *rest = tables.all_of(comparison)
-
-    def picture(title: str, name: str, figure: Any) -> Section:
-        svg, png = (render(figure, kind) for kind in ("svg", "png"))
-        return Section(title, None, name, svg, png)
 
     spreads = []
     if any(len(outcome.runs) > 1 for outcome in comparison.outcomes):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from jaxrl.comparison import statistics
 from jaxrl.comparison.variants import Variant, environment_of
 from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.reporting.pages.figures import Curve
 from jaxrl.runs.records import Run
 
 # The metric of training that is drawn for runs that evaluate once.
@@ -20,16 +20,6 @@ TRAINING_RETURN = "episode/return"
 Points = tuple[np.ndarray, np.ndarray]
 
 _MAX_CURVE_POINTS = 100
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Values and their intervals (or empty lists) at x: environment steps, or returns for a profile."""
-
-    x: list[float]
-    value: list[float]
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
 
 
 def curve_of(run: Run, metric: str) -> Points:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.comparison.curves import Curve
 from jaxrl.comparison.results import Comparison
-from jaxrl.reporting.pages.figures import COLORS, empty_figure
+from jaxrl.reporting.pages.figures import COLORS, draw_curve, empty_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_STYLES = ("-", "--", "-.", ":")
 
 
 def curves(comparison: Comparison) -> Figure:
     """The interquartile mean of the return over steps, with its interval; dashed lines where stages end."""
     figure, ax = empty_figure(7.5, 3.8)
     for index, outcome in enumerate(comparison.outcomes):
-        _draw(ax, outcome.curve, outcome.name, index)
+        draw_curve(ax, outcome.curve, outcome.name, index)
         for step in outcome.stage_ends:
             ax.axvline(step, color=COLORS[index % len(COLORS)], linewidth=0.6, linestyle="--", alpha=0.5)
     if comparison.has_curves:
@@ -43,7 +40,7 @@ def intervals(comparison: Comparison) -> Figure:
         if low is not None and high is not None:
             ax.plot([low, high], [y, y], color=color, linewidth=5, alpha=0.35, solid_capstyle="butt")
         ax.plot([outcome.final.value] * 2, [y - 0.25, y + 0.25], color=color, linewidth=2)
-    ax.set_yticks(range(count), [_plain(outcome.name) for outcome in reversed(comparison.outcomes)])
+    ax.set_yticks(range(count), [plain(outcome.name) for outcome in reversed(comparison.outcomes)])
     ax.set_ylim(-0.6, count - 0.4)
     ax.set_xlabel(_label(comparison, f"final {comparison.metric}"))
     return figure
@@ -53,7 +50,7 @@ def profiles(comparison: Comparison) -> Figure:
     """Share of runs whose final return is above each value."""
     figure, ax = empty_figure(7.5, 3.4)
     for index, outcome in enumerate(comparison.outcomes):
-        _draw(ax, outcome.profile, outcome.name, index, drawstyle="steps-post")
+        draw_curve(ax, outcome.profile, outcome.name, index, drawstyle="steps-post")
     ax.set_ylim(-0.03, 1.03)
     ax.set_xlabel(_label(comparison, f"final {comparison.metric}"))
     ax.set_ylabel("share of runs above")
@@ -69,28 +66,13 @@ def _draw_threshold(ax: Any, threshold: float) -> None:
     )  # fmt: skip
 
 
-def _draw(ax: Any, curve: Curve, name: str, index: int, drawstyle: str = "default") -> None:
-    color = COLORS[index % len(COLORS)]
-    style = _STYLES[(index // len(COLORS)) % len(_STYLES)]
-    mark = "o" if len(curve.x) == 1 else None
-    ax.plot(curve.x, curve.value, style, color=color, label=_plain(name), drawstyle=drawstyle, marker=mark)
-    if curve.low:
-        step = "post" if drawstyle == "steps-post" else None
-        ax.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.15, linewidth=0, step=step)
-
-
 def _legend(ax: Any, comparison: Comparison) -> None:
     if len(comparison.outcomes) > 1:
         ax.legend(fontsize=8, frameon=False)
 
 
 def _label(comparison: Comparison, name: str) -> str:
-    return _plain(f"{name}, scaled" if comparison.scales else name)
-
-
-def _plain(name: str) -> str:
-    """The name without the mathematics that matplotlib would read from it."""
-    return name.replace("$", r"\$")
+    return plain(f"{name}, scaled" if comparison.scales else name)
 
 
 def _engineering_formatter() -> Any:

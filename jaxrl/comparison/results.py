@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxrl.comparison import statistics
 from jaxrl.comparison.curves import (
-    Curve,
     Points,
     curve_of,
     drawn_metric,
@@ -26,6 +25,7 @@ from jaxrl.comparison.curves import (
 from jaxrl.comparison.variants import Variant, environment_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.sections import GREEDY, SAMPLED
+from jaxrl.reporting.pages.figures import Curve
 from jaxrl.runs.members import member_folders, population_of
 from jaxrl.runs.records import Run
 

@@ -16,6 +16,13 @@ from jaxrl.config.listing import config_file
 from jaxrl.experiments.experiment_options import WITH_PRETRAIN, ExperimentOptions
 from jaxrl.runs.names import RunNames
 
+# What a cell runs, each a command of `jaxrl` that can be run again by itself.
+PRETRAIN = "pretrain"
+TRAIN = "train"
+LATENCY = "latency"
+EXPORT = "export"
+SUITES = {"evaluate-test": "test", "evaluate-train": "train"}
+
 
 @dataclass(frozen=True)
 class ExperimentCell:
@@ -152,19 +159,29 @@ class ExperimentPlan:
         """The place of the copy of a cell's folder; "" for none."""
         return self.copy and f"{self.copy}/{cell.folder.relative_to(self.folder).as_posix()}"
 
-    def pretrain_arguments(self, cell: ExperimentCell) -> list[str]:
-        """The arguments of `jaxrl`, with which it pretrains a cell."""
-        return [
-            "pretrain",
-            f"--config={cell.clone.with_suffix('.py')}",
-            f"--data={self.options.replay_data_dir}",
-            f"--bc-epochs={self.options.bc_epochs}",
-            f"--bc-batch-size={self.options.bc_batch_size}",
-            f"--workdir={cell.clone}",
-        ]
+    def commands(self, cell: ExperimentCell) -> dict[str, list[str]]:
+        """The arguments of `jaxrl` by stage, in the order in which they run."""
+        run = str(cell.folder)
+        trust = ["--trust"] if ":" in cell.architecture else []
+        found = {}
+        if cell.pretrains:
+            found[PRETRAIN] = [
+                "pretrain",
+                f"--config={cell.clone.with_suffix('.py')}",
+                f"--data={self.options.replay_data_dir}",
+                f"--bc-epochs={self.options.bc_epochs}",
+                f"--bc-batch-size={self.options.bc_batch_size}",
+                f"--workdir={cell.clone}",
+            ]
+        found[TRAIN] = ["train", f"--config={cell.folder.with_suffix('.py')}", f"--workdir={run}"]
+        for stage, part in SUITES.items():
+            found[stage] = ["evaluate", run, f"--suite={self.suite(part)}", *trust]
+        found[LATENCY] = ["inference-benchmark", f"--workdir={run}", "--batch=1", *trust]
+        found[EXPORT] = ["export", run, "--format=stablehlo", *trust]
+        return found
 
     def write_pretrain_config(self, cell: ExperimentCell) -> None:
-        """Writes the config file of these arguments."""
+        """Writes the config file of the command that pretrains."""
         file = cell.clone.with_suffix(".py")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(config_file(self.config(cell, with_suite=False)) + "\n")

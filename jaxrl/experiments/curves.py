@@ -5,51 +5,42 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from jaxrl.experiments.cells import ExperimentCell
 from jaxrl.experiments.results import SUCCESS
+from jaxrl.reporting.pages.figures import Curve
 from jaxrl.reporting.writers import TensorBoardWriter
 from jaxrl.runs import records
 
+Points = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray]  # steps, values
 # The metrics of a run, by their names in a comparison.
 METRICS = {"success_rate": SUCCESS, "return": "eval/return", "efficiency": "eval/all/efficiency"}
 
 
-@dataclass(frozen=True)
-class GroupCurve:
-    """A metric of the cells that differ in the seed alone, at the steps that all of them have.
+def group_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Curve:
+    """The mean over seeds at the steps that all of them have, and the values of the lowest and the highest.
 
-    Attributes:
-      steps, mean, low, high: float64[N]; `low` and `high` are those of the lowest and the highest seed.
+    Args:
+      curves: (steps, values) of each seed.
     """
-
-    steps: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-    @classmethod
-    def of(cls, curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> GroupCurve:
-        """From (steps, values) of each seed."""
-        shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in curves)))
-        values = [dict(zip(steps.tolist(), found.tolist(), strict=True)) for steps, found in curves]
-        table = np.array([[seed[step] for step in shared] for seed in values]).reshape(len(curves), -1)
-        return cls(np.array(shared), table.mean(axis=0), table.min(axis=0), table.max(axis=0))
+    shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in curves)))
+    values = [dict(zip(steps.tolist(), found.tolist(), strict=True)) for steps, found in curves]
+    table = np.array([[seed[step] for step in shared] for seed in values]).reshape(len(curves), -1)
+    return Curve(shared, *(f(table, axis=0).tolist() for f in (np.mean, np.min, np.max)))
 
 
-def curves_by_group(cells: Sequence[ExperimentCell]) -> dict[str, dict[str, GroupCurve]]:
+def curves_by_group(cells: Sequence[ExperimentCell]) -> dict[str, dict[str, Curve]]:
     """By metric, then by group; of those cells that have rows of metrics."""
     runs = [(cell.group, records.read(str(cell.folder))) for cell in cells if _has_rows(cell)]
-    found: dict[str, dict[str, GroupCurve]] = {}
+    found: dict[str, dict[str, Curve]] = {}
     for name, key in METRICS.items():
         for group in dict.fromkeys(group for group, _ in runs):
             curves = [run.curve(key) for other, run in runs if other == group]
             if all(len(steps) for steps, _ in curves):
-                found.setdefault(name, {})[group] = GroupCurve.of(curves)
+                found.setdefault(name, {})[group] = group_curve(curves)
     return found
 
 
@@ -71,10 +62,10 @@ def write_tensorboard(
         place = folder / group.replace("/", "-").replace(":", "_")
         if len(members) > 1 and set(members) <= set(finished) and not place.exists():
             means = curves_by_group(members)
-            _write(place, {name: (of[group].steps, of[group].mean) for name, of in means.items()})
+            _write(place, {name: (of[group].x, of[group].value) for name, of in means.items()})
 
 
-def _write(place: Path, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+def _write(place: Path, curves: Mapping[str, Points]) -> None:
     """Writes the files of TensorBoard for one line, completely or not at all."""
     partial = place.with_name(f".{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -85,11 +76,11 @@ def _write(place: Path, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> 
     os.replace(partial, place)
 
 
-def _rows(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[int, dict[str, float]]]:
+def _rows(curves: Mapping[str, Points]) -> Iterator[tuple[int, dict[str, float]]]:
     rows: dict[int, dict[str, float]] = {}
     for name, (steps, values) in curves.items():
-        for step, value in zip(steps.tolist(), values.tolist(), strict=True):
-            rows.setdefault(int(step), {})[f"comparison/{name}"] = value
+        for step, value in zip(steps, values, strict=True):
+            rows.setdefault(int(step), {})[f"comparison/{name}"] = float(value)
     return iter(sorted(rows.items()))
 
 

@@ -18,10 +18,11 @@ from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.matrix import Matrix, decide
 from jaxrl.experiments.matrix_report import missing_page, write_matrix
 from jaxrl.experiments.page import experiment_page
-from jaxrl.experiments.ray_cells import require_ray, run_on_ray
+from jaxrl.experiments.ray_cells import run_on_ray
 from jaxrl.experiments.results import Measured, read_results, results_by_group
 from jaxrl.experiments.schedule import run_cells
 from jaxrl.reporting.logs import log_level, log_to
+from jaxrl.runs import ray_cluster
 from jaxrl.runs.commits import commits
 from jaxrl.runs.signals import Interruption
 
@@ -53,7 +54,7 @@ def run(
     """
     plan = ExperimentPlan.of(options, folder.path)
     if options.ray_address:
-        require_ray()
+        ray_cluster.require_installed("`--ray-address`")
     plan.require_networks()
     if options.num_devices == 0:
         os.environ["JAX_PLATFORMS"] = "cpu"  # of the processes of cells

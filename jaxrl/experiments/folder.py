@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import fcntl
 import json
 import logging
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import is_remote, replace_text
+from jaxrl.runs.child_process import take_lock
 from jaxrl.runs.storage.copy import sync
 
 _log = logging.getLogger(__name__)
@@ -65,11 +65,9 @@ class ExperimentFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be made: {error.strerror}") from error
-        with (self.path / ".lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"another process runs the experiment {self.path}") from None
+        if (lock := take_lock(self.path / ".lock")) is None:
+            raise ConfigError(f"another process runs the experiment {self.path}")
+        with lock:
             yield
 
     def write(self, name: str, value: Mapping[str, Any] | str) -> None:

@@ -6,24 +6,21 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config import text
 from jaxrl.config.data_files import read_object
 from jaxrl.experiments import matrix as matrices
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.curves import GroupCurve, curves_by_group
+from jaxrl.experiments.curves import curves_by_group
 from jaxrl.experiments.matrix import Matrix
 from jaxrl.experiments.matrix_report import TITLE, format_value, sentences, table, weights
 from jaxrl.experiments.results import Measured, read_results, results_by_group
-from jaxrl.experiments.stages import commands
-from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
+from jaxrl.reporting.pages.figures import Curve, draw_curve, empty_figure, render
 from jaxrl.reporting.pages.machine import machine_rows
-from jaxrl.reporting.pages.page import Section, Table, html_page
+from jaxrl.reporting.pages.page import Section, html_page, table_section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PICTURES = {"success_rate": "success on test levels", "return": "return of evaluations"}
-_STYLES = ("-", "--", ":", "-.")
 _NOTES = (
     "A curve is the mean over seeds, and its band goes from the lowest to the highest of them.",
     "Success is a share of the episodes at the end, greedy or drawn as was better in training, on levels "
@@ -65,28 +62,23 @@ def _sections(
     failures: Mapping[str, str],
     finished: Sequence[ExperimentCell],
 ) -> Iterator[Section]:
-    yield _table(TITLE, *table(matrix))
+    yield table_section(TITLE, *table(matrix))
     for name, curves in curves_by_group(finished).items():
         if name in _PICTURES:
             svg = render(_figure(curves, _PICTURES[name]), "svg")
             yield Section(_PICTURES[name].capitalize(), None, name, svg)
-    yield _table("Cells", *_cells(results, failures), names=2)
-    yield _table("Success on test levels by category", *_categories(results))
+    yield table_section("Cells", *_cells(results, failures), names=2)
+    yield table_section("Success on test levels by category", *_categories(results))
     settings = [(name, str(x)) for name, x in plan.options.to_json().items() if x not in ("", None, False)]
-    yield _table("Settings", ("setting", "value"), settings, names=2)
+    yield table_section("Settings", ("setting", "value"), settings, names=2)
     summary = _summary(finished[0]) if finished else {}
-    yield _table("Machine", ("", ""), list(machine_rows(summary)), names=2)
+    yield table_section("Machine", ("", ""), list(machine_rows(summary)), names=2)
     ran = [
         (cell.name, stage, shlex.join(["jaxrl", *words]))
         for cell in results
-        for stage, words in commands(plan, cell).items()
+        for stage, words in plan.commands(cell).items()
     ]
-    yield _table("Commands", ("cell", "stage", "command"), ran, names=3)
-
-
-def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], names: int = 1) -> Section:
-    cells = [tuple(text.one_line(cell) for cell in row) for row in rows]
-    return Section(title, Table(title, headings, cells or [("-",) * len(headings)], names))
+    yield table_section("Commands", ("cell", "stage", "command"), ran, names=3)
 
 
 def _cells(
@@ -119,15 +111,10 @@ def _categories(results: Mapping[ExperimentCell, Measured | None]) -> tuple[list
     return ["architecture", *names], rows
 
 
-def _figure(curves: Mapping[str, GroupCurve], label: str) -> Figure:
-    """A line for each architecture, dashed ones of the second half of the colours."""
+def _figure(curves: Mapping[str, Curve], label: str) -> Figure:
     figure, ax = empty_figure(7.5, 3.8)
     for index, (name, curve) in enumerate(curves.items()):
-        color = COLORS[index % len(COLORS)]
-        style = _STYLES[(index // len(COLORS)) % len(_STYLES)]
-        mark = "o" if len(curve.steps) == 1 else None
-        ax.plot(curve.steps, curve.mean, style, color=color, marker=mark, label=name.replace("$", r"\$"))
-        ax.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
+        draw_curve(ax, curve, name, index)
     ax.set_xlabel("environment steps")
     ax.set_ylabel(label)
     ax.legend(fontsize=8, frameon=False)

@@ -1,34 +1,36 @@
-"""Cells on a Ray cluster, from the command's side: a child process drives Ray and tells of its cells."""
+"""Cells on a Ray cluster.
+
+`python -m jaxrl.experiments.ray_cells FOLDER` drives Ray in a child process of the command; what it tells of
+cells are lines of a file, which the command follows.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
+import os
+import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config import ConfigError, installation
+from jaxrl.config.data_files import read_objects
+from jaxrl.config.errors import RunError
+from jaxrl.config.text import one_line
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
+from jaxrl.experiments.experiment_options import from_mapping
+from jaxrl.experiments.folder import ExperimentFolder
+from jaxrl.experiments.results import read_results
+from jaxrl.experiments.runner import CellRunner
 from jaxrl.runs import ray_cluster
+from jaxrl.runs.child_process import POLL_SECONDS
+from jaxrl.runs.device_share import DeviceShare
 from jaxrl.runs.signals import Interruption
 
-_POLL_SECONDS = 0.2
-_LOG = "ray.log"
-
-
-def stop_file(folder: Path) -> Path:
-    """The file that asks all cells, on all nodes, to save and end: a signal reaches one machine."""
-    return folder / ".ray.stop"
-
-
-def require_ray() -> None:
-    """Raises ConfigError if Ray is missing."""
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError(f"`--ray-address` needs the `ray` extra: {installation.command('ray')}")
+_FLAGS = {"CPU": "--cpus-per-cell", "GPU": "--gpus-per-cell"}
+_MESSAGES = ".ray.cells.jsonl"
 
 
 def run_on_ray(
@@ -43,37 +45,97 @@ def run_on_ray(
       ConfigError: the cluster cannot be reached, or no node has room for a cell.
       RunError: Ray failed.
     """
-    stop = stop_file(plan.folder)
-    log = plan.folder / _LOG
-    stop.unlink(missing_ok=True)
     cells = {cell.name: cell for cell in plan.cells}
-    with log.open("wb") as output:
-        process = ray_cluster.start_driver(
-            "jaxrl.experiments.ray_driver", str(plan.folder), stdout=subprocess.PIPE, stderr=output
-        )
-        watcher = threading.Thread(target=_watch, args=(process, interruption, stop), daemon=True)
-        watcher.start()
-        for told in _messages(process):
+    messages = plan.folder / _MESSAGES
+    messages.write_text("")
+    known = 0
+
+    def follow() -> None:
+        nonlocal known
+        for told in list(read_objects(messages))[known:]:
+            known += 1
             for line in told["said"]:
                 say(line)
             if told["why"] is not None:
                 ended(cells[told["cell"]], told["why"])
-        process.wait()
-    if interruption.signum is None:
-        ray_cluster.require_success(process, log)
+
+    ray_cluster.run_driver("jaxrl.experiments.ray_cells", plan.folder, plan.folder, interruption, say, follow)
 
 
-def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """The lines of the driver about its cells; other lines are Ray's."""
-    assert process.stdout is not None
-    with process.stdout as lines:
-        for line in lines:
-            if line.startswith(b'{"cell"'):
-                yield json.loads(line)
+def run_cell(folder: str, name: str) -> dict[str, Any]:
+    """Runs a cell on this node, from where it was.
+
+    Returns:
+      `cell`, its name; `why` it failed, "" if it did not, None if it was interrupted; and what it `said`.
+
+    Raises:
+      RunError: this node does not see the folder.
+    """
+    node = ray_cluster.this_node()
+    if not Path(folder, "config.json").exists():
+        raise RunError(f"{node} does not see {folder}: all nodes must share --output-dir")
+    plan = _plan(folder)
+    if plan.options.num_devices == 0:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    (cell,) = (cell for cell in plan.cells if cell.name == name)
+    interruption = Interruption()
+    said = [f"{name}: on {node}"]
+    stop = ray_cluster.stop_file(plan.folder)
+    threading.Thread(target=_watch, args=(stop, interruption), daemon=True).start()
+    why = CellRunner(plan, cell, DeviceShare(), interruption, said.append).run()
+    return {"cell": name, "why": why, "said": said}
 
 
-def _watch(process: subprocess.Popen[bytes], interruption: Interruption, stop: Path) -> None:
-    """Asks the cells to save after a signal, and ends the driver if they never do."""
-    while process.poll() is None and interruption.signum is None:
-        time.sleep(_POLL_SECONDS)
-    ray_cluster.end_driver(process, stop)
+def _watch(stop: Path, interruption: Interruption) -> None:
+    while not stop.exists():
+        time.sleep(POLL_SECONDS)
+    interruption.adopt(signal.SIGTERM)
+
+
+def _plan(folder: str) -> ExperimentPlan:
+    place, stored = ExperimentFolder.open(folder)
+    return ExperimentPlan.of(from_mapping(stored, folder), place.path)
+
+
+def drive(plan: ExperimentPlan) -> str:
+    """Runs the cells that have not finished; returns a problem of the cluster, or ""."""
+    import ray
+
+    options = plan.options
+    gpus = 0 if options.gpus_per_cell is None and options.num_devices == 0 else options.gpus_per_cell
+    resources = ray_cluster.resources(options.cpus_per_cell, gpus)
+    if problem := ray_cluster.shortage(resources, _FLAGS):
+        return problem
+    given = {"num_cpus": resources["CPU"], "num_gpus": resources["GPU"]}
+    task = ray.remote(**given, max_retries=ray_cluster.RETRIES)(run_cell)
+    waiting = {}
+    for cell in plan.cells:
+        if read_results(cell) is not None:
+            _tell(plan, {"cell": cell.name, "why": "", "said": [f"{cell.name}: finished before"]})
+        else:
+            waiting[task.remote(str(plan.folder), cell.name)] = cell.name
+    while waiting:
+        (ready,), _ = ray.wait(list(waiting), num_returns=1)
+        name = waiting.pop(ready)
+        try:
+            _tell(plan, ray.get(ready))
+        except ray.exceptions.RayError as error:
+            why = one_line(getattr(error, "cause", None) or error)
+            _tell(plan, {"cell": name, "why": why, "said": [f"{name}: failed: {why}"]})
+    return ""
+
+
+def _tell(plan: ExperimentPlan, message: Mapping[str, Any]) -> None:
+    with (plan.folder / _MESSAGES).open("a") as stream:
+        stream.write(json.dumps(message) + "\n")
+
+
+def main(folder: str) -> int:
+    """Connects to Ray and drives it there; returns the exit code of `ray_cluster.drive`."""
+    plan = _plan(folder)
+    stop = ray_cluster.stop_file(plan.folder)
+    return ray_cluster.drive(plan.options.ray_address, "--ray-address", stop, lambda: drive(plan))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

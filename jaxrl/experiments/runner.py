@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import logging
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
-from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
+from jaxrl.experiments.cells import EXPORT, LATENCY, PRETRAIN, SUITES, ExperimentCell, ExperimentPlan
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
-from jaxrl.experiments.stages import EXPORT, LATENCY, PRETRAIN, SUITES, commands
-from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, take_lock
 from jaxrl.runs.clones import failed_check
 from jaxrl.runs.device_share import DeviceShare
-from jaxrl.runs.executor import PlannedRun, ProcessExecutor
+from jaxrl.runs.executor import PlannedRun
 from jaxrl.runs.signals import Interruption
 
 _log = logging.getLogger(__name__)
-_POLL_SECONDS = 0.1
 _LATENCY = "inference_benchmark.json"
 
 
@@ -66,9 +63,10 @@ class CellRunner:
         started = time.monotonic()
         self.say(f"{cell.name}: starts")
         try:
-            found = self._stages()
-            write_results(cell, found)
-            self._copy()
+            with self._lock() as lock:
+                found = self._stages(lock)
+                write_results(cell, found)
+                self._copy(lock)
         except CellInterruption:
             return None
         except (CellFailure, ConfigError, RunError, OSError) as failure:
@@ -79,47 +77,46 @@ class CellRunner:
         self.say(f"{cell.name}: success {100 * rate:.0f}% on test levels, {minutes:.1f} minutes")
         return ""
 
-    def _stages(self) -> Measured:
+    def _lock(self) -> BinaryIO:
+        """Locks the cell, once a process is gone that an experiment has left here that was killed."""
+        self.cell.folder.parent.mkdir(parents=True, exist_ok=True)
+        attempts = 0
+        while (lock := take_lock(self.cell.folder.with_suffix(".lock"))) is None:
+            attempts += 1
+            if attempts == 2:  # The first may fail because a process that starts beside it has the lock too.
+                self.say(f"{self.cell.name}: another process still trains it, and is waited for")
+            self._require_going_on()
+            time.sleep(POLL_SECONDS)
+        return lock
+
+    def _stages(self, lock: BinaryIO) -> Measured:
         cell = self.cell
-        without = self._pretrain() if cell.pretrains else ""
+        without = self._pretrain(lock) if cell.pretrains else ""
         config = self.plan.config(cell, initialized=cell.pretrains and not without)
-        self._train(config)
+        self._train(config, lock)
         for stage in (*SUITES, LATENCY, EXPORT):
-            self._command(stage)
+            self._command(stage, lock)
         exported = cell.folder / "export" / "stablehlo"
         shutil.make_archive(str(cell.folder / "final_model"), "zip", exported)
         return self._measure(without)
 
-    def _train(self, config: Config) -> None:
-        """Trains, once a process is gone that an experiment has left here that was killed."""
+    def _train(self, config: Config, lock: BinaryIO) -> None:
         run = PlannedRun(self.cell.name, config, self.cell.folder)
-        attempts = 0
         level = f"--log-level={self.plan.options.trace_level}"
-        executor = ProcessExecutor(jobs=1, say=self.say, shares=(self.share,), flags=(level,))
-        while not executor.start([run]):
-            attempts += 1
-            if attempts == 2:  # The first may fail because a process that starts beside it has the lock too.
-                self.say(f"{run.name}: another process still trains it, and is waited for")
-            self._require_going_on()
-            time.sleep(_POLL_SECONDS)
-        while not (endings := executor.poll()):
-            if self.interruption.signum is not None:
-                executor.close()
-                break
-            time.sleep(_POLL_SECONDS)
+        why = run.start(lock, self.share, self.say, level).wait(self.interruption)
         self._require_going_on()
-        if why := endings[0].reason:
+        if why:
             raise CellFailure(why)
 
     def _require_going_on(self) -> None:
         if self.interruption.signum is not None:
             raise CellInterruption
 
-    def _pretrain(self) -> str:
+    def _pretrain(self, lock: BinaryIO) -> str:
         """Clones demonstrations; returns why the clone is not started from, "" if it is."""
         try:
             self.plan.write_pretrain_config(self.cell)
-            self._command(PRETRAIN)
+            self._command(PRETRAIN, lock)
             if failed_check(str(self.cell.clone)):
                 raise CellFailure("it is no better than a policy that sees nothing")
         except CellFailure as failure:
@@ -128,13 +125,13 @@ class CellRunner:
             return str(failure)
         return ""
 
-    def _copy(self) -> None:
+    def _copy(self, lock: BinaryIO) -> None:
         """Completes the copy in the bucket by what has come after training."""
         target = self.plan.copy_of(self.cell)
         if not target:
             return
         try:
-            self._run("copy", ["sync", str(self.cell.folder), target])
+            self._run("copy", ["sync", str(self.cell.folder), target], lock)
         except CellFailure as failure:
             again = f"jaxrl sync {self.cell.folder} {target}"
             self.say(
@@ -161,10 +158,10 @@ class CellRunner:
         except (ConfigError, OSError, ValueError, KeyError, IndexError) as error:
             raise CellFailure(f"its results cannot be read: {error}") from error
 
-    def _command(self, stage: str) -> None:
-        self._run(stage, commands(self.plan, self.cell)[stage])
+    def _command(self, stage: str, lock: BinaryIO) -> None:
+        self._run(stage, self.plan.commands(self.cell)[stage], lock)
 
-    def _run(self, stage: str, arguments: Sequence[str]) -> None:
+    def _run(self, stage: str, arguments: Sequence[str], lock: BinaryIO) -> None:
         """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder.
 
         Raises:
@@ -172,26 +169,18 @@ class CellRunner:
           CellInterruption: a signal came.
         """
         cell = self.cell
-        cell.folder.parent.mkdir(parents=True, exist_ok=True)
         output = cell.folder.with_name(f"{cell.folder.name}_{stage}.log")
         _log.debug("%s: jaxrl %s", cell.name, " ".join(arguments))
-        with output.open("wb") as stream:
-            process = subprocess.Popen(
-                child_process.command("jaxrl", *arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                env=child_environment() | self.share.environment(),
-                start_new_session=True,
-            )
-        self.share.bind(process.pid)
-        stopping = None
-        while process.poll() is None:
-            if stopping is None and self.interruption.signum is not None:
-                stopping = Stopping(process, f"{cell.name}: {stage}")
-            elif stopping is not None:
-                stopping.watch(self.say)
-            time.sleep(_POLL_SECONDS)
+        child = ChildProcess(
+            f"{cell.name}: {stage}",
+            "jaxrl",
+            *arguments,
+            log=output,
+            locks=(lock,),
+            share=self.share,
+            say=self.say,
+        )
+        why = child.wait(self.interruption)
         self._require_going_on()
-        if why := reason(process.returncode, output):
+        if why:
             raise CellFailure(f"{stage}: {why}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import itertools
 import json
 import os
@@ -14,12 +13,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import replace_text
 from jaxrl.pipeline.gates import GateOutcome
+from jaxrl.runs.child_process import POLL_SECONDS, take_lock
 
 DONE = "done"
 RUNNING = "running"
@@ -176,28 +176,24 @@ class PipelineFolder:
             shutil.rmtree(place)
 
     @contextlib.contextmanager
-    def lock(self, say: Callable[[str], None]) -> Iterator[TextIO]:
+    def lock(self, say: Callable[[str], None]) -> Iterator[BinaryIO]:
         """Locks the folder; commands inherit the lock, so that it is free once they have ended as well.
 
         Raises:
           ConfigError: another pipeline runs here, for longer than a command takes to save.
         """
-        with (self.root / ".lock").open("a+") as stream:
-            deadline = time.monotonic() + (_LOCK_SECONDS if self._was_killed() else 0.0)
-            told = False
-            while True:
-                try:
-                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if time.monotonic() > deadline:
-                        raise ConfigError(f"{self.path} is in use by another pipeline: end that") from error
-                if not told:
-                    told = True
-                    say("waiting for a command of the pipeline that was killed, which may be saving")
-                time.sleep(0.2)
+        deadline = time.monotonic() + (_LOCK_SECONDS if self._was_killed() else 0.0)
+        told = False
+        while (lock := take_lock(self.root / ".lock")) is None:
+            if time.monotonic() > deadline:
+                raise ConfigError(f"{self.path} is in use by another pipeline: end that")
+            if not told:
+                told = True
+                say("waiting for a command of the pipeline that was killed, which may be saving")
+            time.sleep(POLL_SECONDS)
+        with lock:
             replace_text(self.root / ".owner", f"{os.getpid()}\n")
-            yield stream
+            yield lock
 
     def _was_killed(self) -> bool:
         """True if the process that last ran here has ended."""

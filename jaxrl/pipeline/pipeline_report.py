@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config import ConfigError, installation, text
+from jaxrl.config import ConfigError, text
 from jaxrl.config.local_files import replacing
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.pipeline import results
@@ -16,7 +15,7 @@ from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.pipeline_folder import DONE, RUNNING, PipelineFolder
 from jaxrl.pipeline.stages import StagePlaces
 from jaxrl.reporting.pages.machine import machine_rows
-from jaxrl.reporting.pages.page import Section, Table, html_page
+from jaxrl.reporting.pages.page import Section, html_page, require_packages, table_section
 from jaxrl.reporting.pages.pdf import pdf_page
 from jaxrl.runs import evaluations
 
@@ -49,10 +48,7 @@ def write(pipeline: PipelineDefinition, folder: PipelineFolder, pdf: bool) -> No
     Raises:
       ConfigError: the `compare` extra is missing, or a file cannot be written.
     """
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        needed = installation.command("compare")
-        raise ConfigError(f"the report needs the `compare` extra: {needed} (no {missing[0]})")
+    require_packages("compare", _PACKAGES)
     page: dict[str, Any] = {
         "title": f"Pipeline {text.printable(pipeline.name)}",
         "introduction": _introduction(pipeline, folder),
@@ -85,12 +81,14 @@ def _introduction(pipeline: PipelineDefinition, folder: PipelineFolder) -> str:
 
 def _sections(pipeline: PipelineDefinition, folder: PipelineFolder) -> Iterator[Section]:
     stages = pipeline.enabled
-    yield _table("Stages", ("stage", "state", "seconds"), [_stage(folder, name) for name in stages], names=2)
+    yield table_section(
+        "Stages", ("stage", "state", "seconds"), [_stage(folder, name) for name in stages], names=2
+    )
     if pipeline.gates:
         rows = [_gate(folder, gate.text) for gate in pipeline.gates]
-        yield _table("Gates", ("condition", "value", "outcome"), rows, names=3)
+        yield table_section("Gates", ("condition", "value", "outcome"), rows, names=3)
     if rows := list(_results(folder, stages)):
-        yield _table("Results", ("stage", "result", "value"), rows, names=2)
+        yield table_section("Results", ("stage", "result", "value"), rows, names=2)
     yield from _picture("Learning curve", folder.stage("visualize") / "curves.png")
     for suite in results.suites(folder.path):
         yield _suite(suite)
@@ -98,15 +96,15 @@ def _sections(pipeline: PipelineDefinition, folder: PipelineFolder) -> Iterator[
         yield from _search(folder)
     for film in sorted(folder.stage("visualize").glob("episode-*.gif")):
         yield from _picture(f"Episode of seed {film.stem.partition('-')[2]}", film)
-    yield _table("Settings", ("setting", "value"), _settings(pipeline, stages), names=2)
+    yield table_section("Settings", ("setting", "value"), _settings(pipeline, stages), names=2)
     summary = results.read(f"{StagePlaces(folder.path).run()}/summary.json")
-    yield _table("Machine", ("", ""), list(machine_rows(summary)), names=2)
+    yield table_section("Machine", ("", ""), list(machine_rows(summary)), names=2)
     commands = [
         (name, f"{step.seconds:.1f}", shlex.join(step.words))
         for name, record in _records(folder, stages)
         for step in record.steps
     ]
-    yield _table("Commands", ("stage", "seconds", "command"), commands, names=3)
+    yield table_section("Commands", ("stage", "seconds", "command"), commands, names=3)
 
 
 def _stage(folder: PipelineFolder, name: str) -> tuple[str, str, str]:
@@ -125,11 +123,6 @@ def _gate(folder: PipelineFolder, condition: str) -> tuple[str, str, str]:
 
 def _records(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[str, Any]]:
     return ((name, folder.records[name]) for name in stages if name in folder.records)
-
-
-def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], names: int = 1) -> Section:
-    cells = [tuple(text.one_line(cell) for cell in row) for row in rows]
-    return Section(title, Table(title, headings, cells or [("-",) * len(headings)], names))
 
 
 def _results(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -168,7 +161,7 @@ def _suite(suite: dict[str, Any]) -> Section:
     columns = [name for name in _SUITE_HEADINGS if any(row.get(name) is not None for _, _, row in found)]
     rows = [(mode, category, *(_text_of(row.get(name)) for name in columns)) for mode, category, row in found]
     headings = ("actions", "category", *(_SUITE_HEADINGS[name] for name in columns))
-    return _table(f"Suite {text.printable(str(suite.get('suite')))}", headings, rows, names=2)
+    return table_section(f"Suite {text.printable(str(suite.get('suite')))}", headings, rows, names=2)
 
 
 def _search(folder: PipelineFolder) -> Iterator[Section]:
@@ -176,7 +169,7 @@ def _search(folder: PipelineFolder) -> Iterator[Section]:
     best = results.read(str(study / "result.json")).get("best")
     if isinstance(best, dict) and isinstance(best.get("values"), dict):
         rows = [(name, _text_of(value)) for name, value in best["values"].items()]
-        yield _table("Chosen by the search", ("field", "value"), rows)
+        yield table_section("Chosen by the search", ("field", "value"), rows)
     yield from _picture("Importance of the searched fields", study / "importance.png")
 
 

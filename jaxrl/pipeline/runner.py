@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.config.local_files import replace_text
-from jaxrl.pipeline import child, pipeline_report, results, stages
+from jaxrl.pipeline import pipeline_report, results, stages
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.display import PipelineDisplay
 from jaxrl.pipeline.pipeline_folder import (
@@ -26,8 +27,11 @@ from jaxrl.pipeline.pipeline_folder import (
 )
 from jaxrl.pipeline.plan import Planner
 from jaxrl.pipeline.stages import PipelineStage, Step
+from jaxrl.runs.child_process import ChildProcess
 from jaxrl.runs.registry.gate import GateClosed
 from jaxrl.runs.signals import Interruption
+
+_TAIL = 4096  # bytes of a log in which its last line is looked for
 
 
 class StageFailed(RunError):
@@ -44,7 +48,7 @@ class Runner:
       planner: says which stages are to be run, and why.
       display: shows them.
       interruption: the signals received; the first one ends the pipeline once its command has saved.
-      lock: the descriptor of the lock.
+      lock: of the folder; commands inherit it.
     """
 
     pipeline: PipelineDefinition
@@ -52,7 +56,7 @@ class Runner:
     planner: Planner
     display: PipelineDisplay
     interruption: Interruption
-    lock: int
+    lock: BinaryIO
 
     def run(self) -> None:
         """Runs what is to be run, or until a signal.
@@ -117,28 +121,46 @@ class Runner:
         log = self.folder.log(stage.name)
         began = time.monotonic()
         self.display.message(f"  {step.line}")
+        part = log.with_suffix(".part")
         with self.interruption.defer():
-            code, problem = child.run(step, log, self.lock, self.interruption, self.display.follow)
-        self.display.copy(log.with_suffix(".part"))
+            problem = self._child(step, part)
+        self.display.copy(part)
+        with log.open("ab") as whole:
+            whole.write(f"$ {step.line}\n".encode(errors="backslashreplace") + part.read_bytes())
         seconds = time.monotonic() - began
         record = dataclasses.replace(record, seconds=record.seconds + seconds)
-        if code == 0:
+        if not problem:
             if step.result:
-                self._keep_result(stage, step, log, record)
+                self._keep_result(stage, step, part, record)
             done = StepRecord(step.words, round(seconds, 3))
             record = dataclasses.replace(record, steps=(*record.steps, done))
         if self.interruption.signum is not None and len(record.steps) < len(stage.steps):
             record = dataclasses.replace(record, state=INTERRUPTED)
             self.display.end(stage.name, f"interrupted by {self.interruption.name}")
-        elif code != 0:
+        elif problem:
             self._fail(stage, record, problem)
         self.folder.put(stage.name, record)
         return record
 
-    def _keep_result(self, stage: PipelineStage, step: Step, log: Path, record: StageRecord) -> None:
+    def _child(self, step: Step, output: Path) -> str:
+        """Runs a command to its end, or until it has saved; returns why it failed, or ""."""
+        process = ChildProcess(
+            f"jaxrl {step.command}",
+            "jaxrl",
+            step.command,
+            *step.arguments,
+            log=output,
+            locks=(self.lock,),
+            say=self.display.follow,
+        )
+        return process.wait(self.interruption, lambda: self.display.follow(_last_line(output)))
+
+    def _keep_result(self, stage: PipelineStage, step: Step, output: Path, record: StageRecord) -> None:
         """Copies what a command says it has written to its place in the folder of the stage."""
+        lines = output.read_text(errors="replace").splitlines()
+        written = [line.removeprefix("written to ") for line in lines if line.startswith("written to ")]
         try:
-            shutil.copyfile(child.written_paths(log)[-1], self.folder.stage(stage.name) / step.result)
+            shutil.copyfile(written[-1], self.folder.stage(stage.name) / step.result)
         except (IndexError, OSError) as error:
             self._fail(stage, record, f"no result was written ({error})")
 
@@ -200,3 +222,15 @@ class Runner:
             self.display.message(f"  {outcome}")
         if failed := [outcome for outcome in outcomes if not outcome.passed]:
             raise GateClosed(str(failed[0]))
+
+
+def _last_line(file: Path) -> str:
+    """The last line of a file that is not empty, printable; "" if there is none."""
+    try:
+        with file.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _TAIL))
+            lines = stream.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return text.one_line(next((line for line in reversed(lines) if line.strip()), ""))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import fcntl
 import os
 import shutil
 import subprocess
@@ -16,15 +15,13 @@ from typing import BinaryIO
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.config.listing import config_file
-from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing, take_lock
 from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.signals import Interruption
 
 _KILL_AFTER_TIMEOUT = 10.0  # that a run may take whose checkpoint nobody will use
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _LITTLE = 1 << 20  # bytes of a disk on which not even the reason may have been written
-_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,23 @@ class PlannedRun:
     name: str
     config: Config
     folder: Path
+
+    def take_lock(self) -> BinaryIO | None:
+        """Locks the run; the process that trains it inherits the lock. None if another process has it."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        return take_lock(self.folder.with_suffix(".lock"))
+
+    def start(
+        self, lock: BinaryIO, share: DeviceShare, say: Callable[[str], object], *flags: str
+    ) -> ChildProcess:
+        """Starts `jaxrl train` with its configuration, its folder and `flags`, once it is locked."""
+        file = self.folder.with_suffix(".py")
+        file.write_text(config_file(self.config) + "\n")
+        given = (f"--config={file}", f"--workdir={self.folder}", *flags)
+        log = self.folder.with_suffix(".log")
+        return ChildProcess(
+            f"trial {self.name}", "jaxrl.main", *given, log=log, locks=(lock,), share=share, say=say
+        )
 
 
 @dataclass(frozen=True)
@@ -72,18 +86,12 @@ class Executor(abc.ABC):
         """Lets all runs save and end, and waits for them."""
 
 
-def print_nothing(line: str) -> None:
-    """Says nothing."""
-
-
 @dataclass
-class _Child:
-    run: PlannedRun
-    process: subprocess.Popen[bytes]
+class _Running:
+    child: ChildProcess
     slot: int
     lock: BinaryIO
     began: float = field(default_factory=time.monotonic)
-    stopping: Stopping | None = None
     timed_out: bool = False
 
 
@@ -99,8 +107,6 @@ class ProcessExecutor(Executor):
         gpus: Sequence[str] = (),
         timeout: float | None = None,
         say: Callable[[str], object] = print_nothing,
-        shares: Sequence[DeviceShare] = (),
-        flags: Sequence[str] = (),
     ) -> None:
         """Takes options.
 
@@ -109,79 +115,54 @@ class ProcessExecutor(Executor):
           gpus: the GPUs that they share in turn.
           timeout: seconds after which a run is stopped, as one that failed; None: never.
           say: is called with a line about a run that does not end when asked to.
-          shares: the part of the machine that each of the runs at the same time gets; (): an even part.
-          flags: of `jaxrl train`, that each is given beside its configuration and its folder.
         """
         self._jobs = jobs
-        self._flags = tuple(flags)
-        self._shares = tuple(shares) or shares_of(jobs, gpus)
+        self._shares = shares_of(jobs, gpus)
         self._timeout = timeout
         self._say = say
-        self._children: dict[str, _Child] = {}
+        self._running: dict[str, _Running] = {}
 
     def room(self) -> int:
-        return self._jobs - len(self._children)
+        return self._jobs - len(self._running)
 
     def start(self, runs: Sequence[PlannedRun]) -> list[str]:
         return [run.name for run in runs if self._start(run)]
 
     def _start(self, run: PlannedRun) -> bool:
-        lock = take_lock(run)
+        lock = run.take_lock()
         if lock is None:
             return False
-        file = run.folder.with_suffix(".py")
-        file.write_text(config_file(run.config) + "\n")
-        slot = min(set(range(self._jobs)) - {child.slot for child in self._children.values()})
-        command = child_process.command(
-            "jaxrl.main", f"--config={file}", f"--workdir={run.folder}", *self._flags
-        )
-        with run.folder.with_suffix(".log").open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=child_environment() | self._shares[slot].environment(),
-                pass_fds=(lock.fileno(),),
-                start_new_session=True,  # Ctrl-C is for the search, which then asks its runs to save.
-            )
-        self._shares[slot].bind(process.pid)
-        self._children[run.name] = _Child(run, process, slot, lock)
+        slot = min(set(range(self._jobs)) - {running.slot for running in self._running.values()})
+        child = run.start(lock, self._shares[slot], self._say)
+        self._running[run.name] = _Running(child, slot, lock)
         return True
 
     def poll(self) -> list[Ending]:
         endings = []
-        for name, child in list(self._children.items()):
-            if child.process.poll() is None:
-                self._watch(child)
+        for name, running in list(self._running.items()):
+            why = running.child.poll()
+            if why is None:
+                late = self._timeout is not None and time.monotonic() - running.began > self._timeout
+                if late and not running.child.is_stopping:
+                    running.timed_out = True
+                    running.child.stop(_KILL_AFTER_TIMEOUT)
                 continue
-            del self._children[name]
-            child.lock.close()
-            why = reason(child.process.returncode, child.run.folder.with_suffix(".log"))
-            if why and child.timed_out:
+            del self._running[name]
+            running.lock.close()
+            if why and running.timed_out:
                 why = f"it was stopped after {self._timeout:g} seconds (--trial_timeout)"
             endings.append(Ending(name, why))
         return endings
 
-    def _watch(self, child: _Child) -> None:
-        """Stops a run that takes too long, and one that does not stop."""
-        if child.stopping is not None:
-            child.stopping.watch(self._say)
-        elif self._timeout is not None and time.monotonic() - child.began > self._timeout:
-            child.timed_out = True
-            child.stopping = Stopping(child.process, f"trial {child.run.name}", _KILL_AFTER_TIMEOUT)
-
     def stop(self, name: str) -> None:
-        child = self._children[name]
-        if child.stopping is None:
-            child.stopping = Stopping(child.process, f"trial {name}")
+        self._running[name].child.stop()
 
     def close(self) -> None:
-        for name in self._children:
+        for name in self._running:
             self.stop(name)
-        while self._children:
+        while self._running:
             self.poll()
-            time.sleep(0.05)
+            time.sleep(POLL_SECONDS)
 
 
 def usable_cores() -> list[int]:
@@ -203,18 +184,6 @@ def visible_gpus() -> list[str]:
         return []
     count = sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
     return [str(index) for index in range(count)]
-
-
-def take_lock(run: PlannedRun) -> BinaryIO | None:
-    """Locks a run; the process that trains it inherits the lock. None if another process has it."""
-    run.folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = run.folder.with_suffix(".lock").open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        return None
-    return lock
 
 
 def ran_out_of_disk(ending: Ending, folder: Path) -> bool:
@@ -243,5 +212,5 @@ def run_all(runs: Sequence[PlannedRun], executor: Executor, interruption: Interr
         if interruption.signum is not None:
             executor.close()
             break
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
     return reasons

@@ -6,21 +6,21 @@ caller. A signal reaches one machine; a file that all nodes see asks all work to
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, installation
 from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
-from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import KILL_AFTER, child_environment, reason
+from jaxrl.runs.child_process import ChildProcess
 from jaxrl.runs.executor import usable_cores
+from jaxrl.runs.signals import Interruption
 
 LOCAL = "local"  # the address of a Ray that is started on this machine
 RETRIES = 2  # of work whose node was lost; it resumes from its checkpoint
@@ -29,46 +29,56 @@ _UNUSABLE = 2  # exit code of a driver whose cluster cannot be used
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
 
 
-def start_driver(
-    module: str, argument: str, settings: Mapping[str, str] | None = None, **streams: Any
-) -> subprocess.Popen[bytes]:
-    """Starts the module that drives Ray, whose `main` ends with `drive`.
+def require_installed(asked: str, module: str = "ray") -> None:
+    """Raises ConfigError if a package of the extra is missing that `asked`, such as a flag, needs."""
+    if importlib.util.find_spec(module) is None:
+        raise ConfigError(f"{asked} needs the `ray` extra: {installation.command('ray')}")
+
+
+def stop_file(folder: Path) -> Path:
+    """The file that asks all work in a folder, on all nodes, to save and end."""
+    return folder / ".ray.stop"
+
+
+def run_driver(
+    module: str,
+    argument: Path,
+    folder: Path,
+    interruption: Interruption,
+    say: Callable[[str], object],
+    follow: Callable[[], object],
+    settings: Mapping[str, str] | None = None,
+    locks: Sequence[IO[Any]] = (),
+) -> None:
+    """Runs the module that drives Ray, whose `main` ends with `drive`, until its work is done or has saved.
 
     Args:
-      module: run by `python -m`, with `argument`.
-      settings: more variables of its environment.
-      streams: of `subprocess.Popen`.
-    """
-    return subprocess.Popen(
-        child_process.command(module, argument),
-        stdin=subprocess.DEVNULL,
-        env=child_environment() | _SETTINGS | dict(settings or {}),
-        start_new_session=True,  # Ctrl-C is for the command, which then asks everything to save.
-        **streams,
-    )
-
-
-def end_driver(process: subprocess.Popen[bytes], stop: Path) -> None:
-    """Lets everything save, and waits until Ray has ended; `stop` is the file that asks for it."""
-    if process.poll() is None:
-        stop.touch()
-        try:
-            process.wait(KILL_AFTER)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def require_success(process: subprocess.Popen[bytes], log: Path) -> None:
-    """Raises if a driver that has ended failed; `log` is what it said.
+      module, argument, say, settings, locks: of the child process.
+      folder: of the work; its ray.log takes what Ray prints.
+      interruption: the signals received.
+      follow: is called several times a second, and once after the end.
 
     Raises:
       ConfigError: the cluster cannot be used.
       RunError: Ray failed.
     """
-    if process.returncode:
-        error = ConfigError if process.returncode == _UNUSABLE else RunError
-        raise error(f"{reason(process.returncode, log)} (see {log})")
+    stop = stop_file(folder)
+    stop.unlink(missing_ok=True)
+    log = folder / "ray.log"
+    driver = ChildProcess(
+        "Ray",
+        module,
+        str(argument),
+        log=log,
+        locks=locks,
+        settings={**_SETTINGS, **(settings or {})},
+        say=say,
+        ask=stop.touch,
+    )
+    why = driver.wait(interruption, follow)
+    follow()
+    if why and interruption.signum is None:
+        raise (ConfigError if driver.code == _UNUSABLE else RunError)(f"{why} (see {log})")
 
 
 def drive(address: str, flag: str, stop: Path, work: Callable[[], str]) -> int:

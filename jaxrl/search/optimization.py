@@ -17,6 +17,7 @@ from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
+from jaxrl.reporting.pages.page import require_packages
 from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.runs.signals import Interruption
 from jaxrl.search import pbt, probe, ray_search, search_report
@@ -137,7 +138,7 @@ def _search(
     with _display(title, total, jobs, task.objective) as display, interruption.defer():
         # Trials take hours: who wants the report installs what it needs before them.
         try:
-            search_report.require_packages()
+            require_packages("search")
         except ConfigError as error:
             display.message(f"there will be no report: {error}")
         if options.method == "ray":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ from typing import Any, BinaryIO
 
 from jaxrl.config import to_json
 from jaxrl.config.data_files import read_object
-from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import Stopping, child_environment, reason
-from jaxrl.runs.executor import Ending, Executor, PlannedRun, print_nothing, take_lock
+from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing
+from jaxrl.runs.executor import Ending, Executor, PlannedRun
 
 
 @dataclass
@@ -23,8 +21,7 @@ class _Generation:
 
     runs: list[PlannedRun]
     locks: list[BinaryIO]
-    process: subprocess.Popen[bytes]
-    stopping: Stopping | None = None
+    child: ChildProcess
 
     @property
     def file(self) -> Path:
@@ -61,7 +58,7 @@ class PopulationExecutor(Executor):
         return 0 if self._generation else self._size - len(self._waiting)
 
     def start(self, runs: Sequence[PlannedRun]) -> list[str]:
-        locked = [(run, lock) for run in runs if (lock := take_lock(run)) is not None]
+        locked = [(run, lock) for run in runs if (lock := run.take_lock()) is not None]
         self._waiting += locked
         return [run.name for run, _ in locked]
 
@@ -70,11 +67,8 @@ class PopulationExecutor(Executor):
             if self._waiting:
                 self._begin()
             return []
-        if self._generation.process.poll() is None:
-            if self._generation.stopping is not None:
-                self._generation.stopping.watch(self._say)
-            return []
-        return self._end(self._generation)
+        why = self._generation.child.poll()
+        return [] if why is None else self._end(self._generation, why)
 
     def _begin(self) -> None:
         """Starts the process of the runs that wait."""
@@ -84,26 +78,23 @@ class PopulationExecutor(Executor):
         file = _file(runs)
         described = [{"name": r.name, "config": to_json(r.config), "folder": str(r.folder)} for r in runs]
         file.write_text(json.dumps({"runs": described, "exchange": self._exchange}))
-        with file.with_suffix(".log").open("wb") as output:
-            process = subprocess.Popen(
-                child_process.command("jaxrl.population.generation", str(file)),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=child_environment(),
-                pass_fds=[lock.fileno() for lock in locks],
-                start_new_session=True,
-            )
-        self._generation = _Generation(runs, locks, process)
+        child = ChildProcess(
+            f"the process of trials {', '.join(run.name for run in runs)}",
+            "jaxrl.population.generation",
+            str(file),
+            log=file.with_suffix(".log"),
+            locks=locks,
+            say=self._say,
+        )
+        self._generation = _Generation(runs, locks, child)
 
-    def _end(self, generation: _Generation) -> list[Ending]:
+    def _end(self, generation: _Generation, why: str) -> list[Ending]:
         self._generation = None
         for lock in generation.locks:
             lock.close()
-        log = generation.file.with_suffix(".log")
         results = generation.file.with_suffix(".results.json")
         reasons = read_object(results) if results.exists() else {}
-        common = reason(generation.process.returncode, log) or "its process ended before it"
+        common = why or "its process ended before it"
         for file in (generation.file, results):
             file.unlink(missing_ok=True)
         return [Ending(run.name, reasons.get(run.name, common)) for run in generation.runs]
@@ -116,13 +107,9 @@ class PopulationExecutor(Executor):
             lock.close()
         self._waiting = []
         while self._generation is not None:
-            if self._generation.stopping is None:
-                names = ", ".join(run.name for run in self._generation.runs)
-                self._generation.stopping = Stopping(
-                    self._generation.process, f"the process of trials {names}"
-                )
+            self._generation.child.stop()
             self.poll()
-            time.sleep(0.05)
+            time.sleep(POLL_SECONDS)
 
 
 def _file(runs: Sequence[PlannedRun]) -> Path:

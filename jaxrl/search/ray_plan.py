@@ -14,6 +14,7 @@ from jaxrl.config import check_config, to_json
 from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import replace_text
+from jaxrl.runs import ray_cluster
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.search_options import SearchOptions
@@ -21,7 +22,6 @@ from jaxrl.search.space import Space, as_choice
 
 PLAN, NUMBER, VALUES = "plan", "number", "values"  # keys of the configuration that Ray gives a trial
 _FILE = "ray.json"
-_STOP = ".ray.stop"
 _DERIVED = ("derived", "device_count")
 
 
@@ -50,13 +50,12 @@ class RayPlan:
         return cls(task, options, SearchFolder(str(file.parent)))
 
     def write(self) -> None:
-        """Writes the plan, and cancels an earlier request to stop."""
+        """Writes the plan."""
         data = {
             "config": to_json(check_config(self.task.config)),
             "space": self.task.space.to_json(),
             "options": asdict(self.options),
         }
-        self.stop_file.unlink(missing_ok=True)
         replace_text(self.file, json.dumps(data, indent=2) + "\n")
 
     @property
@@ -64,14 +63,9 @@ class RayPlan:
         return self.folder.path.absolute() / _FILE
 
     @property
-    def log(self) -> Path:
-        """The output of Ray and of the process that drives it."""
-        return self.file.with_suffix(".log")
-
-    @property
     def stop_file(self) -> Path:
         """The file that asks all trials, on all nodes, to save and end."""
-        return self.folder.path.absolute() / _STOP
+        return ray_cluster.stop_file(self.file.parent)
 
 
 def values_in(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import importlib.util
-import subprocess
+import contextlib
 import time
-from typing import TextIO
+from collections.abc import Callable
 
-from jaxrl.config import ConfigError, installation
 from jaxrl.runs import ray_cluster
+from jaxrl.runs.child_process import POLL_SECONDS, take_lock
 from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay
 from jaxrl.search.ray_plan import RayPlan
@@ -17,7 +15,6 @@ from jaxrl.search.runner import unknown_metric
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.trials import TrialRecords
 
-_POLL_SECONDS = 0.2
 _MODULES = {"random": "ray", "bayesopt": "bayes_opt", "hyperopt": "hyperopt"}
 # Results without a score are those of failed trials.
 _SETTINGS = {
@@ -30,13 +27,8 @@ _SETTINGS = {
 
 def require_installed(options: SearchOptions) -> None:
     """Raises ConfigError if Ray, or a package of its searcher, is missing."""
-    for name, value, module in (
-        ("method", "ray", "ray"),
-        ("searcher", options.searcher, _MODULES[options.searcher]),
-    ):
-        if importlib.util.find_spec(module) is None:
-            command = installation.command("ray")
-            raise ConfigError(f"`--{name}` (={value!r}) needs the `ray` extra: {command}")
+    ray_cluster.require_installed("`--method` (='ray')")
+    ray_cluster.require_installed(f"`--searcher` (={options.searcher!r})", _MODULES[options.searcher])
 
 
 def run_trials(plan: RayPlan, display: SearchDisplay, interruption: Interruption) -> bool:
@@ -49,64 +41,37 @@ def run_trials(plan: RayPlan, display: SearchDisplay, interruption: Interruption
       ConfigError: the cluster cannot be reached, or has no room for a trial, or no trial logs the metric.
       RunError: Ray failed.
     """
-    with (plan.folder.path / ".ray.lock").open("a") as lock:
-        if not _take_lock(lock, plan):
+    file = plan.folder.path / ".ray.lock"
+    # A driver whose search was killed may still be saving its trials: that one is waited for.
+    while (lock := take_lock(file)) is None:
+        if not plan.folder.is_alone():
             return False
+        time.sleep(POLL_SECONDS)
+    with contextlib.closing(lock):
         trials = TrialRecords(plan.folder.path).read()
         if sum(trial.ended for trial in trials) >= plan.options.budget:
             return True
         plan.write()
-        process = _start(plan, lock.fileno())
-        try:
-            _watch(plan, process, display, interruption)
-        finally:
-            ray_cluster.end_driver(process, plan.stop_file)
-    if interruption.signum is None:
-        ray_cluster.require_success(process, plan.log)
+        ray_cluster.run_driver(
+            "jaxrl.search.ray_tuner",
+            plan.file,
+            plan.file.parent,
+            interruption,
+            display.message,
+            _follower(plan, display),
+            _SETTINGS,
+            (lock,),
+        )
     return True
 
 
-def _take_lock(lock: TextIO, plan: RayPlan) -> bool:
-    """Takes the lock for driving Ray; returns False if another search has it.
-
-    A driver whose search was killed may still be saving its trials: that one is waited for.
-    """
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if not plan.folder.is_alone():
-                return False
-        time.sleep(_POLL_SECONDS)
-
-
-def _start(plan: RayPlan, lock: int) -> subprocess.Popen[bytes]:
-    with plan.log.open("wb") as output:
-        return ray_cluster.start_driver(
-            "jaxrl.search.ray_tuner",
-            str(plan.file),
-            _SETTINGS,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=(lock,),
-        )
-
-
-def _watch(
-    plan: RayPlan, process: subprocess.Popen[bytes], display: SearchDisplay, interruption: Interruption
-) -> None:
-    """Shows the trials as they end, until all have ended or a signal arrives.
-
-    Raises:
-      ConfigError: no trial logs the metric.
-    """
+def _follower(plan: RayPlan, display: SearchDisplay) -> Callable[[], None]:
+    """Shows the trials that have ended since its last call; raises ConfigError if none logs the metric."""
     records = TrialRecords(plan.folder.path)
     began = dict[int, float]()
     shown = {trial.number for trial in records.read() if trial.ended}
-    alive = True
-    while alive and interruption.signum is None:
-        alive = process.poll() is None
+
+    def follow() -> None:
         trials = records.read()
         for trial in trials:
             began.setdefault(trial.number, time.monotonic())
@@ -117,4 +82,5 @@ def _watch(
                     raise problem
         if display.is_due():
             display.update(trials)
-        time.sleep(_POLL_SECONDS)
+
+    return follow

@@ -16,8 +16,8 @@ from ray import tune
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
 from jaxrl.runs import ray_cluster
-from jaxrl.runs.child_ending import KILL_AFTER
-from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor, take_lock
+from jaxrl.runs.child_process import KILL_AFTER
+from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
 from jaxrl.runs.lineage import Lineage
 from jaxrl.search.ray_plan import PLAN, RayPlan, values_in
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
@@ -172,7 +172,7 @@ class RayTrial(tune.Trainable):
         search = self._plan.folder.path
         with TrialRecords(search).lock():
             Lineage.of(search).append([line])
-        lock = self._wait_until_free(self._plan_run(), take_lock)
+        lock = self._wait_until_free(self._plan_run(), PlannedRun.take_lock)
         assert lock is not None
         with lock:
             copy = _copy_for(self._folder)

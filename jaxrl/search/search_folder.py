@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from jaxrl.config import Config, ConfigError, to_json
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import is_remote, replace_text
+from jaxrl.runs.child_process import take_lock
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 
@@ -83,13 +84,9 @@ class SearchFolder:
     @contextlib.contextmanager
     def claim_verification(self) -> Iterator[bool]:
         """Yields True if this process may verify the best trials; only one may at a time."""
-        with (self.path / ".verification.lock").open("a") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        lock = take_lock(self.path / ".verification.lock")
+        with lock or contextlib.nullcontext():
+            yield lock is not None
 
     def write(self, name: str, content: str) -> None:
         """Writes a file completely or not at all.

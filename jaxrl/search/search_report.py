@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-from jaxrl.config import installation, text
-from jaxrl.config.errors import ConfigError
-from jaxrl.reporting.pages.figures import render
-from jaxrl.reporting.pages.page import Section, Table, html_page
+from jaxrl.config import text
+from jaxrl.reporting.pages.figures import picture
+from jaxrl.reporting.pages.page import Section, Table, html_page, require_packages
 from jaxrl.search import figures
 from jaxrl.search.importance import FEWEST, importance
 from jaxrl.search.pareto import pareto_front
@@ -32,15 +29,6 @@ _NOTES = (
 )
 
 
-def require_packages() -> None:
-    """Raises ConfigError if what a report needs is not installed."""
-    missing = [name for name in ("jinja2", "matplotlib") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"the report needs the `search` extra: {installation.command('search')} (no {missing[0]})"
-        )
-
-
 def write(
     trials: Sequence[StudyTrial], verified: Sequence[Verified], task: Task, folder: SearchFolder
 ) -> str:
@@ -49,7 +37,7 @@ def write(
     Raises:
       ConfigError: the `search` extra is missing, or a file cannot be written.
     """
-    require_packages()
+    require_packages("search")
     sections = _sections(trials, verified, task)
     page = html_page(
         title="Search",
@@ -82,27 +70,23 @@ def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: 
     objective = task.objective
     shares = importance(space, trials, objective)
     front = pareto_front(trials, objective)
-    found = [_picture("Score of every trial", "history", figures.history(trials, objective))]
+    found = [picture("Score of every trial", "history", figures.history(trials, objective))]
     if verified:
         found.insert(0, Section("Verified with fresh seeds", _verified_table(verified)))
     if shares:
-        found.append(_picture("Importance", "importance", figures.shares(shares)))
+        found.append(picture("Importance", "importance", figures.shares(shares)))
     else:
         few = Table("", ("fields",), [(f"said from {FEWEST} trials with a score on",)])
         found.append(Section("Importance", few))
     best_first = objective.rank(list(trials))
     winner = verified[0].trial if verified else next(iter(best_first), None)
     lines = figures.parallel_coordinates(space, trials, objective, winner)
-    found.append(_picture("Parallel coordinates", "parallel_coordinates", lines))
+    found.append(picture("Parallel coordinates", "parallel_coordinates", lines))
     if front:
-        found.append(_picture("Score against seconds", "front", figures.front(trials, front, objective)))
+        found.append(picture("Score against seconds", "front", figures.front(trials, front, objective)))
         found.append(Section("Pareto front", _table(front, space)))
     others = [t for t in trials if t not in best_first]
     return [*found, Section("Trials", _table([*best_first, *others], space, winner))]
-
-
-def _picture(title: str, name: str, figure: Any) -> Section:
-    return Section(title, None, name, render(figure, "svg"), render(figure, "png"))
 
 
 def _verified_table(verified: Sequence[Verified]) -> Table:

@@ -16,14 +16,14 @@ from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.diagnostics.architectures import TrainingCost
 from jaxrl.envs.native.platformer.level_files import SHIPPED
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.curves import GroupCurve
+from jaxrl.experiments.curves import group_curve
 from jaxrl.experiments.estimate import estimate
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping, read_options
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.results import Measured, of_suite, write_results
 from jaxrl.experiments.schedule import jobs_of
-from jaxrl.runs.executor import PlannedRun, take_lock
+from jaxrl.runs.executor import PlannedRun
 from jaxrl.runs.signals import Interruption
 from tests.reporting.writers.test_writers import _scalars_of
 
@@ -118,7 +118,7 @@ def test_an_estimate_multiplies_the_time_of_one_cell(tmp_path: Path) -> None:
 def test_a_cell_with_pretraining_is_one_more_command(tmp_path: Path) -> None:
     plan = ExperimentPlan.of(options(replay_data_dir="demos", bc_epochs=3), tmp_path)
     (cell,) = plan.cells
-    command, *arguments = plan.pretrain_arguments(cell)
+    command, *arguments = plan.commands(cell)["pretrain"]
     assert command == "pretrain"
     assert arguments[1:] == [
         "--data=demos",
@@ -228,7 +228,7 @@ def test_finished_failed_and_waiting_cells_are_reported(tmp_path: Path) -> None:
     blocked, trained = plan.cells[2:]
     blocked.folder.parent.mkdir(parents=True)
     blocked.folder.with_suffix(".lock").mkdir()
-    lock = take_lock(PlannedRun(trained.name, plan.config(trained, with_suite=False), trained.folder))
+    lock = PlannedRun(trained.name, plan.config(trained, with_suite=False), trained.folder).take_lock()
     assert lock is not None
     interruption, said = Interruption(), []
 
@@ -277,14 +277,14 @@ def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
-    curve = GroupCurve.of(
+    curve = group_curve(
         [
             (np.array([10.0, 20.0, 30.0]), np.array([1.0, 2.0, 3.0])),
             (np.array([10.0, 30.0]), np.array([5.0, 9.0])),
         ]
     )
-    np.testing.assert_array_equal(curve.steps, [10, 30])
-    np.testing.assert_array_equal(curve.mean, [3, 6])
+    np.testing.assert_array_equal(curve.x, [10, 30])
+    np.testing.assert_array_equal(curve.value, [3, 6])
     np.testing.assert_array_equal(curve.low, [1, 3])
     np.testing.assert_array_equal(curve.high, [5, 9])
 

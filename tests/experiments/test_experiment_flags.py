@@ -223,12 +223,12 @@ def test_a_file_is_answered_by_its_name(
 
 
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The commands of cells from now on; each process fails at once."""
+    """The commands of cells from now on; each process fails at once, and has listed its open files."""
     found: list[tuple[str, ...]] = []
 
     def command(*arguments: str) -> list[str]:
         found.append(arguments)
-        return ["false"]
+        return ["sh", "-c", "ls -l /proc/self/fd; exit 1"]
 
     monkeypatch.setattr(child_process, "command", command)
     return found
@@ -248,6 +248,9 @@ def test_debug_is_the_level_of_all_logs(
         assert " DEBUG " not in log.read_text()
         assert "--log-level=info" in commands[-1]
         assert experiment(f"--resume-from={folder}", "--debug") == 1
+    # An experiment that is resumed after a kill waits for whatever still runs in the cell.
+    for output in ("with_pretrain_pretrain.log", "with_pretrain.log"):
+        assert "/with_pretrain.lock\n" in (folder / "mlp_baseline" / output).read_text()
     # Which command the log of the experiment names, and the level of the training's own log.
     assert re.search(r" DEBUG .*mlp_baseline/with_pretrain/seed_0: jaxrl pretrain --config=", log.read_text())
     assert commands[-1][0] == "jaxrl.main"

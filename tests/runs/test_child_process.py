@@ -1,5 +1,6 @@
-"""Children of a process that is killed."""
+"""Children of a process that is killed, and children that do not end when asked to."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+
+from jaxrl.runs import child_process
+from jaxrl.runs.child_process import ChildProcess
+from jaxrl.runs.signals import Interruption
 
 CHILD = """
     import signal, time
@@ -52,3 +57,55 @@ def test_child_gets_one_signal_when_a_parent_with_threads_is_killed(tmp_path: Pa
         parent.wait()
     # A second one would end a run that is still saving.
     assert wait_for(tmp_path / "output", "signals: ").splitlines() == ["ready", "signals: 1"]
+
+
+# It ignores the signal, and so does what it has started.
+DEAF = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+signal.pause()
+"""
+
+
+def deaf(log: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ChildProcess, int]:
+    """(such a child, the process that it has started)."""
+    monkeypatch.setattr(child_process, "command", lambda *given: [sys.executable, "-c", DEAF])
+    child = ChildProcess("it", "deaf", log=log)
+    return child, int(wait_for(log, "\n"))
+
+
+def is_running(pid: int) -> bool:
+    """False of a process that has ended, also of one that nobody has waited for."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not os.path.exists("/proc"), reason="looks at processes as Linux lists them")
+def test_a_child_is_killed_with_all_that_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, grandchild = deaf(tmp_path / "log", monkeypatch)
+    child.stop(patience=0.1)
+    child.stop(patience=600)  # It was asked before.
+    assert child.wait(Interruption()) == "killed by SIGKILL, as the system does where memory is short"
+    deadline = time.monotonic() + 10
+    while is_running(grandchild):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_child_has_ended_when_an_error_leaves_the_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, _ = deaf(tmp_path / "log", monkeypatch)
+    monkeypatch.setattr(child_process, "KILL_AFTER", 0.1)
+
+    def follow() -> None:
+        raise OSError("the terminal is gone")
+
+    with pytest.raises(OSError, match="the terminal is gone"):
+        child.wait(Interruption(), follow)
+    assert child.code == -signal.SIGKILL

@@ -11,7 +11,7 @@ import pytest
 from jaxrl.config import check_config
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.files import load_config
-from jaxrl.runs import child_ending, child_process, executor
+from jaxrl.runs import child_process, executor
 from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
 from jaxrl.search.search_options import SearchOptions
@@ -64,7 +64,7 @@ def test_a_trial_that_is_asked_to_end_and_does_not_is_named(
     run: PlannedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaf_for(1, monkeypatch)
-    monkeypatch.setattr(child_ending, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(child_process, "_ANSWER_SECONDS", 0.1)
     said: list[str] = []
     executes = ProcessExecutor(1, say=said.append)
     start(executes, run)

@@ -14,7 +14,7 @@ from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
 from jaxrl.runs.names import RunNames
 from jaxrl.runs.signals import Interruption
-from jaxrl.search import SearchOptions, figures, optimization, search_report
+from jaxrl.search import SearchOptions, figures, optimization
 from jaxrl.search.importance import importance
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
@@ -133,13 +133,13 @@ def test_a_search_says_before_its_trials_that_there_will_be_no_report(
     class Stop(Exception):
         pass
 
-    def missing() -> None:
-        raise ConfigError("the report needs the `search` extra")
+    def missing(extra: str) -> None:
+        raise ConfigError(f"the report needs the `{extra}` extra")
 
     def no_trials(*_: object) -> None:
         raise Stop
 
-    monkeypatch.setattr(search_report, "require_packages", missing)
+    monkeypatch.setattr(optimization, "require_packages", missing)
     monkeypatch.setattr(optimization, "_executor", no_trials)
     monkeypatch.setattr(optimization.probe, "require_trainable", lambda *_: RunNames((), (), ()))
     config = load_config("ppo_mlp")

@@ -14,7 +14,7 @@ import pytest
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.runs.child_ending import reason
+from jaxrl.runs.child_process import reason
 from jaxrl.runs.executor import Ending, Executor, PlannedRun
 from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay, describe

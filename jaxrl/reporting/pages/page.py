@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxrl.config import ConfigError, installation, text
 from jaxrl.config.version import __version__
 
 
@@ -37,6 +39,22 @@ class Section:
         forms = {"svg+xml": self.svg, "png": self.png, "gif": self.gif}
         found = next(((kind, content) for kind, content in forms.items() if content), None)
         return f"data:image/{found[0]};base64,{base64.b64encode(found[1]).decode()}" if found else ""
+
+
+def table_section(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], names: int = 1
+) -> Section:
+    """A table of its own section, each cell in one line; a row of dashes if it has none."""
+    cells = [tuple(text.one_line(cell) for cell in row) for row in rows]
+    return Section(title, Table(title, headings, cells or [("-",) * len(headings)], names))
+
+
+def require_packages(extra: str, names: Sequence[str] = ("jinja2", "matplotlib")) -> None:
+    """Raises ConfigError if a package that a report needs is not installed; `extra` installs it."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        needed = installation.command(extra)
+        raise ConfigError(f"the report needs the `{extra}` extra: {needed} (no {missing[0]})")
 
 
 def html_page(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config import ConfigError, installation, versions
+from jaxrl.config import ConfigError, versions
 from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
-from jaxrl.reporting.pages.page import Section, Table, html_page
+from jaxrl.reporting.pages.page import Section, Table, html_page, require_packages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,15 +25,6 @@ _NOTES = (
     "Every pair plays as many games from either seat, and all pairs with the same random keys. Two players "
     "that draw nothing at random play the same game again and again.",
 )
-
-
-def require_packages() -> None:
-    """Raises ConfigError if what files need is not installed."""
-    missing = [name for name in ("jinja2", "matplotlib") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"the report needs the `compare` extra: {installation.command('compare')} (no {missing[0]})"
-        )
 
 
 def tables(record: Mapping[str, Any]) -> tuple[Table, Table, Table]:
@@ -75,7 +65,7 @@ def write(record: Mapping[str, Any], folder: str) -> list[str]:
     Raises:
       ConfigError: a package is missing, or a file cannot be written.
     """
-    require_packages()
+    require_packages("compare")
     figure = _figure(record)
     sections = [Section(table.title, table) for table in tables(record)]
     svg = render(figure, "svg")

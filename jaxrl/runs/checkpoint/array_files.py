@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -19,11 +21,13 @@ from jaxrl.config import text
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint.checkpoint_files import length, size
 from jaxrl.runs.checkpoint.checkpoint_record import ImplausibleSize
-from jaxrl.runs.checkpoint.plain_path import plain_path
 
 # Bytes that the files may take beyond the arrays, for indices and descriptions.
 _ROOM = 1 << 26
 _ROOM_PER_ARRAY = 1 << 14
+# Orbax looks for its files with `glob`, which takes brackets and backslashes for a pattern, and tensorstore
+# takes UTF-8 only.
+_PLAIN = re.compile(r"[\w./ +,=@~^-]*")
 
 
 def read(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -145,3 +149,18 @@ def _name_errors(name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"the array {name}: {error}") from error
+
+
+@contextlib.contextmanager
+def plain_path(folder: epath.Path) -> Iterator[epath.Path]:
+    """A path to `folder` in plain characters during the block: its own, or a symbolic link to it.
+
+    Orbax or tensorstore would misread others.
+    """
+    if storage.is_remote(folder) or _PLAIN.fullmatch(os.fspath(folder)):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="jaxrl-") as place:
+        link = os.path.join(place, "folder")
+        os.symlink(os.path.abspath(folder), link)
+        yield epath.Path(link)

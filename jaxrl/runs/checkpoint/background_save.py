@@ -20,8 +20,8 @@ from jaxrl.config.errors import RunError
 from jaxrl.parallel.process_exit import abandon
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
+from jaxrl.runs.checkpoint.array_files import plain_path
 from jaxrl.runs.checkpoint.checkpoint_folder import META, STATE, CheckpointError, one_line
-from jaxrl.runs.checkpoint.plain_path import plain_path
 
 _POLL_SECONDS = 0.5
 
