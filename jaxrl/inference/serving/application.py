@@ -18,8 +18,9 @@ from jaxrl.inference.serving import api_page, messages, openapi
 from jaxrl.inference.serving.arrays_of_spaces import nest
 from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.server_metrics import ServerMetrics
-from jaxrl.inference.serving.server_options import LOOPBACK, ServerOptions
+from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.inference.serving.service import PolicyService
+from jaxrl.runs import web
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -81,10 +82,14 @@ class ServingApplication:
         except Refusal as refusal:
             status = refusal.status
             shown = messages.JSON
-            content = _error(refusal)
+            content = web.error(refusal)
         except Exception as error:  # a fault of this program or of the policy: the server goes on
             log.error("%s failed: %s", one_line(path)[:100], one_line(repr(error)))
-            status, shown, content = 500, messages.JSON, _error("the policy could not act; the log says more")
+            status, shown, content = (
+                500,
+                messages.JSON,
+                web.error("the policy could not act; the log says more"),
+            )
         self._metrics.count(path if path in _PATHS else "other", status)
         await _send(send, status, shown, content)
 
@@ -100,8 +105,7 @@ class ServingApplication:
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, b"Bearer " + self._token):
                 raise Refusal(401, "`Authorization: Bearer TOKEN` is missing, or it is another token")
-        elif not self._token and _host(headers.get(b"host", b"")) not in LOOPBACK:
-            # A page in a browser may lead a name of its own here.
+        elif not self._token and not web.names_loopback(headers.get(b"host", b"").decode("latin-1")):
             raise Refusal(403, "`Host` must be this machine's loopback address: the server has no token")
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
@@ -196,16 +200,6 @@ def _query_fields(query: bytes) -> dict[str, Any]:
         else:
             raise Refusal(400, "the address must end in ?session=ID&reset=true, or a part of that")
     return content
-
-
-def _host(given: bytes) -> str:
-    """The host of `host:port` or `[host]:port`."""
-    text = given.decode("latin-1")
-    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
-
-
-def _error(reason: object) -> bytes:
-    return json.dumps({"error": one_line(reason)}).encode()
 
 
 async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
