@@ -33,7 +33,7 @@ def check_options(options: ServerOptions) -> None:
     Raises:
       ConfigError: a package is missing, or the address needs a token.
     """
-    web.require_packages("jaxrl serve", "serve", "uvicorn", "httptools")
+    web.require_packages("jaxrl serve", "serve", "uvicorn", "httptools", "prometheus_client")
     if not options.is_local and not options.token:
         raise ConfigError(
             f"`--host` (={options.host!r}) is not the loopback address, so requests must bear a token: set "
