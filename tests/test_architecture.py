@@ -47,8 +47,8 @@ MESH_MODULES = ("jax.distributed.", "jax.experimental.multihost_utils.")
 OPTIONAL = set(
     "brax clu craftax envpool fpdf gcsfs gymnasium h5py httptools IPython jaxmarl jinja2 jumanji matplotlib "
     "mlflow mpe2 msgpack mujoco_playground navix neptune onnx onnxruntime openskill optuna pettingzoo pgx "
-    "PIL plotly popgym_arcade pynvml pytest rlax s3fs safetensors scipy seaborn sklearn starlette "
-    "tensorboard tensorflow torch uvicorn uvloop wandb xminigrid xprof".split()
+    "PIL plotly popgym_arcade prometheus_client pynvml pytest rlax s3fs safetensors scipy seaborn sklearn "
+    "starlette tensorboard tensorflow torch uvicorn uvloop wandb xminigrid xprof".split()
 )
 
 

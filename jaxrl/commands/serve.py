@@ -85,6 +85,7 @@ def _job(argv: Sequence[str]) -> int:
 
     from jaxrl.inference.serving import server, targets
     from jaxrl.inference.serving.server_options import ServerOptions
+    from jaxrl.runs import web
 
     tpu_slices.hush_libtpu()
     options = ServerOptions(
@@ -103,7 +104,7 @@ def _job(argv: Sequence[str]) -> int:
     if values["follow"] and (target is None or not target.moves):
         raise ConfigError(f"`--follow` needs a stage, NAME@STAGE; `MODEL` is {left[0]!r}")
     number = target.number() if target else 0
-    with server.listen(options) as listening:
+    with web.bind(options.host, options.port) as listening:
         if target is not None:
             policy = target.read(number, options)
         else:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.resources
-import importlib.util
 import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config import ConfigError, installation, text
+from etils import epath
+
+from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_bytes
 from jaxrl.diagnostics.dashboard import run_view
 from jaxrl.diagnostics.dashboard.collection import RunCollection
+from jaxrl.diagnostics.dashboard.run_view import RunView
 from jaxrl.reporting.pages import episode
+from jaxrl.runs import web
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-_PACKAGES = ("plotly", "starlette", "uvicorn")
 _PAGE = Path(__file__).parent / "page"
 _LONGEST = 20_000  # characters of what a request asks for
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 _KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
 _LARGEST_EPISODE = 64 << 20  # bytes
 _LEAST_LOAD_SECONDS = 0.5
@@ -48,14 +48,6 @@ _HEADERS = {
 }
 
 
-def require_packages() -> None:
-    """Raises ConfigError if the `dashboard` extra is not installed."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        command = installation.command("dashboard")
-        raise ConfigError(f"the dashboard needs the `dashboard` extra: {command} (no {missing[0]})")
-
-
 def application(runs: RunCollection, host: str) -> Starlette:
     """The application, for any server of ASGI.
 
@@ -65,52 +57,66 @@ def application(runs: RunCollection, host: str) -> Starlette:
         a page from elsewhere whose name leads here reads nothing.
     """
     from starlette.applications import Starlette
-    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
-    from starlette.responses import PlainTextResponse
-    from starlette.routing import Route
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Mount, Route
+    from starlette.staticfiles import StaticFiles
 
-    def json_route(path: str, answer: Callable[[Request], Any]) -> Route:
-        async def endpoint(request: Request) -> Response:
-            return await _answer(request, answer)
+    def data(path: str, answer: Callable[[Request], Any]) -> Route:
+        # Starlette runs what is no coroutine in a thread: it reads files.
+        def endpoint(request: Request) -> Response:
+            return Response(json.dumps(_finite(answer(request)), default=str), media_type="application/json")
 
         return Route(path, endpoint, methods=["GET"])
 
-    async def film(request: Request) -> Response:
-        return await run_in_threadpool(_film, runs, request)
+    def film(request: Request) -> Response:
+        file = _file(runs, request, run_view.FILMS, "film")
+        return Response(file.read_bytes(), media_type=_KINDS[file.suffix])
 
-    async def episode_page(request: Request) -> Response:
-        return await run_in_threadpool(_episode, runs, request)
+    def episode_page(request: Request) -> Response:
+        try:
+            page = read_bytes(_file(runs, request, run_view.EPISODES, "episode"), _LARGEST_EPISODE)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        policy = _EPISODE_POLICY.format(source=episode.script_source())
+        return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
 
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        named = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
-        if host in _LOOPBACK and named not in _LOOPBACK:
+        if host in web.LOOPBACK and not web.names_loopback(request.headers.get("host", "")):
             return PlainTextResponse("this dashboard answers on this machine alone\n", 403)
         response = await call_next(request)
-        response.headers.update({name: x for name, x in _HEADERS.items() if name not in response.headers})
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
         return response
+
+    async def refused(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            return Response(web.error(error.detail), error.status_code, media_type="application/json")
+        return Response(web.error(error), 400, media_type="application/json")
 
     machine = _Machine()
     routes = [
-        Route("/", _file("index.html", "text/html"), methods=["GET"]),
-        Route("/app.js", _file("app.js", "text/javascript"), methods=["GET"]),
-        Route("/run.js", _file("run.js", "text/javascript"), methods=["GET"]),
-        Route("/charts.js", _file("charts.js", "text/javascript"), methods=["GET"]),
-        Route("/style.css", _file("style.css", "text/css"), methods=["GET"]),
-        Route("/plotly.js", _plotly, methods=["GET"]),
-        json_route("/api/runs", lambda request: runs.table(_text(request, "q"))),
-        json_route("/api/run", lambda request: _detail(runs, request)),
-        json_route("/api/metrics", lambda request: runs.metrics(_names(request))),
-        json_route("/api/curves", lambda request: runs.curves(_names(request), _text(request, "metric"))),
-        json_route("/api/difference", lambda request: runs.difference(_names(request))),
-        json_route("/api/searches", lambda request: runs.searches()),
-        json_route("/api/search", lambda request: runs.trials(_text(request, "name"))),
-        json_route("/api/machine", lambda request: machine.read()),
+        data("/api/runs", lambda request: runs.table(_text(request, "q"))),
+        data("/api/run", lambda request: _run(runs, request, "name").detail()),
+        data("/api/metrics", lambda request: runs.metrics(_names(request))),
+        data("/api/curves", lambda request: runs.curves(_names(request), _text(request, "metric"))),
+        data("/api/difference", lambda request: runs.difference(_names(request))),
+        data("/api/searches", lambda request: runs.searches()),
+        data("/api/search", lambda request: runs.trials(_text(request, "name"))),
+        data("/api/machine", lambda request: machine.read()),
         Route("/film", film, methods=["GET"]),
         Route("/episode", episode_page, methods=["GET"]),
+        # Plotly's script from its package: no page on the web is asked for it.
+        Mount("/plotly", StaticFiles(packages=[("plotly", "package_data")], follow_symlink=True)),
+        Mount("/", StaticFiles(directory=_PAGE, html=True, follow_symlink=True)),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        exception_handlers={ConfigError: refused, OSError: refused, HTTPException: refused},
+    )
 
 
 def serve(folder: str, host: str, port: int, interval: float, say: Callable[[str], None]) -> None:
@@ -119,43 +125,21 @@ def serve(folder: str, host: str, port: int, interval: float, say: Callable[[str
     Raises:
       ConfigError: the extra is missing, or the address cannot be listened on.
     """
-    require_packages()
-    import socket
-
+    web.require_packages("jaxrl dashboard", "dashboard", "plotly", "starlette", "uvicorn")
     import uvicorn
 
     runs = RunCollection(folder, interval)
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, port))
-            listening.listen()
-        except OSError as error:
-            raise ConfigError(f"`--host` (={host}), `--port` (={port}): {error.strerror or error}") from error
+    with web.bind(host, port) as listening:
+        listening.listen()
         runs.start()
-        shown = f"[{host}]" if ":" in host else host
-        say(f"dashboard of {folder}: http://{shown}:{listening.getsockname()[1]}")
-        if host not in _LOOPBACK:
+        say(f"dashboard of {folder}: {web.url(host, listening)}")
+        if host not in web.LOOPBACK:
             say("anyone who reaches this address can read the runs: there is no password")
         config = uvicorn.Config(
             application(runs, host), log_level="warning", access_log=False, lifespan="off"
         )
         uvicorn.Server(config).run(sockets=[listening])
     runs.stop()
-
-
-async def _answer(request: Request, answer: Callable[[Request], Any]) -> Response:
-    """The result of a function as JSON; it reads files, and so has a thread."""
-    from starlette.concurrency import run_in_threadpool
-    from starlette.responses import JSONResponse, Response
-
-    try:
-        found = await run_in_threadpool(answer, request)
-    except (ConfigError, OSError) as error:
-        return JSONResponse({"error": text.one_line(error)}, 400)
-    if found is None:
-        return JSONResponse({"error": "there is no such run"}, 404)
-    return Response(json.dumps(_finite(found), default=str), media_type="application/json")
 
 
 def _finite(value: Any) -> Any:
@@ -179,36 +163,22 @@ def _names(request: Request) -> list[str]:
     return request.query_params.getlist("run")[:1000]
 
 
-def _detail(runs: RunCollection, request: Request) -> dict[str, Any] | None:
-    run = runs.run(_text(request, "name"))
-    return None if run is None else run.detail()
+def _run(runs: RunCollection, request: Request, name: str) -> RunView:
+    from starlette.exceptions import HTTPException
+
+    if (run := runs.run(_text(request, name))) is None:
+        raise HTTPException(404, "there is no such run")
+    return run
 
 
-def _film(runs: RunCollection, request: Request) -> Response:
-    """A film that a run is known to have: a request names no path."""
-    from starlette.responses import PlainTextResponse, Response
+def _file(runs: RunCollection, request: Request, suffixes: tuple[str, ...], kind: str) -> epath.Path:
+    """A file that a run is known to have: a request names no path."""
+    from starlette.exceptions import HTTPException
 
-    run = runs.run(_text(request, "run"))
-    file = run.files(run_view.FILMS).get(_text(request, "name")) if run is not None else None
+    file = _run(runs, request, "run").files(suffixes).get(_text(request, "name"))
     if file is None:
-        return PlainTextResponse("there is no such film\n", 404)
-    return Response(file.read_bytes(), media_type=_KINDS[file.suffix])
-
-
-def _episode(runs: RunCollection, request: Request) -> Response:
-    """The page of an episode, `jaxrl evaluate --inspect`, that lies in a run's folder."""
-    from starlette.responses import PlainTextResponse, Response
-
-    run = runs.run(_text(request, "run"))
-    file = run.files(run_view.EPISODES).get(_text(request, "name")) if run is not None else None
-    if file is None:
-        return PlainTextResponse("there is no such episode\n", 404)
-    try:
-        page = read_bytes(file, _LARGEST_EPISODE)
-    except (OSError, ValueError) as error:
-        return PlainTextResponse(f"{text.one_line(error)}\n", 400)
-    policy = _EPISODE_POLICY.format(source=episode.script_source())
-    return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
+        raise HTTPException(404, f"there is no such {kind}")
+    return file
 
 
 class _Machine:
@@ -244,20 +214,3 @@ class _Machine:
         times = psutil.cpu_times()._asdict()
         idle = times["idle"] + times.get("iowait", 0.0)
         return idle, sum(x for name, x in times.items() if not name.startswith("guest"))
-
-
-def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        from starlette.responses import Response
-
-        return Response((_PAGE / name).read_bytes(), media_type=kind)
-
-    return endpoint
-
-
-async def _plotly(request: Request) -> Response:
-    """Plotly's script from its package: no page on the web is asked for it."""
-    from starlette.responses import Response
-
-    script = importlib.resources.files("plotly") / "package_data" / "plotly.min.js"
-    return Response(script.read_bytes(), media_type="text/javascript")

@@ -6,8 +6,7 @@ import asyncio
 import hmac
 import json
 import logging
-import resource
-import sys
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -18,8 +17,9 @@ from jaxrl.inference.serving import api_page, messages, openapi
 from jaxrl.inference.serving.arrays_of_spaces import nest
 from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.server_metrics import ServerMetrics
-from jaxrl.inference.serving.server_options import LOOPBACK, ServerOptions
+from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.inference.serving.service import PolicyService
+from jaxrl.runs import web
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -56,8 +56,8 @@ class ServingApplication:
         self.service = service
         self._options = options
         self.ready = True
-        self._metrics = ServerMetrics()
-        elements = sum(_count(array.shape) for array in service.policy.reader.arrays)
+        self._metrics = ServerMetrics(service)
+        elements = sum(math.prod(array.shape) for array in service.policy.reader.arrays)
         elements += (service.policy.facts.mask_size or 0) + 16
         self.largest_body = max(_LEAST_BODY, _BYTES_AN_ELEMENT * elements * options.largest_batch)
         self._token = options.token.encode()
@@ -81,11 +81,12 @@ class ServingApplication:
         except Refusal as refusal:
             status = refusal.status
             shown = messages.JSON
-            content = _error(refusal)
+            content = web.error(refusal)
         except Exception as error:  # a fault of this program or of the policy: the server goes on
             log.error("%s failed: %s", one_line(path)[:100], one_line(repr(error)))
-            status, shown, content = 500, messages.JSON, _error("the policy could not act; the log says more")
-        self._metrics.count(path if path in _PATHS else "other", status)
+            status, shown = 500, messages.JSON
+            content = web.error("the policy could not act; the log says more")
+        self._metrics.requests(path if path in _PATHS else "other", status).inc()
         await _send(send, status, shown, content)
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
@@ -100,8 +101,7 @@ class ServingApplication:
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, b"Bearer " + self._token):
                 raise Refusal(401, "`Authorization: Bearer TOKEN` is missing, or it is another token")
-        elif not self._token and _host(headers.get(b"host", b"")) not in LOOPBACK:
-            # A page in a browser may lead a name of its own here.
+        elif not self._token and not web.names_loopback(headers.get(b"host", b"").decode("latin-1")):
             raise Refusal(403, "`Host` must be this machine's loopback address: the server has no token")
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
@@ -137,7 +137,7 @@ class ServingApplication:
             )
         start = time.perf_counter()
         found = await self.service.act(content)
-        self._metrics.observe(time.perf_counter() - start)
+        self._metrics.act_seconds.observe(time.perf_counter() - start)
         return messages.encode(kind, found)
 
     def _get(self, path: str) -> tuple[int, str, bytes]:
@@ -147,7 +147,7 @@ class ServingApplication:
             said = "ready" if self.ready else "ending"
             return (200 if self.ready else 503), messages.JSON, json.dumps({"status": said}).encode()
         if path == "/metrics":
-            return 200, "text/plain; version=0.0.4", self._metrics_text().encode()
+            return 200, "text/plain; version=0.0.4", self._metrics.text()
         facts = openapi.describe(self.service.policy, self._options, self.largest_body)
         if path == "/docs":
             page = api_page.page(facts, openapi.document(facts), self._example(), bool(self._token))
@@ -158,25 +158,9 @@ class ServingApplication:
     def _example(self) -> Any:
         """An observation of zeros, as JSON values; None for a large one."""
         reader = self.service.policy.reader
-        if sum(_count(array.shape) for array in reader.arrays) > _MOST_SHOWN:
+        if sum(math.prod(array.shape) for array in reader.arrays) > _MOST_SHOWN:
             return None
         return nest({name: x[0].tolist() for name, x in reader.zeros(1).items()}, reader.arrays)
-
-    def _metrics_text(self) -> str:
-        service = self.service
-        self.service.sessions.sweep()
-        gauges = {
-            "sessions": len(service.sessions),
-            "versions": len(service.sessions.policies() | {service.policy}),
-            "peak_memory_bytes": _peak_memory(),
-        }
-        counters = {
-            "passes_total": service.batcher.counts.passes,
-            "rows_total": service.batcher.counts.rows,
-            "sessions_expired_total": service.sessions.expired,
-            "versions_taken_over_total": service.taken_over,
-        }
-        return self._metrics.text(gauges, counters, service.policy.facts.label)
 
 
 def _query_fields(query: bytes) -> dict[str, Any]:
@@ -198,16 +182,6 @@ def _query_fields(query: bytes) -> dict[str, Any]:
     return content
 
 
-def _host(given: bytes) -> str:
-    """The host of `host:port` or `[host]:port`."""
-    text = given.decode("latin-1")
-    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
-
-
-def _error(reason: object) -> bytes:
-    return json.dumps({"error": one_line(reason)}).encode()
-
-
 async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
     headers = [
         (b"content-type", kind.encode()),
@@ -220,16 +194,3 @@ async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
         headers.append((b"connection", b"close"))  # The rest of the body is not read.
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    found = 1
-    for n in shape:
-        found *= n
-    return found
-
-
-def _peak_memory() -> int:
-    """Bytes; Linux counts kilobytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

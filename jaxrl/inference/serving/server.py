@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import logging
 import signal
 import socket
@@ -12,7 +11,6 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.inference.serving import connections
 from jaxrl.inference.serving.application import ServingApplication
@@ -21,6 +19,7 @@ from jaxrl.inference.serving.served_policy import ServedPolicy
 from jaxrl.inference.serving.server_options import TOKEN_VARIABLE, ServerOptions
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.inference.serving.targets import RegistryTarget
+from jaxrl.runs import web
 
 _SWEEP_SECONDS = 5.0
 _BACKLOG = 2048
@@ -34,11 +33,7 @@ def check_options(options: ServerOptions) -> None:
     Raises:
       ConfigError: a package is missing, or the address needs a token.
     """
-    missing = [name for name in ("uvicorn", "httptools") if not importlib.util.find_spec(name)]
-    if missing:
-        raise ConfigError(
-            f"`jaxrl serve` needs the extra `serve`: {installation.command('serve')} (no {missing[0]})"
-        )
+    web.require_packages("jaxrl serve", "serve", "uvicorn", "httptools", "prometheus_client")
     if not options.is_local and not options.token:
         raise ConfigError(
             f"`--host` (={options.host!r}) is not the loopback address, so requests must bear a token: set "
@@ -46,24 +41,6 @@ def check_options(options: ServerOptions) -> None:
         )
     if not options.token.isascii() or any(c.isspace() for c in options.token):
         raise ConfigError(f"`{TOKEN_VARIABLE}` must be ASCII without spaces")
-
-
-def listen(options: ServerOptions) -> socket.socket:
-    """A socket bound to the address, which refuses connections until `serve`.
-
-    Raises:
-      ConfigError: the address is taken, or not this machine's.
-    """
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((options.host, options.port))
-    except OSError as error:
-        found.close()
-        reason = error.strerror or error
-        raise ConfigError(f"`--host` (={options.host}), `--port` (={options.port}): {reason}") from error
-    return found
 
 
 def serve(
@@ -79,7 +56,7 @@ def serve(
     Args:
       policy: acts at first.
       options: how.
-      sockets: of `listen`.
+      sockets: bound to the address.
       target: in a registry, to follow; None for nothing.
       number: of the version that `policy` is.
       tell: called with lines for the user.
@@ -125,9 +102,8 @@ async def _serve(
     tasks = [asyncio.create_task(_sweep(service, application, server))]
     if target is not None and options.follow_seconds:
         tasks.append(asyncio.create_task(_follow(service, target, number, options, tell)))
-    host = f"[{options.host}]" if ":" in options.host else options.host
     sockets.listen(_BACKLOG)  # From here on whoever connects is answered.
-    tell(f"serving     {policy.facts.label} on http://{host}:{sockets.getsockname()[1]}")
+    tell(f"serving     {policy.facts.label} on {web.url(options.host, sockets)}")
     try:
         await server.serve(sockets=[sockets])
     finally:

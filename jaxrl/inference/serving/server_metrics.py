@@ -1,55 +1,74 @@
-"""Counters of a server, as Prometheus reads them."""
+"""Numbers of a server, as Prometheus reads them."""
 
 from __future__ import annotations
 
-import bisect
+import functools
+import resource
+import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jaxrl.inference.serving.service import PolicyService
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _PREFIX = "jaxrl_serve"
 
 
 class ServerMetrics:
-    """Requests by path and status, and how long answers took."""
+    """Counts of requests, and what a service counts itself.
 
-    def __init__(self) -> None:
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._buckets = [0] * (len(_BUCKETS) + 1)
-        self._seconds = 0.0
+    Attributes:
+      requests: the counter of a path, one of few, and a status.
+      act_seconds: how long actions took.
+    """
+
+    def __init__(self, service: PolicyService) -> None:
+        from prometheus_client import Counter, Histogram
+
+        self._service = service
         self._started = time.time()
+        self._requests = Counter(f"{_PREFIX}_requests", "Requests", ["path", "status"], registry=None)
+        self.requests = functools.cache(self._requests.labels)  # which makes text of them and locks
+        self.act_seconds = Histogram(
+            f"{_PREFIX}_act_seconds", "Seconds to act", buckets=_BUCKETS, registry=None
+        )
 
-    def count(self, path: str, status: int) -> None:
-        """Counts a request; `path` must be one of few."""
-        self._requests[path, status] += 1
-
-    def observe(self, seconds: float) -> None:
-        """Counts the time of an action."""
-        self._buckets[bisect.bisect_left(_BUCKETS, seconds)] += 1
-        self._seconds += seconds
-
-    def text(self, gauges: Mapping[str, float], counters: Mapping[str, float], label: str) -> str:
+    def text(self) -> bytes:
         """The text format of Prometheus, version 0.0.4."""
-        return "\n".join([*self._lines(gauges, counters, label), ""])
+        from prometheus_client import generate_latest
 
-    def _lines(self, gauges: Mapping[str, float], counters: Mapping[str, float], label: str) -> Iterator[str]:
-        yield f"# TYPE {_PREFIX}_requests_total counter"
-        for (path, status), count in sorted(self._requests.items()):
-            yield f'{_PREFIX}_requests_total{{path="{path}",status="{status}"}} {count}'
-        yield f"# TYPE {_PREFIX}_act_seconds histogram"
-        total = 0
-        for bound, count in zip((*_BUCKETS, "+Inf"), self._buckets, strict=True):
-            total += count
-            yield f'{_PREFIX}_act_seconds_bucket{{le="{bound}"}} {total}'
-        yield f"{_PREFIX}_act_seconds_sum {self._seconds:.9g}"
-        yield f"{_PREFIX}_act_seconds_count {total}"
-        for kind, values in (("counter", counters), ("gauge", gauges)):
-            for name, value in values.items():
-                yield f"# TYPE {_PREFIX}_{name} {kind}"
-                yield f"{_PREFIX}_{name} {value:.12g}"
-        yield f"# TYPE {_PREFIX}_start_time_seconds gauge"
-        yield f"{_PREFIX}_start_time_seconds {self._started:.3f}"
-        escaped = label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-        yield f"# TYPE {_PREFIX}_model gauge"
-        yield f'{_PREFIX}_model{{model="{escaped}"}} 1'
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """All numbers, as prometheus_client asks for them."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        service = self._service
+        service.sessions.sweep()
+        yield from self._requests.collect()
+        yield from self.act_seconds.collect()
+        versions = service.sessions.policies() | {service.policy}
+        for family, name, value, shown in (
+            (CounterMetricFamily, "passes", service.batcher.counts.passes, "Passes through the policy"),
+            (CounterMetricFamily, "rows", service.batcher.counts.rows, "Observations in them"),
+            (CounterMetricFamily, "sessions_expired", service.sessions.expired, "Sessions that ended unused"),
+            (CounterMetricFamily, "versions_taken_over", service.taken_over, "New versions of the model"),
+            (GaugeMetricFamily, "sessions", len(service.sessions), "Sessions"),
+            (GaugeMetricFamily, "versions", len(versions), "Versions of the model in use"),
+            (GaugeMetricFamily, "peak_memory_bytes", _peak_memory(), "Most memory of this process so far"),
+            (GaugeMetricFamily, "start_time_seconds", self._started, "When the server began"),
+        ):
+            yield family(f"{_PREFIX}_{name}", shown, value)
+        model = GaugeMetricFamily(f"{_PREFIX}_model", "The model of new episodes", labels=["model"])
+        model.add_metric([service.policy.facts.label], 1)
+        yield model
+
+
+def _peak_memory() -> int:
+    """Bytes; Linux counts kilobytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from jaxrl.runs.web import LOOPBACK
+
 TOKEN_VARIABLE = "JAXRL_SERVE_TOKEN"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclasses.dataclass(frozen=True)

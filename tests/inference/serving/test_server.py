@@ -139,11 +139,18 @@ def test_it_says_what_it_is(server: ServerProcess) -> None:
     assert schema["properties"]["obs"]["oneOf"][0]["minItems"] == 4
     _, metrics = ask(server.port, "/metrics")
     lines = dict(line.rsplit(" ", 1) for line in metrics.decode().splitlines() if not line.startswith("#"))
-    before = int(lines['jaxrl_serve_requests_total{path="/healthz",status="200"}'])
+    before = float(lines['jaxrl_serve_requests_total{path="/healthz",status="200"}'])
     ask(server.port, "/healthz")
     _, metrics = ask(server.port, "/metrics")
     assert f'path="/healthz",status="200"}} {before + 1}' in metrics.decode()
     assert float(lines["jaxrl_serve_rows_total"]) >= float(lines["jaxrl_serve_passes_total"])
+    assert float(lines['jaxrl_serve_act_seconds_bucket{le="+Inf"}']) == float(
+        lines["jaxrl_serve_act_seconds_count"]
+    )
+    assert lines['jaxrl_serve_model{model="walker version 1"}'] == "1.0"
+    others = "sessions_expired_total versions_taken_over_total sessions versions"
+    others += " peak_memory_bytes start_time_seconds"
+    assert {f"jaxrl_serve_{name}" for name in others.split()} <= lines.keys()
 
 
 def test_the_page_for_people_has_requests_that_work(server: ServerProcess) -> None:

@@ -1,0 +1,54 @@
+"""What `jaxrl serve` and `jaxrl dashboard` share: packages, addresses, who may ask, one line for errors."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+
+from jaxrl.config import installation
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.text import one_line
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def require_packages(command: str, extra: str, *packages: str) -> None:
+    """Raises ConfigError if a package of an extra is not installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"`{command}` needs the extra `{extra}`: {installation.command(extra)} (no {missing[0]})"
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket of this address, which refuses connections until it listens.
+
+    Raises:
+      ConfigError: the address is taken, or not this machine's.
+    """
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise ConfigError(f"`--host` (={host}), `--port` (={port}): {error.strerror or error}") from error
+    return found
+
+
+def url(host: str, bound: socket.socket) -> str:
+    """The address of a server, with the port that it got."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+
+
+def names_loopback(header: str) -> bool:
+    """True if a `Host` is the loopback address: a page in a browser may lead a name of its own here."""
+    host = header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
+    return host in LOOPBACK
+
+
+def error(reason: object) -> bytes:
+    """The answer to a request that is not answered as asked: one line, as JSON."""
+    return json.dumps({"error": one_line(reason)}).encode()

@@ -1,0 +1,85 @@
+"""What a connection may send before a request is complete."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any
+
+import pytest
+import uvicorn
+
+from jaxrl.inference.serving import connections
+
+LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+ANSWER = b"HTTP/1.1 200"
+ENDED = b"<ended>"
+
+
+async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answers once the body is there."""
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def talk(port: int, pieces: tuple[bytes, ...], pause: float, seconds: float) -> bytes:
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+                time.sleep(pause)
+            while more := connection.recv(1000):
+                found += more
+        except TimeoutError:
+            return found
+        except ConnectionError:
+            pass
+    return found + ENDED
+
+
+def answer_to(*pieces: bytes, pause: float = 0.0, seconds: float = 5.0) -> bytes:
+    """The bytes that a server sends until it ends the connection, or for some seconds; it gets `pieces`."""
+
+    async def run() -> bytes:
+        config = uvicorn.Config(
+            application, http=connections.protocol(), ws="none", lifespan="off", log_config=None
+        )
+        server = uvicorn.Server(config)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            served = asyncio.create_task(server.serve(sockets=[listening]))
+            found = await asyncio.to_thread(talk, listening.getsockname()[1], pieces, pause, seconds)
+            server.should_exit = True
+            await served
+        return found
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("lines", [1, 10])
+def test_a_large_head_is_hung_up_on(lines: int) -> None:
+    fields = [b"X: " + b"y" * (30_000 // lines) + b"\r\n"] * lines
+    assert answer_to(LINE, *fields, b"Connection: close\r\n\r\n").startswith(ANSWER)
+    found = answer_to(LINE, *fields, *fields, *fields, pause=0.01)
+    assert found.endswith(ENDED)
+    assert ANSWER not in found
+
+
+def test_a_large_body_is_no_head() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 100000\r\n\r\n"
+    assert answer_to(head, b"x" * 50_000, b"x" * 50_000, pause=0.05).startswith(ANSWER)
+
+
+def test_a_head_that_does_not_come_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+    assert answer_to() == ENDED
+    assert answer_to(LINE, *[b"X: y\r\n"] * 5, pause=0.1, seconds=1.0) == ENDED
+    # A body and the pause between two requests have other limits.
+    slow = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
+    found = answer_to(slow, b"12", b"34", LINE + b"\r\n", pause=0.3, seconds=0.1)
+    assert found.count(ANSWER) == 2
+    assert not found.endswith(ENDED)
