@@ -15,8 +15,8 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Notifier
 from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.dispatch_queue import DispatchQueue
 from jaxrl.training.loop import TrainingLoop
-from jaxrl.training.pipeline import Pipeline
 from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
@@ -37,7 +37,7 @@ class Equipment:
       assembly: compiled programs and what belongs to them; stages of one shape share them.
       learning: of the stage, with its configuration.
       checkpoints: the run's.
-      pipeline: dispatches iterations.
+      queue: dispatches iterations.
       saver: writes checkpoints.
       start: finds where a run begins.
     """
@@ -48,7 +48,7 @@ class Equipment:
     assembly: Assembly
     learning: ShardedLearning
     checkpoints: RunCheckpoints
-    pipeline: Pipeline
+    queue: DispatchQueue
     saver: StateSaver
     start: Start
 
@@ -80,7 +80,7 @@ class Equipment:
         if plan.stages:
             learning = learning.with_config(config)
         checkpoints = RunCheckpoints(folder, learning, saved_at=saved_at)
-        pipeline = Pipeline(assembly.runtime, clock, assembly.coordinator, one_by_one=one_by_one)
+        queue = DispatchQueue(assembly.runtime, clock, assembly.coordinator, one_by_one=one_by_one)
         return cls(
             stage=stage,
             config=config,
@@ -88,8 +88,8 @@ class Equipment:
             assembly=assembly,
             learning=learning,
             checkpoints=checkpoints,
-            pipeline=pipeline,
-            saver=StateSaver(run, checkpoints, pipeline, clock, assembly.coordinator),
+            queue=queue,
+            saver=StateSaver(run, checkpoints, queue, clock, assembly.coordinator),
             start=Start(config, learning, checkpoints),
         )
 
@@ -124,7 +124,7 @@ class Equipment:
             config=config,
             assembly=assembly,
             run=self.run,
-            pipeline=self.pipeline,
+            queue=self.queue,
             schedule=Schedule(
                 config=config,
                 coordinator=assembly.coordinator,

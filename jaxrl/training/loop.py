@@ -17,9 +17,9 @@ from jaxrl.parallel.process_group import num_processes
 from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Notifier
+from jaxrl.training.dispatch_queue import MAX_IN_FLIGHT, DispatchQueue
 from jaxrl.training.elapsed import with_elapsed
 from jaxrl.training.nonfinite import Finding
-from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
@@ -38,7 +38,7 @@ class TrainingLoop:
       config: the resolved configuration.
       assembly: the compiled programs and what belongs to them.
       run: the run that is trained.
-      pipeline: dispatches iterations to the devices.
+      queue: dispatches iterations to the devices.
       schedule: says what is due, and when the run ends.
       saver: writes checkpoints.
       recovery: acts on a value that is not finite.
@@ -52,7 +52,7 @@ class TrainingLoop:
     config: Config
     assembly: Assembly
     run: RunState
-    pipeline: Pipeline
+    queue: DispatchQueue
     schedule: Schedule
     saver: StateSaver
     recovery: Recovery
@@ -142,9 +142,9 @@ class TrainingLoop:
             with self.assembly.clock.measure("train"), host_phase("refresh"):
                 self.run.replace(self.assembly.runtime.refresh(self.run.state))
         event = min(self.schedule.next_event(self.run.progress), self.traces.edge())
-        target = self.pipeline.fits(iteration, event)
-        closes_row = self.schedule.due(target, logged_at=self.pipeline.logged_at).row
-        state, iteration = self.pipeline.dispatch(self._state_now(), iteration, target, closes_row)
+        target = self.queue.fits(iteration, event)
+        closes_row = self.schedule.due(target, logged_at=self.queue.logged_at).row
+        state, iteration = self.queue.dispatch(self._state_now(), iteration, target, closes_row)
         self.run.advance(state, iteration)
 
     def _state_now(self) -> TrainState:
@@ -172,7 +172,7 @@ class TrainingLoop:
         Returns:
           False if one was not finite and the run was rolled back, so that nothing is due any more.
         """
-        for dispatch in self.pipeline.drain(in_flight):
+        for dispatch in self.queue.drain(in_flight):
             if dispatch.failed:
                 self._recover()
                 return False
@@ -250,7 +250,7 @@ class TrainingLoop:
         self.run.drop_memory()
         state, progress = self.recovery.roll_back(cause)
         self.run.roll_back(state, progress)
-        self.pipeline.restart(progress.interval)
+        self.queue.restart(progress.interval)
         self.writer.resume_from(self.run.steps)
 
     def _give_up(self, finding: Finding | None = None) -> NoReturn:
@@ -295,9 +295,9 @@ class TrainingLoop:
 
     def _log_last_row(self) -> None:
         """Logs the iterations since the last row, if there are any."""
-        if int(self.pipeline.interval.iterations):
-            self.reporter.row(self.run.progress.iteration, self.pipeline.interval)
-            self.pipeline.restart()
+        if int(self.queue.interval.iterations):
+            self.reporter.row(self.run.progress.iteration, self.queue.interval)
+            self.queue.restart()
 
     def _out_of_time(self) -> RunError:
         return self.schedule.out_of_time(self.assembly.clock.seconds("compile"))

@@ -46,7 +46,7 @@ class Reporter:
             row = {"steps": steps, **reduction.row(interval.metrics)}
             pace = row["time/steps_per_second"] = self._clock.rate("train", made)
             row["time/seconds_per_iteration"] = self._config.steps_per_iteration / pace if pace else math.nan
-            row |= self._clock.row() | self._meter.read() | self._runtime.shares()
+            row |= self._clock.row() | self._meter.read() | self._runtime.time_shares()
             if self._config.stages:
                 row["stage"] = self._run.progress.stage + 1
             self._writer.write(steps, row)

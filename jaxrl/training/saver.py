@@ -8,7 +8,7 @@ from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.tracing import host_phase
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.coordination import Coordinator
-from jaxrl.training.pipeline import Pipeline
+from jaxrl.training.dispatch_queue import DispatchQueue
 from jaxrl.training.progress import Progress
 from jaxrl.training.run_state import RunState
 
@@ -24,7 +24,7 @@ class StateSaver:
         self,
         run: RunState,
         checkpoints: RunCheckpoints,
-        pipeline: Pipeline,
+        queue: DispatchQueue,
         clock: Clock,
         coordinator: Coordinator,
     ) -> None:
@@ -33,13 +33,13 @@ class StateSaver:
         Args:
           run: the run that is saved.
           checkpoints: where to.
-          pipeline: holds the metrics of the open log interval.
+          queue: holds the metrics of the open log interval.
           clock: of the run.
           coordinator: of this process with the others.
         """
         self._run = run
         self._checkpoints = checkpoints
-        self._pipeline = pipeline
+        self._queue = queue
         self._clock = clock
         self._coordinator = coordinator
         self.saved_at = 0.0
@@ -84,5 +84,5 @@ class StateSaver:
             self._run.progress.after_save(),
             seconds=self._clock.total(),
             trained_seconds=self._clock.trained_seconds(),
-            interval=self._pipeline.interval,
+            interval=self._queue.interval,
         )

@@ -275,7 +275,7 @@ class Trainer:
         self._runtime.close()
         self._run.begin(point)
         self._totals = None
-        self._equipment.pipeline.restart(self.progress.interval)
+        self._equipment.queue.restart(self.progress.interval)
         if point.continues:
             self._assembly.clock.carry_over(self.progress.seconds, self.progress.trained_seconds)
             self.writer.resume_from(self.steps)
