@@ -15,7 +15,7 @@ import jax
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
 from jaxrl.evaluation.result import Result
-from jaxrl.programs.hyperparameters import with_changed_numbers
+from jaxrl.programs.hyperparameters import with_changed_numbers, with_elapsed
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.runs.checkpoint import (
     Checkpointer,
@@ -26,9 +26,8 @@ from jaxrl.runs.checkpoint import (
 from jaxrl.runs.checkpoint.checkpoint_record import COMPARABLE_AFTER, MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import resumption_notes
-from jaxrl.training.elapsed import with_elapsed
 from jaxrl.training.progress import Progress
-from jaxrl.training.sources import find_checkpoint
+from jaxrl.training.warm_start import find_checkpoint
 from jaxrl.types import TrainState
 
 # The last checkpoint is worth more than one try.

@@ -14,11 +14,11 @@ from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces, host_phase
 from jaxrl.parallel.process_group import num_processes
+from jaxrl.programs.hyperparameters import with_elapsed
 from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Notifier
 from jaxrl.training.dispatch_queue import MAX_IN_FLIGHT, DispatchQueue
-from jaxrl.training.elapsed import with_elapsed
 from jaxrl.training.nonfinite import Finding
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter

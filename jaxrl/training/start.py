@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 
 from jaxrl.config import Config
 from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
 from jaxrl.training.checkpoints import Restored, RunCheckpoints
 from jaxrl.training.progress import Progress
+from jaxrl.training.warm_start import find_checkpoint
 from jaxrl.types import LearnerState, TrainState
 
 log = logging.getLogger(__name__)
@@ -99,3 +102,21 @@ def keep_earlier_rows(folder: RunFolder) -> None:
         log.warning("%s; its rows are lost: %s", text, error)
         return
     log.warning("%s%s", text, f"; its rows are now in {' and '.join(names)}" if names else "")
+
+
+def stored_stage(folder: RunFolder | None, path: str | os.PathLike[str]) -> int:
+    """The stage of training in which the newest checkpoint was saved; 0 if there is none to read.
+
+    Args:
+      folder: of the run, whose own checkpoints count first.
+      path: of another run or checkpoint that it continues, or "".
+    """
+    try:
+        if folder is not None and (steps := folder.checkpoints.all_steps()):
+            return int(folder.checkpoints.meta(max(steps)).get("stage", 0))
+        if not path:
+            return 0
+        found = find_checkpoint("resume_from", path)
+        return int(Checkpointer(str(found.parent), create=False).meta(int(found.name)).get("stage", 0))
+    except (CheckpointError, OSError, TypeError, ValueError):
+        return 0  # Restoring it says what is wrong.

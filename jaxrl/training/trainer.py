@@ -30,8 +30,7 @@ from jaxrl.training.loop import TrainingLoop
 from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.progress import Progress
 from jaxrl.training.run_state import RunState
-from jaxrl.training.sources import stored_stage
-from jaxrl.training.start import StartingPoint, keep_earlier_rows
+from jaxrl.training.start import StartingPoint, keep_earlier_rows, stored_stage
 from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
