@@ -7,7 +7,6 @@ import logging
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.experience.host.waiting import Cancelled
@@ -17,7 +16,7 @@ from jaxrl.parallel.process_group import num_processes
 from jaxrl.programs.hyperparameters import with_elapsed
 from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.callbacks import Notifier
+from jaxrl.training.callbacks import Callbacks, notify
 from jaxrl.training.dispatch_queue import MAX_IN_FLIGHT, DispatchQueue
 from jaxrl.training.nonfinite import Finding
 from jaxrl.training.recovery import Recovery
@@ -35,8 +34,7 @@ class TrainingLoop:
     """Trains a run to its end.
 
     Attributes:
-      config: the resolved configuration.
-      assembly: the compiled programs and what belongs to them.
+      assembly: the programs and what belongs to them.
       run: the run that is trained.
       queue: dispatches iterations to the devices.
       schedule: says what is due, and when the run ends.
@@ -44,12 +42,11 @@ class TrainingLoop:
       recovery: acts on a value that is not finite.
       reporter: writes rows.
       writer: shows what the loop does.
-      notifier: calls the callbacks of the user.
+      trainer: the one that is passed to callbacks.
+      callbacks: functions of the user.
       traces: records profiles.
-      is_compiled: True if the programs are, since another stage has used them.
     """
 
-    config: Config
     assembly: Assembly
     run: RunState
     queue: DispatchQueue
@@ -58,9 +55,9 @@ class TrainingLoop:
     recovery: Recovery
     reporter: Reporter
     writer: Writer
-    notifier: Notifier[Any]
+    trainer: Any
+    callbacks: Callbacks[Any]
     traces: Traces
-    is_compiled: bool = False
 
     def train(self) -> dict[str, Any] | None:
         """Compiles, trains until there is a reason to stop, and ends the run.
@@ -100,7 +97,7 @@ class TrainingLoop:
             raise RunError(str(error)) from error
 
     def _compile(self) -> None:
-        if self.is_compiled:
+        if self.assembly.runtime.compiled is not None:  # For another stage.
             self.run.replace(self.assembly.runtime.prepare(self.run.state))
             return
         self.writer.status("compiling the training program")
@@ -138,7 +135,7 @@ class TrainingLoop:
         if trace_requested:
             self.traces.request(iteration, exact=num_processes() == 1)
         self.traces.step(iteration, self.run.state)
-        if self.config.refreshes(iteration):
+        if self.assembly.config.refreshes(iteration):
             with self.assembly.clock.measure("train"), host_phase("refresh"):
                 self.run.replace(self.assembly.runtime.refresh(self.run.state))
         event = min(self.schedule.next_event(self.run.progress), self.traces.edge())
@@ -152,7 +149,7 @@ class TrainingLoop:
         state = self.run.state
         assembly = self.assembly
         seconds = assembly.coordinator.trained_seconds
-        learner = with_elapsed(self.config, assembly.topology, state.learner, seconds)
+        learner = with_elapsed(assembly.config, assembly.topology, state.learner, seconds)
         return dataclasses.replace(state, learner=learner)
 
     def _stop_reason(self) -> str | None:
@@ -178,12 +175,12 @@ class TrainingLoop:
                 return False
             if dispatch.closes_row:
                 row = self.reporter.row(dispatch.iteration, dispatch.interval)
-                self.notifier.row(row)
+                notify(self.callbacks.on_row, self.trainer, row)
                 self.recovery.note_row(dispatch.iteration, row)
                 if self.recovery.has_stalled(dispatch.iteration):
                     self._give_up()
             if dispatch.metrics:
-                self.notifier.iteration(reduction.row(dispatch.metrics))
+                notify(self.callbacks.on_iteration, self.trainer, reduction.row(dispatch.metrics))
         return True
 
     def _evaluate(self, last: bool = False) -> bool:
@@ -206,14 +203,14 @@ class TrainingLoop:
             self.run.postpone_evaluation()
             raise
         finding = self.reporter.evaluation(iteration, evaluation)
-        if finding and self.config.nonfinite != "skip":
+        if finding and self.assembly.config.nonfinite != "skip":
             if last:
                 self._give_up(finding)
             self._recover(finding)
             return False
         self.run.record_evaluation(None if finding else evaluation)
         if not finding:
-            self.notifier.evaluation(evaluation.deciding)
+            notify(self.callbacks.on_evaluation, self.trainer, evaluation.deciding)
         self.writer.status("training")
         return True
 
@@ -235,7 +232,7 @@ class TrainingLoop:
         if saved:
             self.recovery.note_checkpoint()
             self.reporter.checkpoint()
-            self.notifier.checkpoint(self.run.steps)
+            notify(self.callbacks.on_checkpoint, self.trainer, self.run.steps)
 
     def _recover(self, finding: Finding | None = None) -> None:
         """Rolls back after a NaN or an infinity; gives up if that is not wanted, or was done too often.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.tracing import host_phase
+from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import RunCheckpoints
-from jaxrl.training.coordination import Coordinator
 from jaxrl.training.dispatch_queue import DispatchQueue
 from jaxrl.training.progress import Progress
 from jaxrl.training.run_state import RunState
@@ -21,12 +20,7 @@ class StateSaver:
     """
 
     def __init__(
-        self,
-        run: RunState,
-        checkpoints: RunCheckpoints,
-        queue: DispatchQueue,
-        clock: Clock,
-        coordinator: Coordinator,
+        self, run: RunState, checkpoints: RunCheckpoints, queue: DispatchQueue, assembly: Assembly
     ) -> None:
         """Saves nothing yet.
 
@@ -34,14 +28,13 @@ class StateSaver:
           run: the run that is saved.
           checkpoints: where to.
           queue: holds the metrics of the open log interval.
-          clock: of the run.
-          coordinator: of this process with the others.
+          assembly: has the clock of the run.
         """
         self._run = run
         self._checkpoints = checkpoints
         self._queue = queue
-        self._clock = clock
-        self._coordinator = coordinator
+        self._clock = assembly.clock
+        self._coordinator = assembly.coordinator
         self.saved_at = 0.0
 
     def begin(self) -> None:
