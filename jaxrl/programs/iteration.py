@@ -18,7 +18,7 @@ from jaxrl.envs.vector import Environments, VectorEnv
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.experience import curriculum, memory, opponents
 from jaxrl.experience.device import DeviceCollector
-from jaxrl.experience.episodes import play
+from jaxrl.experience.episodes import EpisodePlayer
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.experience.tasks import TASK_KEY, LevelResults, TaskSampler
 from jaxrl.metrics import tracing
@@ -219,11 +219,11 @@ class Iteration:
         acting = self.learning.algorithm.acting(state.learner)
         # Levels are tasks, which only copies of one environment have.
         assert isinstance(collect.env, VectorEnv)
-        env = VectorEnv(collect.env.env)
         reports = collect.reports
+        player = EpisodePlayer(collect.agent, VectorEnv(collect.env.env), reports)
 
         def play_levels(task_E: PyTree, keys_E: Array, quota_E: Array, count: int) -> LevelResults:
-            found = play(collect.agent, env, acting, keys_E, quota_E, count, True, reports, task_E)
+            found = player.play(acting, keys_E, quota_E, count, True, task_E)
             said = reports.final_values(
                 found.tallies, found.episode_return, found.length, found.played & found.finished
             )
