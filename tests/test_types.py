@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.parallel.bulk import unless, without_bulk
+from jaxrl.parallel.bulk import keep_before_if, without_bulk
 from jaxrl.types import Bulk, Sharded, marks
 
 
@@ -61,7 +61,7 @@ def test_rows_of_large_memories_are_left_out() -> None:
 @pytest.mark.parametrize("branch", [False, True])
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x, [x])], ids=["alone", "in a tree"])
 def test_only_bulk_rows_are_kept_of_a_failed_iteration(failed: bool, branch: bool, wrap: Any) -> None:
-    choose = jax.jit(functools.partial(unless, branch=branch))
+    choose = jax.jit(functools.partial(keep_before_if, branch=branch))
     found = choose(jnp.asarray(failed), wrap(outer(1.0)), wrap(outer(2.0)))
     assert jax.tree.structure(found) == jax.tree.structure(wrap(outer(2.0)))
     for each in jax.tree.leaves(found, is_leaf=lambda x: isinstance(x, Outer)):
@@ -79,7 +79,7 @@ def test_only_bulk_rows_are_kept_of_a_failed_iteration(failed: bool, branch: boo
 def test_bulk_rows_are_not_copied(branch: bool) -> None:
     # Nothing is computed of them: what comes out is what came in.
     before, after = (Rows(jnp.full(1000, x), jnp.int32(x)) for x in (0, 1))
-    jaxpr = jax.make_jaxpr(functools.partial(unless, branch=branch))(jnp.asarray(True), before, after)
+    jaxpr = jax.make_jaxpr(functools.partial(keep_before_if, branch=branch))(jnp.asarray(True), before, after)
     assert not [eqn for eqn in jaxpr.eqns if any(x.aval.size == 1000 for x in eqn.outvars)]
     assert jaxpr.jaxpr.outvars[0] is jaxpr.jaxpr.invars[3]
 
@@ -89,7 +89,7 @@ def test_bulk_rows_are_not_copied(branch: bool) -> None:
 def test_without_bulk_everything_is_chosen(failed: bool, branch: bool) -> None:
     before = {"key": jax.random.key(0), "x": Outer(None, jnp.arange(3)), "n": None}
     after = {"key": jax.random.key(1), "x": Outer(None, jnp.arange(3) + 1), "n": None}
-    found, expected = unless(jnp.asarray(failed), before, after, branch), before if failed else after
+    found, expected = keep_before_if(jnp.asarray(failed), before, after, branch), before if failed else after
     assert jax.random.key_data(found["key"]).tolist() == jax.random.key_data(expected["key"]).tolist()
     np.testing.assert_array_equal(found["x"].count, expected["x"].count)
 
@@ -107,7 +107,7 @@ def foreign(x: float) -> Any:
 def test_annotations_of_others_need_not_be_importable() -> None:
     before = foreign(1.0)
     after = before.replace(x=jnp.float32(2))
-    assert unless(jnp.asarray(True), before, after).x == 1.0
+    assert keep_before_if(jnp.asarray(True), before, after).x == 1.0
     memory = Rows(jnp.zeros(2), jnp.int32(0))
-    found = unless(jnp.asarray(True), (before, memory), (after, memory.replace(cursor=jnp.int32(1))))
+    found = keep_before_if(jnp.asarray(True), (before, memory), (after, memory.replace(cursor=jnp.int32(1))))
     assert (found[0].x, found[1].cursor) == (1.0, 0)

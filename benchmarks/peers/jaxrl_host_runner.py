@@ -56,11 +56,11 @@ def main(task: dict[str, Any]) -> None:
         return state
 
     state = iterate(state, 1)
-    runtime.shares()
+    runtime.time_shares()
     start = time.perf_counter()
     state = iterate(state, work["iterations"])
     seconds = time.perf_counter() - start
-    shares = runtime.shares()
+    shares = runtime.time_shares()
     runtime.close()
     outcome.report(
         import_seconds=IMPORTED,

@@ -220,55 +220,74 @@ class _Run:
     def _minibatch(
         self, loop: UpdateLoop, taken: Sequences, key: Array
     ) -> tuple[UpdateLoop, Reports, PyTree]:
+        """One minibatch: its gradient over all devices, and the update, if one is made."""
         engine = self.engine
         params = loop.flat
         gradient, sums, count, per_row = self._gradient(params, taken, jax.random.fold_in(key, loop.updates))
         # One vector, one all-reduce: gradient and statistics travel together.
         packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums, count))
         gradient, sums, count = unpack(engine.axis.psum(packed))
-        # Among sequences of one step there may be none that counts; longer ones hold one at least, unless
-        # whole episodes are left out.
-        short = engine.config.sequence_length == 1 or engine.config.curriculum.masks_rows
-        may_be_empty = engine.padded or (self.batch.valid is not None and short)
-        may_be_empty = may_be_empty or self.batch.weight is not None  # A task may count for nothing.
-        divisor = jnp.maximum(count, 1.0) if may_be_empty else count
+        divisor = jnp.maximum(count, 1.0) if self._may_be_empty else count
         gradient = self._without_frozen(gradient / divisor)
-        means = {name: x / divisor for name, x in sums.items()}
-        rate = self._rate(self.learner.hyperparams.learning_rate, loop.updates)
+        found = {name: x / divisor for name, x in sums.items()}
+        found[self._rate_name] = self._rate(self.learner.hyperparams.learning_rate, loop.updates)
+        found["grad/norm"] = jnp.sqrt(jnp.sum(jnp.square(gradient)))
+        loop, made, skipped = self._update(loop, gradient, count, found)
+        reports = {"made": made, "skipped": skipped, **found}
+        if engine.watch:
+            reports |= self._nonfinite(self.unravel(params), self.unravel(gradient), taken)
+        return loop, reports, per_row
+
+    def _update(
+        self, loop: UpdateLoop, gradient: Array, count: Array, found: Reports
+    ) -> tuple[UpdateLoop, Array, Array]:
+        """(the values after a minibatch, bool[] an update was made, bool[] it was skipped: not finite).
+
+        Args:
+          loop: before it.
+          gradient: float32[P], the mean over the minibatch.
+          count: float32[], steps that count.
+          found: the report of the minibatch.
+        """
+        engine = self.engine
+        skips = engine.config.nonfinite == "skip"
 
         def apply(loop: UpdateLoop) -> UpdateLoop:
-            transform = optimizer.optimizer(self.learner.hyperparams.max_grad_norm, self._rates(loop, rate))
+            rates = self._rates(loop, found[self._rate_name])
+            transform = optimizer.optimizer(self.learner.hyperparams.max_grad_norm, rates)
             step, opt_state = transform.update(gradient, loop.opt_state)
             step = self._without_frozen(step)  # Moments from before they were frozen would go on moving them.
             return UpdateLoop(loop.flat + step, opt_state, loop.updates + 1, loop.stopped, gradient)
 
-        norm = jnp.sqrt(jnp.sum(jnp.square(gradient)))
         made = jnp.ones((), bool)
         skipped = jnp.zeros((), bool)
         if engine.stop is not None:
-            stopped = loop.stopped | engine.stop(means)
+            stopped = loop.stopped | engine.stop(found)
             made = ~stopped
             loop = dataclasses.replace(loop, stopped=stopped)
-        if may_be_empty:
+        if self._may_be_empty:
             made = made & (count > 0)
-        if engine.config.nonfinite == "skip":
-            losses = [x for name, x in means.items() if name.startswith("loss/")]
-            skipped = made & ~jnp.isfinite(sum(losses, norm))
+        if skips:
+            losses = [x for name, x in found.items() if name.startswith("loss/")]
+            skipped = made & ~jnp.isfinite(sum(losses, found["grad/norm"]))
             made = made & ~skipped
-        if engine.stop is None and engine.config.nonfinite != "skip" and not may_be_empty:
-            loop = apply(loop)
-        else:
-            loop = jax.lax.cond(made, apply, lambda loop: loop, loop)
-        reports = {
-            "made": made,
-            "skipped": skipped,
-            **means,
-            f"{engine.config.section}/learning_rate": rate,
-            "grad/norm": norm,
-        }
-        if engine.watch:
-            reports |= self._nonfinite(self.unravel(params), self.unravel(gradient), taken)
-        return loop, reports, per_row
+        if engine.stop is None and not skips and not self._may_be_empty:
+            return apply(loop), made, skipped
+        return jax.lax.cond(made, apply, lambda loop: loop, loop), made, skipped
+
+    @property
+    def _may_be_empty(self) -> bool:
+        """True if no step of a minibatch may count."""
+        config = self.engine.config
+        # Among sequences of one step there may be none that counts; longer ones hold one at least, unless
+        # whole episodes are left out.
+        short = config.sequence_length == 1 or config.curriculum.masks_rows
+        may_be_empty = self.engine.padded or (self.batch.valid is not None and short)
+        return may_be_empty or self.batch.weight is not None  # A task may count for nothing.
+
+    @property
+    def _rate_name(self) -> str:
+        return f"{self.engine.config.section}/learning_rate"
 
     def _rate(self, base: Array, updates: Array) -> Array:
         section = self.engine.section

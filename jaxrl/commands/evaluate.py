@@ -283,9 +283,9 @@ def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, 
 def _suite(workdir: str, values: Mapping[str, Any], sample: bool | None) -> int:
     from jaxrl.evaluation.suites import job
 
-    named = ("checkpoint", "episodes", "seed", "video", "trust")
-    given = {name: values[name] for name in named}
-    job.run(workdir, values["suite"], suite_table.show, command_line.say, sample=sample, **given)
+    given = {name: values[name] for name in ("checkpoint", "episodes", "seed", "video")}
+    asked = job.SuiteQuestion(values["suite"], sample=sample, **given)
+    job.run(workdir, asked, suite_table.show, command_line.say, values["trust"])
     return 0
 
 

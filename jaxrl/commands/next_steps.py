@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import resumption
 
 if TYPE_CHECKING:
-    from jaxrl.training.outcome import RunOutcome
+    from jaxrl.training.in_folder import RunOutcome
 
 
 def lines(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from jaxrl.reporting.writers import JsonlWriter, MultiWriter, TensorBoardWriter,
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.training.assembly import build_runtime
 from jaxrl.training.coordination import Coordinator
-from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
+from jaxrl.training.dispatch_queue import MAX_IN_FLIGHT, DispatchQueue
 
 WINDOWS = 10
 _PAIRS = 7  # pairs of windows with and without the loop of a run
@@ -70,10 +70,10 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     rate = statistics.median(windows)
     per_iteration = config.steps_per_iteration / rate
     count = max(1, round(max(0.2, seconds / WINDOWS) / per_iteration))
-    pipeline = Pipeline(runtime, clock, coordinator)
-    loop = functools.partial(_run_loop, pipeline, config, clock, resources.Meter(available_cores()))
+    queue = DispatchQueue(runtime, clock, coordinator)
+    loop = functools.partial(_run_loop, queue, config, clock, resources.Meter(available_cores()))
     state, added = _loop_shares(train, loop, state, count)
-    shares = runtime.shares()
+    shares = runtime.time_shares()
     runtime.close()
     stall = _save_seconds(state)
     rollout = _rollout_seconds(runtime, state, per_iteration)
@@ -181,7 +181,7 @@ def _loop_shares(
 
 
 def _run_loop(
-    pipeline: Pipeline,
+    queue: DispatchQueue,
     config: Config,
     clock: Clock,
     meter: resources.Meter,
@@ -193,7 +193,7 @@ def _run_loop(
     every = config.log_iterations
 
     def write(in_flight: int) -> None:
-        for dispatch in pipeline.drain(in_flight):
+        for dispatch in queue.drain(in_flight):
             if dispatch.closes_row:
                 row = reduction.row(dispatch.interval.metrics)
                 writer.write(
@@ -203,8 +203,8 @@ def _run_loop(
     at = int(state.iteration)
     end = at + count
     while at < end:
-        target = pipeline.fits(at, min(end, (at // every + 1) * every))
-        state, at = pipeline.dispatch(state, at, target, closes_row=target % every == 0)
+        target = queue.fits(at, min(end, (at // every + 1) * every))
+        state, at = queue.dispatch(state, at, target, closes_row=target % every == 0)
         write(MAX_IN_FLIGHT - 1)
     write(0)
     return state

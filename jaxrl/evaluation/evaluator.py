@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl.algorithms import Agent
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.envs.vector_mixture import BatchedEnv
-from jaxrl.experience.episodes import Episodes, play
+from jaxrl.experience.episodes import EpisodePlayer, Episodes
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.parallel.compilation import compile_in_turn
@@ -92,7 +92,7 @@ class DeviceEvaluator(Evaluator):
           agent: plays.
           env: environments, not staggered: evaluation episodes are whole.
           topology: all devices.
-          reports: as for `episodes.play`.
+          reports: as for `EpisodePlayer`.
           given_up: asked now and then; True if the result is not wanted any more.
         """
         self._agent = agent
@@ -162,7 +162,7 @@ def player(
             )
             sample = jnp.repeat(jnp.array([mode == SAMPLED for mode in modes]), per_device)
         with jax.named_scope("evaluate"):  # a phase of profiles
-            played = play(agent, env, state, keys, quota, most, sample, reports, task_E)
+            played = EpisodePlayer(agent, env, reports).play(state, keys, quota, most, sample, task_E)
         return {mode: _rows(played, i * per_device, per_device) for i, mode in enumerate(modes)}
 
     return program

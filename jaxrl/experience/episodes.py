@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import flax.struct
@@ -60,105 +61,120 @@ class Episodes:
         }
 
 
-def play(
-    agent: Agent,
-    env: BatchedEnv,
-    acting: Acting,
-    keys_E: Array,
-    quota_E: Array,
-    max_quota: int,
-    sample: bool | Array,
-    reports: EpisodeReports = NO_REPORTS,
-    task_E: PyTree = None,
-) -> Episodes:
-    """Lets each environment play exactly its quota of episodes, from a fresh reset and a fresh carry.
+@dataclass(frozen=True)
+class EpisodePlayer:
+    """Plays whole episodes.
 
-    A fixed number per environment, not the first N to finish: that would favour short episodes.
-
-    Args:
+    Attributes:
       agent: acts.
       env: environments, not staggered. An episode of several agents is the environment's, its return the
         sum of theirs.
-      acting: its parameters and frozen statistics.
-      keys_E: one key per environment.
-      quota_E: int32[E], episodes to play; at most `max_quota`.
-      max_quota: Q.
-      sample: sample actions instead of taking the best ones; or bool[E], which environments do.
       reports: values beside returns and lengths; `TimeStep.info` must have its keys at each step.
-      task_E: tree of [E, ...], the task of all episodes of each environment; None: the default task.
     """
-    acting = agent.prepare(acting)
-    limit = min(env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
-    most_steps = min(limit * max_quota, _MOST_STEPS)
-    endless = env.spec.max_episode_steps is None
-    if endless:
-        env = vector_env(wrapped(env.env, lambda task: TimeLimit(task, limit)))
-    num_envs = keys_E.shape[0]
-    # Rows, of which an environment of several agents has one for each.
-    keys_B = row_keys(env.spec, keys_E)
-    if not isinstance(sample, bool):
-        sample = jnp.repeat(sample, len(keys_B) // num_envs)
-    reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_B)
-    env_state, obs = env.reset(reset_keys, task_E)
-    empty = jnp.zeros((num_envs, max_quota))
-    asked = jnp.arange(max_quota)[None, :] < quota_E[:, None]
-    tallies = {label: Tally(empty, empty) for label, _ in reports.entries}
-    start = _Loop(
-        t=jnp.zeros((), jnp.int32),
-        env_state=env_state,
-        obs=obs,
-        reset=jnp.ones(len(keys_B), bool),
-        carry=agent.initial_carry(len(keys_B)),
-        episodes=Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), tallies),
-        ended=empty.astype(bool),
-    )
 
-    def is_unfinished(loop: _Loop) -> Array:
-        return jnp.any(loop.episodes.played & ~loop.ended) & (loop.t < most_steps)
+    agent: Agent
+    env: BatchedEnv
+    reports: EpisodeReports = NO_REPORTS
 
-    def step(loop: _Loop) -> _Loop:
-        mask = env.action_mask(loop.env_state)
-        out = agent.forward(acting, loop.obs, loop.carry, loop.reset, mask)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
-        action = _choose(agent, keys, out, sample)
-        turn = env.is_turn(loop.env_state)
-        env_state, timestep = env.step(keys, loop.env_state, agent.to_env(action), task_B=task_E)
-        played = of_environments(env.spec, timestep)
-        episodes, ended = _count_step(reports, loop.episodes, loop.ended, played, limit if endless else None)
+    def play(
+        self,
+        acting: Acting,
+        keys_E: Array,
+        quota_E: Array,
+        max_quota: int,
+        sample: bool | Array,
+        task_E: PyTree = None,
+    ) -> Episodes:
+        """Lets each environment play exactly its quota of episodes, from a fresh reset and a fresh carry.
+
+        A fixed number per environment, not the first N to finish: that would favour short episodes.
+
+        Args:
+          acting: the agent's parameters and frozen statistics.
+          keys_E: one key per environment.
+          quota_E: int32[E], episodes to play; at most `max_quota`.
+          max_quota: Q.
+          sample: sample actions instead of taking the best ones; or bool[E], which environments do.
+          task_E: tree of [E, ...], the task of all episodes of each environment; None: the default task.
+        """
+        agent = self.agent
+        acting = agent.prepare(acting)
+        env, limit = self._limited()
+        most_steps = min(limit * max_quota, _MOST_STEPS)
+        # Rows, of which an environment of several agents has one for each.
+        keys_B = row_keys(env.spec, keys_E)
+        if not isinstance(sample, bool):
+            sample = jnp.repeat(sample, len(keys_B) // len(keys_E))
+        reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_B)
+
+        def is_unfinished(loop: _Loop) -> Array:
+            return jnp.any(loop.episodes.played & ~loop.ended) & (loop.t < most_steps)
+
+        def step(loop: _Loop) -> _Loop:
+            mask = env.action_mask(loop.env_state)
+            out = agent.forward(acting, loop.obs, loop.carry, loop.reset, mask)
+            keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
+            action = _choose(agent, keys, out, sample)
+            turn = env.is_turn(loop.env_state)
+            env_state, timestep = env.step(keys, loop.env_state, agent.to_env(action), task_B=task_E)
+            episodes, ended = self._count(loop, of_environments(env.spec, timestep), limit)
+            return _Loop(
+                t=loop.t + 1,
+                env_state=env_state,
+                obs=timestep.obs,
+                reset=timestep.done if turn is None else timestep.done | ~turn,
+                carry=out.carry,
+                episodes=episodes,
+                ended=ended,
+            )
+
+        env_state, obs = env.reset(reset_keys, task_E)
+        start = self._start(env_state, obs, len(keys_B), quota_E, max_quota)
+        last: _Loop = jax.lax.while_loop(is_unfinished, step, start)
+        return last.episodes
+
+    def _limited(self) -> tuple[BatchedEnv, int]:
+        """(environments whose episodes all end, the steps of one at most)."""
+        most = self.env.spec.max_episode_steps
+        limit = min(most or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
+        if most is not None:
+            return self.env, limit
+        return vector_env(wrapped(self.env.env, lambda task: TimeLimit(task, limit))), limit
+
+    def _start(self, env_state: PyTree, obs: PyTree, rows: int, quota_E: Array, max_quota: int) -> _Loop:
+        empty = jnp.zeros((len(quota_E), max_quota))
+        asked = jnp.arange(max_quota)[None, :] < quota_E[:, None]
+        tallies = {label: Tally(empty, empty) for label, _ in self.reports.entries}
         return _Loop(
-            t=loop.t + 1,
+            t=jnp.zeros((), jnp.int32),
             env_state=env_state,
-            obs=timestep.obs,
-            reset=timestep.done if turn is None else timestep.done | ~turn,
-            carry=out.carry,
-            episodes=episodes,
-            ended=ended,
+            obs=obs,
+            reset=jnp.ones(rows, bool),
+            carry=self.agent.initial_carry(rows),
+            episodes=Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), tallies),
+            ended=empty.astype(bool),
         )
 
-    last: _Loop = jax.lax.while_loop(is_unfinished, step, start)
-    return last.episodes
-
-
-def _count_step(
-    reports: EpisodeReports, episodes: Episodes, ended: Array, timestep: TimeStep, limit: int | None
-) -> tuple[Episodes, Array]:
-    """The episodes, and bool[E, Q] which are over, after one more step; `limit` cuts off endless ones."""
-    # The slot of the episode in progress; none once the quota is played.
-    current = (jnp.cumsum(~ended, axis=1) == 1) & ~ended & episodes.played
-    length = episodes.length + current.astype(jnp.int32)
-    ends = finishes = current & timestep.done[:, None]
-    if limit is not None:
-        finishes = ends & ~((length >= limit) & ~timestep.terminated[:, None])
-    info = {key: x[:, None] for key, x in reports.select(timestep.info).items()}
-    tallies = reports.add(episodes.tallies, info)
-    episodes = dataclasses.replace(
-        episodes,
-        episode_return=episodes.episode_return + jnp.where(current, timestep.reported_reward[:, None], 0.0),
-        length=length,
-        finished=episodes.finished | finishes,
-        tallies=jax.tree.map(lambda new, old: jnp.where(current, new, old), tallies, episodes.tallies),
-    )
-    return episodes, ended | ends
+    def _count(self, loop: _Loop, timestep: TimeStep, limit: int) -> tuple[Episodes, Array]:
+        """The episodes, and bool[E, Q] which are over, after one more step; `limit` cuts off endless ones."""
+        episodes = loop.episodes
+        # The slot of the episode in progress; none once the quota is played.
+        current = (jnp.cumsum(~loop.ended, axis=1) == 1) & ~loop.ended & episodes.played
+        length = episodes.length + current.astype(jnp.int32)
+        ends = finishes = current & timestep.done[:, None]
+        if self.env.spec.max_episode_steps is None:
+            finishes = ends & ~((length >= limit) & ~timestep.terminated[:, None])
+        info = {key: x[:, None] for key, x in self.reports.select(timestep.info).items()}
+        tallies = self.reports.add(episodes.tallies, info)
+        reward = jnp.where(current, timestep.reported_reward[:, None], 0.0)
+        episodes = dataclasses.replace(
+            episodes,
+            episode_return=episodes.episode_return + reward,
+            length=length,
+            finished=episodes.finished | finishes,
+            tallies=jax.tree.map(lambda new, old: jnp.where(current, new, old), tallies, episodes.tallies),
+        )
+        return episodes, loop.ended | ends
 
 
 @flax.struct.dataclass

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxrl.types import Array, Bulk, PyTree, marks
 
 
-def unless(failed: Array, before: PyTree, after: PyTree, branch: bool = False) -> PyTree:
+def keep_before_if(failed: Array, before: PyTree, after: PyTree, branch: bool = False) -> PyTree:
     """`before` where `failed`, else `after`; rows of large memories (`Bulk`) are those of `after` always.
 
     Args:
@@ -25,13 +25,15 @@ def unless(failed: Array, before: PyTree, after: PyTree, branch: bool = False) -
         return jax.tree.map(keep, before, after)
     if not dataclasses.is_dataclass(after):
         whole = lambda x: x is not after and dataclasses.is_dataclass(x)  # noqa: E731
-        return jax.tree.map(lambda old, new: unless(failed, old, new, branch), before, after, is_leaf=whole)
+        return jax.tree.map(
+            lambda old, new: keep_before_if(failed, old, new, branch), before, after, is_leaf=whole
+        )
     bulk = marks(type(after), Bulk)
     names = [field.name for field in dataclasses.fields(after) if field.metadata.get("pytree_node", True)]
     chosen = {
         name: getattr(after, name)
         if name in bulk
-        else unless(failed, getattr(before, name), getattr(after, name), branch)
+        else keep_before_if(failed, getattr(before, name), getattr(after, name), branch)
         for name in names
     }
     return dataclasses.replace(after, **chosen)  # type: ignore[type-var]

@@ -30,10 +30,10 @@ class MemberRuntime(Runtime):
         self._member = member
         self._programs = programs
         self._calls = calls
-        self._alone = programs.runtime_of(member)
-        self.spec = self._alone.spec
-        self.agent = self._alone.agent
-        self.learning = self._alone.learning.with_config(config)
+        self._own_runtime = programs.runtime_of(member)
+        self.spec = self._own_runtime.spec
+        self.agent = self._own_runtime.agent
+        self.learning = self._own_runtime.learning.with_config(config)
 
     def trace(self) -> Any:
         return self._programs.training.trace()
@@ -53,21 +53,21 @@ class MemberRuntime(Runtime):
         return advanced
 
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
-        return self._alone.rollout(state)
+        return self._own_runtime.rollout(state)
 
     def refresh(self, state: TrainState) -> TrainState:
-        return self._alone.refresh(state)
+        return self._own_runtime.refresh(state)
 
     def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
-        return self._alone.rollouts(count)
+        return self._own_runtime.rollouts(count)
 
     def failed_rollout(self, state: TrainState) -> Trajectory | None:
-        return self._alone.failed_rollout(state)
+        return self._own_runtime.failed_rollout(state)
 
-    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
-        return self._alone.alone(state)
+    def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+        return self._own_runtime.single_device_iteration(state)
 
-    def shares(self) -> dict[str, float]:
+    def time_shares(self) -> dict[str, float]:
         return {}
 
     def close(self) -> None:

@@ -96,11 +96,11 @@ class DeviceRuntime(Runtime):
         trajectory: Trajectory | None = self._failed(state)[1]
         return trajectory
 
-    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+    def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         config = dataclasses.replace(self.learning.per_device.config, device_count=1)
         return Iteration.build(config, self._env, self.agent, Axis()).iterate, (state,)
 
-    def shares(self) -> dict[str, float]:
+    def time_shares(self) -> dict[str, float]:
         return {}
 
     def close(self) -> None:

@@ -198,7 +198,7 @@ class HostRuntime(Runtime):
         assert self._latest is not None
         return self._latest
 
-    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+    def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         config = dataclasses.replace(self._config, device_count=1)
         algorithm = algorithms.build(config, self.agent, Axis())
         learning = Learning(
@@ -206,7 +206,7 @@ class HostRuntime(Runtime):
         )
         return learning.update, (state, self.failed_rollout(state), no_totals(self._reports, 1))
 
-    def shares(self) -> dict[str, float]:
+    def time_shares(self) -> dict[str, float]:
         """Shares of the time since the last call, see docs/metrics.md."""
         if self._collector is None:
             return {}
@@ -222,7 +222,7 @@ class HostRuntime(Runtime):
         if self._actor is not None:
             self._actor.close()
         self._behaviour = None
-        self._actor = None  # the collector stays, for `shares`
+        self._actor = None  # the collector stays, for `time_shares`
 
     def _init(self, key: Array, hyperparams: PyTree) -> TrainState:
         # The second key starts environments if these are JAX code.

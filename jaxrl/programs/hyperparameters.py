@@ -122,3 +122,19 @@ def _with_exact_rate(
         )
     peak = topology.replicate(np.float32(wanted * (wanted / rate)))
     return dataclasses.replace(learner, hyperparams=dataclasses.replace(numbers, **{_RATE: peak}))
+
+
+def with_elapsed(config: Config, topology: Topology, learner: LearnerState, seconds: float) -> LearnerState:
+    """Returns `learner` with the share of a budget in seconds that schedules follow.
+
+    Args:
+      config: the resolved configuration.
+      topology: the devices that hold the state.
+      learner: before an iteration.
+      seconds: of training over all processes of the run, as `stop.seconds` counts them.
+    """
+    budget = config.stop.seconds
+    if not config.follows_clock or budget is None:
+        return learner
+    share = topology.replicate(np.float32(min(seconds / budget, 1.0)))
+    return dataclasses.replace(learner, elapsed=share)

@@ -18,12 +18,12 @@ from jaxrl.envs.vector import Environments, VectorEnv
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.experience import curriculum, memory, opponents
 from jaxrl.experience.device import DeviceCollector
-from jaxrl.experience.episodes import play
+from jaxrl.experience.episodes import EpisodePlayer
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.experience.tasks import TASK_KEY, LevelResults, TaskSampler
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Interval, Metrics
-from jaxrl.parallel.bulk import unless
+from jaxrl.parallel.bulk import keep_before_if
 from jaxrl.programs.learning import Learning, environment_keys, iteration_keys
 from jaxrl.types import (
     Acting,
@@ -153,7 +153,7 @@ class Iteration:
           (state, interval, failed): `failed` is bool[], True if the loop ended early.
         """
         start = _Repeated(jnp.zeros((), jnp.int32), state, interval, jnp.zeros((), bool))
-        end = jax.lax.while_loop(lambda loop: _goes_on(loop, iterations), self._iteration_of, start)
+        end = jax.lax.while_loop(lambda loop: _has_more(loop, iterations), self._iteration_of, start)
         return end.state, end.interval, end.failed
 
     def repeat_together(
@@ -168,12 +168,12 @@ class Iteration:
         """
 
         def turn(loop: _Repeated, wanted: Array) -> _Repeated:
-            return unless(~_goes_on(loop, wanted), loop, self._iteration_of(loop))
+            return keep_before_if(~_has_more(loop, wanted), loop, self._iteration_of(loop))
 
         count = len(iterations)
         start = _Repeated(jnp.zeros(count, jnp.int32), states, intervals, jnp.zeros(count, bool))
         end = jax.lax.while_loop(
-            lambda loop: _goes_on(loop, iterations).any(),
+            lambda loop: _has_more(loop, iterations).any(),
             lambda loop: jax.vmap(turn)(loop, iterations),
             start,
         )
@@ -206,7 +206,7 @@ class Iteration:
             key, _ = keys or iteration_keys(state.key, state.iteration)
             acting = self.learning.algorithm.acting(state.learner)
             keys_B = self._environment_keys(key)
-            collect, start = self._against(self.collector, state, acting, keys_B)
+            collect, start = self._with_opponents(self.collector, state, acting, keys_B)
             collector, trajectory, totals = collect.collect(start, acting, keys_B, state.tasks)
         return dataclasses.replace(state, collector=collector), trajectory, totals
 
@@ -219,11 +219,11 @@ class Iteration:
         acting = self.learning.algorithm.acting(state.learner)
         # Levels are tasks, which only copies of one environment have.
         assert isinstance(collect.env, VectorEnv)
-        env = VectorEnv(collect.env.env)
         reports = collect.reports
+        player = EpisodePlayer(collect.agent, VectorEnv(collect.env.env), reports)
 
         def play_levels(task_E: PyTree, keys_E: Array, quota_E: Array, count: int) -> LevelResults:
-            found = play(collect.agent, env, acting, keys_E, quota_E, count, True, reports, task_E)
+            found = player.play(acting, keys_E, quota_E, count, True, task_E)
             said = reports.final_values(
                 found.tallies, found.episode_return, found.length, found.played & found.finished
             )
@@ -233,7 +233,7 @@ class Iteration:
         axis = self.learning.axis
         return dataclasses.replace(state, tasks=tasks.refresh(state.tasks, play_levels, key, axis))
 
-    def _against(
+    def _with_opponents(
         self, collect: DeviceCollector, state: TrainState, acting: Acting, keys_B: Array
     ) -> tuple[DeviceCollector, CollectorState | None]:
         """The collector with this iteration's opponents, and where it begins; as they are without self-play.
@@ -256,5 +256,5 @@ class Iteration:
         return environment_keys(key, self.learning.axis.index() * n + jnp.arange(n))
 
 
-def _goes_on(loop: _Repeated, iterations: Array) -> Array:
+def _has_more(loop: _Repeated, iterations: Array) -> Array:
     return (loop.made < iterations) & ~loop.failed

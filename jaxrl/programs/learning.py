@@ -19,7 +19,7 @@ from jaxrl.experience.opponents import Opponents
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, over_devices
 from jaxrl.experience.tasks import TaskSampler, require_signals
 from jaxrl.metrics.reduction import Interval, Metric, Metrics
-from jaxrl.parallel.bulk import unless
+from jaxrl.parallel.bulk import keep_before_if
 from jaxrl.types import (
     Array,
     Axis,
@@ -273,7 +273,7 @@ class Learning:
         failed = ~self.algorithm.is_finite(after.learner, metrics)
         # A CPU compiles each kernel, and copies without one.
         branch = self.axis.platform == "cpu"
-        state, interval = unless(failed, (before, interval), (after, added), branch)
+        state, interval = keep_before_if(failed, (before, interval), (after, added), branch)
         return state, interval, failed
 
 

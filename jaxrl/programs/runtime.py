@@ -86,7 +86,7 @@ class Runtime(abc.ABC):
         """The rollout of the iteration after `state`, which was found not to be finite."""
 
     @abc.abstractmethod
-    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+    def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         """The iteration after `state`, which was found not to be finite, as it is on one device alone.
 
         Returns:
@@ -94,7 +94,7 @@ class Runtime(abc.ABC):
         """
 
     @abc.abstractmethod
-    def shares(self) -> dict[str, float]:
+    def time_shares(self) -> dict[str, float]:
         """Metrics of where the time since the last call went."""
 
     @abc.abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,10 +19,13 @@ from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.capacity import replay_bytes, require_memory
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.host_runtime import HostRuntime
+from jaxrl.programs.hyperparameters import program_shape
 from jaxrl.programs.runtime import Runtime
+from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.reporting.writers import MultiWriter, Writer, console
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.coordination import DISPATCH_SECONDS, Coordinator
+from jaxrl.training.plan import TrainingPlan
 from jaxrl.types import TrainState
 
 
@@ -50,12 +54,14 @@ def build_runtime(config: Config, topology: Topology, clock: Clock, coordinator:
 class Assembly:
     """The devices and everything that works on them; nothing is compiled yet.
 
+    Each stage of training has one; without stages the run is one.
+
     Attributes:
-      config: the resolved configuration.
+      config: the resolved configuration, that of the stage.
       clock: where the seconds of the run go.
       topology: all devices.
       coordinator: of signals, time and pace with the other processes.
-      runtime: makes iterations.
+      runtime: makes iterations; stages of one shape share it.
       evaluators: play episodes.
     """
 
@@ -122,13 +128,28 @@ class Assembly:
         )
         return cls(config, clock, topology, coordinator, runtime, evaluators)
 
-    def for_config(self, config: Config) -> Assembly:
-        """Another one on the same devices and clock, for a stage of the same run; nothing is compiled.
+    def of_stages(self, plan: TrainingPlan) -> list[Assembly]:
+        """Those of all stages, this one being of the first; they share devices and clock.
 
         Raises:
-          ConfigError: the configuration cannot be trained here.
+          ConfigError: a stage cannot be trained here.
         """
-        return self._on(config, self.clock, self.topology, self.coordinator)
+        if not plan.stages:
+            return [self]
+        known = {program_shape(plan.configs[0]): self}
+        found = []
+        for i, config in enumerate(plan.configs):
+            shape = program_shape(config)
+            if shape not in known:
+                known[shape] = self._on(config, self.clock, self.topology, self.coordinator)
+            found.append(dataclasses.replace(known[shape], config=config))
+            plan.require_renewable(i, known[shape].runtime.learning)
+        return found
+
+    @property
+    def learning(self) -> ShardedLearning:
+        """The programs that learn, with the configuration of the stage."""
+        return self.runtime.learning.with_config(self.config)
 
     def compile(self, make_state: Callable[[], TrainState]) -> TrainState:
         """Compiles training and evaluation side by side, for XLA compiles outside the GIL.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from jaxrl.evaluation.result import Result
 
 # The trainer that is passed to a callback. Its class imports this module.
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -38,39 +39,7 @@ class Callbacks(Generic[T]):
     on_end: Callable[[T, Mapping[str, Any]], object] | None = None
 
 
-@dataclass(frozen=True)
-class Notifier(Generic[T]):
-    """Calls the callbacks that there are, with their trainer."""
-
-    trainer: T
-    callbacks: Callbacks[T]
-
-    def start(self) -> None:
-        """Says that `fit` begins."""
-        if self.callbacks.on_start:
-            self.callbacks.on_start(self.trainer)
-
-    def end(self, summary: Mapping[str, Any]) -> None:
-        """Passes on the summary of the run."""
-        if self.callbacks.on_end:
-            self.callbacks.on_end(self.trainer, summary)
-
-    def row(self, metrics: Mapping[str, float]) -> None:
-        """Passes on the metrics of a log interval."""
-        if self.callbacks.on_row:
-            self.callbacks.on_row(self.trainer, metrics)
-
-    def iteration(self, metrics: Mapping[str, float]) -> None:
-        """Passes on the metrics of an iteration."""
-        if self.callbacks.on_iteration:
-            self.callbacks.on_iteration(self.trainer, metrics)
-
-    def evaluation(self, result: Result) -> None:
-        """Passes on the result of an evaluation."""
-        if self.callbacks.on_evaluation:
-            self.callbacks.on_evaluation(self.trainer, result)
-
-    def checkpoint(self, step: int) -> None:
-        """Passes on the step of a checkpoint."""
-        if self.callbacks.on_checkpoint:
-            self.callbacks.on_checkpoint(self.trainer, step)
+def notify(callback: Callable[P, object] | None, *arguments: P.args, **named: P.kwargs) -> None:
+    """Calls a callback with its arguments, the trainer first, if there is one."""
+    if callback is not None:
+        callback(*arguments, **named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import json
 import logging
@@ -15,7 +16,7 @@ import jax
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
 from jaxrl.evaluation.result import Result
-from jaxrl.programs.hyperparameters import with_changed_numbers
+from jaxrl.programs.hyperparameters import with_changed_numbers, with_elapsed
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.runs.checkpoint import (
     Checkpointer,
@@ -26,9 +27,8 @@ from jaxrl.runs.checkpoint import (
 from jaxrl.runs.checkpoint.checkpoint_record import COMPARABLE_AFTER, MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import resumption_notes
-from jaxrl.training.elapsed import with_elapsed
 from jaxrl.training.progress import Progress
-from jaxrl.training.sources import find_checkpoint
+from jaxrl.training.warm_start import find_checkpoint
 from jaxrl.types import TrainState
 
 # The last checkpoint is worth more than one try.
@@ -38,31 +38,40 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Restored:
-    """The content of a checkpoint.
+class StartingPoint:
+    """The state and progress that a run starts with: those of a checkpoint, or new ones.
 
     Attributes:
-      state: on the devices.
-      progress: how far the run was.
-      metadata: the values that users stored with it.
+      state: on the devices; None stands for the first state from the seed, which a run makes while its
+        programs are compiled.
+      progress: how far the run is.
+      continues: true if it continues a run, with all that the state remembers.
+      origin: its source, for people; empty if there is nothing to say.
       changes: lines on what is not as it was when it was saved.
+      metadata: the values that users stored with it.
     """
 
-    state: TrainState
+    state: TrainState | None
     progress: Progress
-    metadata: Mapping[str, Any]
+    continues: bool = False
+    origin: str = ""
     changes: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class RunCheckpoints:
-    """Saves and restores; without a folder it keeps nothing."""
+    """Saves and restores; without a folder it keeps nothing.
+
+    Attributes:
+      learning: the learner that is saved.
+      config: of the run, in its stage.
+    """
 
     def __init__(
         self,
         folder: RunFolder | None,
         learning: ShardedLearning,
         metadata: Mapping[str, Any] | None = None,
-        saved_at: int = -1,
     ) -> None:
         """Saves nothing yet.
 
@@ -70,16 +79,22 @@ class RunCheckpoints:
           folder: where to.
           learning: the learner that is saved, and its configuration.
           metadata: is stored with every checkpoint, beside the notes of the configuration.
-          saved_at: the iteration that is saved already; -1: none.
 
         Raises:
           ConfigError: it cannot be written as JSON.
         """
         self._folder = folder
         self._metadata = _plain(metadata or {})
-        self._learning = learning
-        self._config: Config = learning.per_device.config
-        self._saved_at = saved_at
+        self.learning = learning
+        self.config: Config = learning.per_device.config
+        self._saved_at = -1
+
+    def with_learning(self, learning: ShardedLearning) -> RunCheckpoints:
+        """Those of the same run in another stage."""
+        other = copy.copy(self)
+        other.learning = learning
+        other.config = learning.per_device.config
+        return other
 
     @property
     def saved_at(self) -> int:
@@ -150,7 +165,7 @@ class RunCheckpoints:
             except SaveError as error:
                 log.warning("%s", error)
 
-    def restore(self) -> Restored | None:
+    def restore(self) -> StartingPoint | None:
         """The newest intact checkpoint of the run; None if there never was one.
 
         Raises:
@@ -162,11 +177,11 @@ class RunCheckpoints:
         if found is None:
             return None
         _, state, meta = found
-        restored = self._unpack(state, meta)
+        restored = self._unpack(state, meta, "its own checkpoint")
         self._saved_at = restored.progress.iteration
         return restored
 
-    def read(self, name: str, path: str | os.PathLike[str]) -> Restored:
+    def read(self, name: str, path: str | os.PathLike[str]) -> StartingPoint:
         """A checkpoint of another run, which stays as it is.
 
         Args:
@@ -188,49 +203,50 @@ class RunCheckpoints:
             raise CheckpointError(
                 f"`{name}` (={path}): the checkpoint {found} is damaged: {error}"
             ) from error
-        if changed := changed_fields(from_json(meta["config"]), self._config):
+        if changed := changed_fields(from_json(meta["config"]), self.config):
             raise ConfigError(f"`{name}` (={path}) holds a run with {', '.join(changed)}")
-        return self._unpack(*checkpointer.restore(int(found.name), self._abstract_state()))
+        state, meta = checkpointer.restore(int(found.name), self._abstract_state())
+        return self._unpack(state, meta, os.fspath(path))
 
     def _check(self, meta: Mapping[str, Any]) -> None:
         """Raises an error of the value if this run cannot continue from a checkpoint's `meta`."""
         assert self._folder is not None
         Progress.check(meta)
-        Progress.from_json(meta, self._learning.per_device.empty_interval())
+        Progress.from_json(meta, self.learning.per_device.empty_interval())
         with contextlib.suppress(ConfigError):  # Of another version: refused, but not damaged.
             from_json(meta["config"])
         ours = self._folder.identity
         if ours and (meta.get("run") or ours) != ours:
             seed = meta["config"].get("seed")
-            raise ValueError(
-                f"it was saved by another run (of seed {seed}; this one has {self._config.seed})"
-            )
+            raise ValueError(f"it was saved by another run (of seed {seed}; this one has {self.config.seed})")
 
     def write_report(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes NAME.json into the run's folder."""
         if self._folder is not None:
             self._folder.write_report(name, content)
 
-    def _unpack(self, state: TrainState, meta: Mapping[str, Any]) -> Restored:
-        progress = Progress.from_json(meta, self._learning.per_device.empty_interval())
-        interval = self._learning.topology.replicate(progress.interval)
-        if state.memory is None and self._learning.per_device.memory.state_type is not None:
-            if not self._keeps_memory and not self._learning.per_device.memory.refills:
+    def _unpack(self, state: TrainState, meta: Mapping[str, Any], origin: str) -> StartingPoint:
+        progress = Progress.from_json(meta, self.learning.per_device.empty_interval())
+        interval = self.learning.topology.replicate(progress.interval)
+        if state.memory is None and self.learning.per_device.memory.state_type is not None:
+            if not self._keeps_memory and not self.learning.per_device.memory.refills:
                 log.warning("checkpoints are without the memory: it starts empty")
-            state = dataclasses.replace(state, memory=self._learning.empty_memory())
+            state = dataclasses.replace(state, memory=self.learning.empty_memory())
         earlier = from_json(meta["config"])
-        topology = self._learning.topology
-        changed = with_changed_numbers(self._learning.algorithm, topology, state, earlier, self._config)
+        topology = self.learning.topology
+        changed = with_changed_numbers(self.learning.algorithm, topology, state, earlier, self.config)
         seconds = progress.trained_seconds
         before = with_elapsed(earlier, topology, state.learner, seconds)
         changed = dataclasses.replace(
-            changed, learner=with_elapsed(self._config, topology, changed.learner, seconds)
+            changed, learner=with_elapsed(self.config, topology, changed.learner, seconds)
         )
-        return Restored(
+        return StartingPoint(
             state=changed,
+            continues=True,
+            origin=origin,
             changes=(
                 *resumption_notes.replanned(
-                    self._learning.algorithm, before, changed.learner, earlier, self._config
+                    self.learning.algorithm, before, changed.learner, earlier, self.config
                 ),
                 *resumption_notes.other_jax(meta),
             ),
@@ -240,7 +256,7 @@ class RunCheckpoints:
 
     @property
     def _keeps_memory(self) -> bool:
-        return self._learning.per_device.memory.checkpointed
+        return self.learning.per_device.memory.checkpointed
 
     def _stored_part(self, state: TrainState) -> TrainState:
         """The part of a state, or of its shapes, that checkpoints hold."""
@@ -248,20 +264,20 @@ class RunCheckpoints:
         return state if self._keeps_memory else dataclasses.replace(state, memory=None)
 
     def _abstract_state(self) -> TrainState:
-        return self._stored_part(self._learning.abstract_state())
+        return self._stored_part(self.learning.abstract_state())
 
     def _is_saved(self, progress: Progress) -> bool:
         return self._folder is None or self._saved_at == progress.iteration
 
     def _save(self, state: TrainState, progress: Progress) -> None:
         assert self._folder is not None
-        notes = {"notes": self._config.notes} if self._config.notes else {}
+        notes = {"notes": self.config.notes} if self.config.notes else {}
         meta = {
             "run": self._folder.identity,
-            "config": to_json(self._config),
+            "config": to_json(self.config),
             "metadata": notes | self._metadata,
             MODE: progress.evaluation.mode if progress.evaluation else None,
-            COMPARABLE_AFTER: progress.forgotten_at * self._config.steps_per_iteration,
+            COMPARABLE_AFTER: progress.forgotten_at * self.config.steps_per_iteration,
             "jax": jax.__version__,
             **progress.to_json(),
         }
@@ -273,7 +289,7 @@ class RunCheckpoints:
         log.info("step %d: saving a checkpoint", self._steps(progress))
 
     def _steps(self, progress: Progress) -> int:
-        return progress.iteration * self._config.steps_per_iteration
+        return progress.iteration * self.config.steps_per_iteration
 
 
 def write_run(

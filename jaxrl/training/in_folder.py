@@ -1,18 +1,22 @@
-"""A trainer at work in the folder of its run."""
+"""A trainer at work in the folder of its run, and how that ends."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from etils import epath
 
 from jaxrl.config import Config, ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
+from jaxrl.envs.adapters.deferred import deferred_imports
 from jaxrl.parallel import process_group
 from jaxrl.parallel.process_exit import before_leaving
 from jaxrl.reporting.display import terminal
@@ -24,10 +28,33 @@ from jaxrl.runs.records import MetricsTail
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.benchmark_metrics import benchmark_metrics, is_timed
 from jaxrl.training.mirror import Mirror
-from jaxrl.training.preloading import preload
 from jaxrl.training.trainer import Trainer
 
+# tensorboardX imports them for buckets if they are installed: three quarters of the time that it takes.
+_CLIENTS_OF_BUCKETS = ("boto3", "google.cloud.storage")
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """The end of a run.
+
+    Attributes:
+      exit_code: 0, or 128 + the number of the signal that ended it.
+      folder: where it is.
+      resumable: true if a signal, or the time of the process, ended it before its budget was used up.
+      needs_trust: true if its configuration names modules, which other commands import with --trust only.
+      has_tensorboard: true if it wrote files for TensorBoard.
+      is_first: true if this is the first process of the run, which speaks for all.
+    """
+
+    exit_code: int
+    folder: str
+    resumable: bool
+    needs_trust: bool
+    has_tensorboard: bool
+    is_first: bool
 
 
 @contextlib.contextmanager
@@ -60,7 +87,7 @@ def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[st
     log.info("from commits %s", json.dumps(commits()))
     log.info("started as %s", json.dumps(origin()))
     if process_group.is_first():
-        preload(trainer.config)
+        _preload(trainer.config)
     summary = trainer.fit()
     if trainer.steps > steps_at_start or not folder.has_summary:
         try:
@@ -78,3 +105,19 @@ def _write_benchmark_metrics(folder: RunFolder, summary: Mapping[str, Any], asse
     _, rows = MetricsTail(epath.Path(folder.log_folder)).poll()
     seconds = assembly.coordinator.trained_seconds
     folder.write_report("benchmark_metrics", benchmark_metrics(summary, seconds, rows))
+
+
+def _preload(config: Config) -> None:
+    """Begins to import what the first row and checkpoint need, while XLA compiles outside of Python."""
+    threading.Thread(
+        target=_import_late_packages, args=("tensorboard" in config.log.writers,), name="imports"
+    ).start()
+
+
+def _import_late_packages(tensorboard: bool) -> None:
+    # The code that needs a package imports it again, and reports why that fails.
+    if tensorboard:
+        with contextlib.suppress(Exception), deferred_imports(*_CLIENTS_OF_BUCKETS):
+            importlib.import_module("tensorboardX")
+    with contextlib.suppress(Exception):
+        importlib.import_module("orbax.checkpoint")

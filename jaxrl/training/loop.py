@@ -7,19 +7,18 @@ import logging
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces, host_phase
 from jaxrl.parallel.process_group import num_processes
+from jaxrl.programs.hyperparameters import with_elapsed
 from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.callbacks import Notifier
-from jaxrl.training.elapsed import with_elapsed
+from jaxrl.training.callbacks import Callbacks, notify
+from jaxrl.training.dispatch_queue import MAX_IN_FLIGHT, DispatchQueue
 from jaxrl.training.nonfinite import Finding
-from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
@@ -35,32 +34,30 @@ class TrainingLoop:
     """Trains a run to its end.
 
     Attributes:
-      config: the resolved configuration.
-      assembly: the compiled programs and what belongs to them.
+      assembly: the programs and what belongs to them.
       run: the run that is trained.
-      pipeline: dispatches iterations to the devices.
+      queue: dispatches iterations to the devices.
       schedule: says what is due, and when the run ends.
       saver: writes checkpoints.
       recovery: acts on a value that is not finite.
       reporter: writes rows.
       writer: shows what the loop does.
-      notifier: calls the callbacks of the user.
+      trainer: the one that is passed to callbacks.
+      callbacks: functions of the user.
       traces: records profiles.
-      is_compiled: True if the programs are, since another stage has used them.
     """
 
-    config: Config
     assembly: Assembly
     run: RunState
-    pipeline: Pipeline
+    queue: DispatchQueue
     schedule: Schedule
     saver: StateSaver
     recovery: Recovery
     reporter: Reporter
     writer: Writer
-    notifier: Notifier[Any]
+    trainer: Any
+    callbacks: Callbacks[Any]
     traces: Traces
-    is_compiled: bool = False
 
     def train(self) -> dict[str, Any] | None:
         """Compiles, trains until there is a reason to stop, and ends the run.
@@ -100,7 +97,7 @@ class TrainingLoop:
             raise RunError(str(error)) from error
 
     def _compile(self) -> None:
-        if self.is_compiled:
+        if self.assembly.runtime.compiled is not None:  # For another stage.
             self.run.replace(self.assembly.runtime.prepare(self.run.state))
             return
         self.writer.status("compiling the training program")
@@ -138,13 +135,13 @@ class TrainingLoop:
         if trace_requested:
             self.traces.request(iteration, exact=num_processes() == 1)
         self.traces.step(iteration, self.run.state)
-        if self.config.refreshes(iteration):
+        if self.assembly.config.refreshes(iteration):
             with self.assembly.clock.measure("train"), host_phase("refresh"):
                 self.run.replace(self.assembly.runtime.refresh(self.run.state))
         event = min(self.schedule.next_event(self.run.progress), self.traces.edge())
-        target = self.pipeline.fits(iteration, event)
-        closes_row = self.schedule.due(target, logged_at=self.pipeline.logged_at).row
-        state, iteration = self.pipeline.dispatch(self._state_now(), iteration, target, closes_row)
+        target = self.queue.fits(iteration, event)
+        closes_row = self.schedule.due(target, logged_at=self.queue.logged_at).row
+        state, iteration = self.queue.dispatch(self._state_now(), iteration, target, closes_row)
         self.run.advance(state, iteration)
 
     def _state_now(self) -> TrainState:
@@ -152,7 +149,7 @@ class TrainingLoop:
         state = self.run.state
         assembly = self.assembly
         seconds = assembly.coordinator.trained_seconds
-        learner = with_elapsed(self.config, assembly.topology, state.learner, seconds)
+        learner = with_elapsed(assembly.config, assembly.topology, state.learner, seconds)
         return dataclasses.replace(state, learner=learner)
 
     def _stop_reason(self) -> str | None:
@@ -172,18 +169,18 @@ class TrainingLoop:
         Returns:
           False if one was not finite and the run was rolled back, so that nothing is due any more.
         """
-        for dispatch in self.pipeline.drain(in_flight):
+        for dispatch in self.queue.drain(in_flight):
             if dispatch.failed:
                 self._recover()
                 return False
             if dispatch.closes_row:
                 row = self.reporter.row(dispatch.iteration, dispatch.interval)
-                self.notifier.row(row)
+                notify(self.callbacks.on_row, self.trainer, row)
                 self.recovery.note_row(dispatch.iteration, row)
                 if self.recovery.has_stalled(dispatch.iteration):
                     self._give_up()
             if dispatch.metrics:
-                self.notifier.iteration(reduction.row(dispatch.metrics))
+                notify(self.callbacks.on_iteration, self.trainer, reduction.row(dispatch.metrics))
         return True
 
     def _evaluate(self, last: bool = False) -> bool:
@@ -206,14 +203,14 @@ class TrainingLoop:
             self.run.postpone_evaluation()
             raise
         finding = self.reporter.evaluation(iteration, evaluation)
-        if finding and self.config.nonfinite != "skip":
+        if finding and self.assembly.config.nonfinite != "skip":
             if last:
                 self._give_up(finding)
             self._recover(finding)
             return False
         self.run.record_evaluation(None if finding else evaluation)
         if not finding:
-            self.notifier.evaluation(evaluation.deciding)
+            notify(self.callbacks.on_evaluation, self.trainer, evaluation.deciding)
         self.writer.status("training")
         return True
 
@@ -235,7 +232,7 @@ class TrainingLoop:
         if saved:
             self.recovery.note_checkpoint()
             self.reporter.checkpoint()
-            self.notifier.checkpoint(self.run.steps)
+            notify(self.callbacks.on_checkpoint, self.trainer, self.run.steps)
 
     def _recover(self, finding: Finding | None = None) -> None:
         """Rolls back after a NaN or an infinity; gives up if that is not wanted, or was done too often.
@@ -250,7 +247,7 @@ class TrainingLoop:
         self.run.drop_memory()
         state, progress = self.recovery.roll_back(cause)
         self.run.roll_back(state, progress)
-        self.pipeline.restart(progress.interval)
+        self.queue.restart(progress.interval)
         self.writer.resume_from(self.run.steps)
 
     def _give_up(self, finding: Finding | None = None) -> NoReturn:
@@ -295,9 +292,9 @@ class TrainingLoop:
 
     def _log_last_row(self) -> None:
         """Logs the iterations since the last row, if there are any."""
-        if int(self.pipeline.interval.iterations):
-            self.reporter.row(self.run.progress.iteration, self.pipeline.interval)
-            self.pipeline.restart()
+        if int(self.queue.interval.iterations):
+            self.reporter.row(self.run.progress.iteration, self.queue.interval)
+            self.queue.restart()
 
     def _out_of_time(self) -> RunError:
         return self.schedule.out_of_time(self.assembly.clock.seconds("compile"))

@@ -15,7 +15,7 @@ from jaxrl.training import nonfinite
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.nonfinite import Finding
 from jaxrl.training.progress import Progress
-from jaxrl.training.start import Start
+from jaxrl.training.start import find_start
 from jaxrl.types import TrainState
 
 # Rollbacks to one checkpoint: what fails three times from there will fail again.
@@ -29,14 +29,11 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Goes back to a checkpoint, or says what is wrong and gives up."""
 
-    def __init__(
-        self, config: Config, runtime: Runtime, checkpoints: RunCheckpoints, start: Start, debug: bool
-    ) -> None:
+    def __init__(self, runtime: Runtime, checkpoints: RunCheckpoints, debug: bool) -> None:
         """`debug` also names the operation that made a NaN."""
-        self._config = config
+        self._config: Config = checkpoints.config
         self._runtime = runtime
         self._checkpoints = checkpoints
-        self._start = start
         self._debug = debug
         self._rollbacks = 0
         self._updated_at = 0  # iteration
@@ -59,7 +56,7 @@ class Recovery:
         """
         self._rollbacks += 1
         self._runtime.close()
-        found = self._start.find()
+        found = find_start(self._checkpoints)
         progress = found.progress
         state = found.state or self._runtime.learning.initial_state()
         key = jax.random.fold_in(state.key, self._rollbacks)

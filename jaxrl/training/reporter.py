@@ -10,14 +10,13 @@ from typing import Any
 from jaxrl.config import Config, versions
 from jaxrl.evaluation.during_training import Evaluation
 from jaxrl.metrics import reduction, resources
-from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.cpu_devices import available_cores
-from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.commits import commits
 from jaxrl.runs.origin import origin
 from jaxrl.training import nonfinite
+from jaxrl.training.assembly import Assembly
 from jaxrl.training.nonfinite import Finding
 from jaxrl.training.run_state import RunState
 
@@ -27,12 +26,12 @@ log = logging.getLogger(__name__)
 class Reporter:
     """Writes rows with the seconds and resources of the run beside its metrics."""
 
-    def __init__(self, config: Config, run: RunState, runtime: Runtime, clock: Clock, writer: Writer) -> None:
-        """Begins to measure the use of the machine; `config` is that of the stage."""
-        self._config = config
+    def __init__(self, assembly: Assembly, run: RunState, writer: Writer) -> None:
+        """Begins to measure the use of the machine."""
+        self._config: Config = assembly.config
         self._run = run
-        self._runtime = runtime
-        self._clock = clock
+        self._runtime = assembly.runtime
+        self._clock = assembly.clock
         self._writer = writer
         self._meter = resources.Meter(available_cores())
 
@@ -46,7 +45,7 @@ class Reporter:
             row = {"steps": steps, **reduction.row(interval.metrics)}
             pace = row["time/steps_per_second"] = self._clock.rate("train", made)
             row["time/seconds_per_iteration"] = self._config.steps_per_iteration / pace if pace else math.nan
-            row |= self._clock.row() | self._meter.read() | self._runtime.shares()
+            row |= self._clock.row() | self._meter.read() | self._runtime.time_shares()
             if self._config.stages:
                 row["stage"] = self._run.progress.stage + 1
             self._writer.write(steps, row)

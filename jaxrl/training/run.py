@@ -36,9 +36,7 @@ from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.in_folder import run_writers, train_in
-from jaxrl.training.outcome import RunOutcome
-from jaxrl.training.sources import find_checkpoint
+from jaxrl.training.in_folder import RunOutcome, run_writers, train_in
 from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
@@ -134,10 +132,10 @@ def _require_source(config: Config, folder: RunFolder, assembly: Assembly) -> No
     if folder.has_checkpoints:
         return
     if config.resume_from:
-        find_checkpoint("resume_from", config.resume_from)
+        warm_start.find_checkpoint("resume_from", config.resume_from)
     field, teacher = assembly.runtime.learning.algorithm.teacher
     if teacher and not config.resume_from:
-        find_checkpoint(field, teacher)
+        warm_start.find_checkpoint(field, teacher)
     if config.init_from:
         learner = assembly.runtime.learning.abstract_state().learner
         warm_start.require(config.init_from, config.init_names, learner)

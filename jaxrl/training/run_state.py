@@ -8,8 +8,8 @@ from jaxrl.config import Config
 from jaxrl.evaluation import modes
 from jaxrl.evaluation.during_training import Evaluation
 from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.training.checkpoints import StartingPoint
 from jaxrl.training.progress import Progress
-from jaxrl.training.start import StartingPoint
 from jaxrl.types import LearnerState, TrainState
 
 

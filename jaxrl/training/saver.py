@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.tracing import host_phase
+from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import RunCheckpoints
-from jaxrl.training.coordination import Coordinator
-from jaxrl.training.pipeline import Pipeline
+from jaxrl.training.dispatch_queue import DispatchQueue
 from jaxrl.training.progress import Progress
 from jaxrl.training.run_state import RunState
 
@@ -21,27 +20,21 @@ class StateSaver:
     """
 
     def __init__(
-        self,
-        run: RunState,
-        checkpoints: RunCheckpoints,
-        pipeline: Pipeline,
-        clock: Clock,
-        coordinator: Coordinator,
+        self, run: RunState, checkpoints: RunCheckpoints, queue: DispatchQueue, assembly: Assembly
     ) -> None:
         """Saves nothing yet.
 
         Args:
           run: the run that is saved.
           checkpoints: where to.
-          pipeline: holds the metrics of the open log interval.
-          clock: of the run.
-          coordinator: of this process with the others.
+          queue: holds the metrics of the open log interval.
+          assembly: has the clock of the run.
         """
         self._run = run
         self._checkpoints = checkpoints
-        self._pipeline = pipeline
-        self._clock = clock
-        self._coordinator = coordinator
+        self._queue = queue
+        self._clock = assembly.clock
+        self._coordinator = assembly.coordinator
         self.saved_at = 0.0
 
     def begin(self) -> None:
@@ -84,5 +77,5 @@ class StateSaver:
             self._run.progress.after_save(),
             seconds=self._clock.total(),
             trained_seconds=self._clock.trained_seconds(),
-            interval=self._pipeline.interval,
+            interval=self._queue.interval,
         )

@@ -9,6 +9,7 @@ from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.config.training_stages import TrainingStage
 from jaxrl.training.coordination import Coordinator
+from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.progress import Progress
 
 STAGE = "stage"  # a reason to stop that does not end the run
@@ -25,20 +26,27 @@ class Due:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The intervals and budgets of a configuration, and what the processes of the run agreed on.
+    """The intervals and budgets of a stage, and what the processes of the run agreed on.
 
     Attributes:
-      config: the resolved configuration.
+      plan: the stages of the run.
+      index: the number of the stage, from 0 on.
       coordinator: of this process with the others.
-      stage: of training, and `index` its number from 0 on; None if there are no stages.
-      is_last: True if no other stage follows.
     """
 
-    config: Config
+    plan: TrainingPlan
+    index: int
     coordinator: Coordinator
-    stage: TrainingStage | None = None
-    index: int = 0
-    is_last: bool = True
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the stage."""
+        return self.plan.configs[self.index]
+
+    @property
+    def stage(self) -> TrainingStage | None:
+        """The stage; None if the run has none."""
+        return self.plan.stage(self.index)
 
     def due(self, iteration: int, saved_at: float = math.inf, logged_at: float = math.inf) -> Due:
         """The work that is due at the end of `iteration`.
@@ -73,7 +81,7 @@ class Schedule:
         if finished:
             return "steps"
         if self.stage is not None and (ended := self._ended_stage(self.stage, progress)):
-            return ended if self.is_last else STAGE
+            return ended if self.index == self.plan.last else STAGE
         if stop.seconds is not None and self.coordinator.trained_seconds >= stop.seconds:
             return "seconds"
         if stop.wall_seconds is not None and self._is_last_moment(stop.wall_seconds):

@@ -4,88 +4,53 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 
-from jaxrl.config import Config
-from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
-from jaxrl.training.checkpoints import Restored, RunCheckpoints
+from jaxrl.training.checkpoints import RunCheckpoints, StartingPoint
 from jaxrl.training.progress import Progress
-from jaxrl.types import LearnerState, TrainState
+from jaxrl.training.warm_start import find_checkpoint
 
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class StartingPoint:
-    """The state and progress that a run starts with.
+def find_start(checkpoints: RunCheckpoints) -> StartingPoint:
+    """The first of these that there is; also where a run returns to when it is rolled back.
 
-    Attributes:
-      state: on the devices; None stands for the first state from the seed, which a run makes while its
-        programs are compiled.
-      progress: how far the run is.
-      continues: true if it goes on where a run was, with all that the state remembers.
-      origin: its source, for people; empty if there is nothing to say.
-      changes: see `Restored`.
+    1. The newest intact checkpoint in the run's own folder: everything continues as it was.
+    2. `resume_from`: the same from a checkpoint of another folder.
+    3. `init_from`: parameters and normaliser of another run, if `init_names` match; the rest fresh.
+    4. Fresh, from the seed.
+
+    Args:
+      checkpoints: of the run, with its configuration.
+
+    Raises:
+      CheckpointError: the state that is there does not fit the configuration, or none of it is intact.
+      ConfigError: `resume_from` is of another task, network or seed.
     """
-
-    state: TrainState | None
-    progress: Progress
-    continues: bool = False
-    origin: str = ""
-    changes: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """Finds the starting point of a run; also where it returns to when it is rolled back."""
-
-    config: Config
-    learning: ShardedLearning
-    checkpoints: RunCheckpoints
-
-    def find(self) -> StartingPoint:
-        """The first of these that there is.
-
-        1. The newest intact checkpoint in the run's own folder: everything continues as it was.
-        2. `resume_from`: the same from a checkpoint of another folder.
-        3. `init_from`: parameters and normaliser of another run, if `init_names` match; the rest fresh.
-        4. Fresh, from the seed.
-
-        Raises:
-          CheckpointError: the state that is there does not fit the configuration, or none of it is intact.
-          ConfigError: `resume_from` is of another task, network or seed.
-        """
-        config = self.config
-        if (own := self.checkpoints.restore()) is not None:
-            return _continue(own, "its own checkpoint")
-        if config.resume_from:
-            other = self.checkpoints.read("resume_from", config.resume_from)
-            return _continue(other, config.resume_from)
-        progress = Progress(self.learning.empty_interval())
-        _, teacher = self.learning.algorithm.teacher
-        if not (config.init_from or teacher):
-            return StartingPoint(None, progress)
-        state = self.learning.initial_state()
-        origin = ""
-        learner = state.learner
-        if teacher:
-            learner = self._with_teacher(learner)
-        if config.init_from:
-            learner, report = warm_start.load(config.init_from, config.init_names, learner)
-            origin = str(report)
-        return StartingPoint(dataclasses.replace(state, learner=learner), progress, origin=origin)
-
-    def _with_teacher(self, learner: LearnerState) -> LearnerState:
-        """With the whole policy of another run as the teacher of this one."""
-        algorithm = self.learning.algorithm
-        field, folder = algorithm.teacher
-        taught: LearnerState = algorithm.with_teacher(learner, warm_start.policy(field, folder, learner))
-        return taught
-
-
-def _continue(found: Restored, origin: str) -> StartingPoint:
-    return StartingPoint(found.state, found.progress, True, origin, found.changes)
+    config = checkpoints.config
+    learning = checkpoints.learning
+    if (own := checkpoints.restore()) is not None:
+        return own
+    if config.resume_from:
+        return checkpoints.read("resume_from", config.resume_from)
+    progress = Progress(learning.empty_interval())
+    algorithm = learning.algorithm
+    field, teacher = algorithm.teacher
+    if not (config.init_from or teacher):
+        return StartingPoint(None, progress)
+    state = learning.initial_state()
+    origin = ""
+    learner = state.learner
+    if teacher:  # The whole policy of another run.
+        learner = algorithm.with_teacher(learner, warm_start.policy(field, teacher, learner))
+    if config.init_from:
+        learner, report = warm_start.load(config.init_from, config.init_names, learner)
+        origin = str(report)
+    return StartingPoint(dataclasses.replace(state, learner=learner), progress, origin=origin)
 
 
 def keep_earlier_rows(folder: RunFolder) -> None:
@@ -99,3 +64,21 @@ def keep_earlier_rows(folder: RunFolder) -> None:
         log.warning("%s; its rows are lost: %s", text, error)
         return
     log.warning("%s%s", text, f"; its rows are now in {' and '.join(names)}" if names else "")
+
+
+def stored_stage(folder: RunFolder | None, path: str | os.PathLike[str]) -> int:
+    """The stage of training in which the newest checkpoint was saved; 0 if there is none to read.
+
+    Args:
+      folder: of the run, whose own checkpoints count first.
+      path: of another run or checkpoint that it continues, or "".
+    """
+    try:
+        if folder is not None and (steps := folder.checkpoints.all_steps()):
+            return int(folder.checkpoints.meta(max(steps)).get("stage", 0))
+        if not path:
+            return 0
+        found = find_checkpoint("resume_from", path)
+        return int(Checkpointer(str(found.parent), create=False).meta(int(found.name)).get("stage", 0))
+    except (CheckpointError, OSError, TypeError, ValueError):
+        return 0  # Restoring it says what is wrong.

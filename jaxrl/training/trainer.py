@@ -16,6 +16,7 @@ from jaxrl.config.errors import did_you_mean
 from jaxrl.evaluation.modes import add, deciding_mode, mode_name
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
+from jaxrl.metrics.tracing import Traces
 from jaxrl.parallel.process_group import is_first
 from jaxrl.programs import memory
 from jaxrl.programs.hyperparameters import with_hyperparameters
@@ -23,15 +24,18 @@ from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.callbacks import Callbacks, Notifier
-from jaxrl.training.checkpoints import write_run
-from jaxrl.training.equipment import Equipment, assemblies_of
+from jaxrl.training.callbacks import Callbacks, notify
+from jaxrl.training.checkpoints import RunCheckpoints, StartingPoint, write_run
+from jaxrl.training.dispatch_queue import DispatchQueue
 from jaxrl.training.loop import TrainingLoop
 from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.progress import Progress
+from jaxrl.training.recovery import Recovery
+from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
-from jaxrl.training.sources import stored_stage
-from jaxrl.training.start import StartingPoint, keep_earlier_rows
+from jaxrl.training.saver import StateSaver
+from jaxrl.training.schedule import Schedule
+from jaxrl.training.start import find_start, keep_earlier_rows, stored_stage
 from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
@@ -100,8 +104,9 @@ class Trainer:
         self._writer = writer
         self._debug = debug
         self._run = RunState(self._plan.configs[0], assembly.runtime.learning)
-        self._assemblies = assemblies_of(self._plan, assembly)
-        self._equip(0, saved_at=-1)
+        self._assemblies = assembly.of_stages(self._plan)
+        self._checkpoints = RunCheckpoints(folder, assembly.learning)
+        self._enter(0)
         self._totals: EpisodeTotals | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -205,7 +210,7 @@ class Trainer:
         Raises:
           ConfigError: there is no such hyperparameter, or its field does not allow the value.
         """
-        config = self._equipment.config
+        config = self._assembly.config
         learning = self._runtime.learning
         self._run.replace(
             with_hyperparameters(config, learning.algorithm, learning.topology, self.state, hyperparameters)
@@ -231,8 +236,8 @@ class Trainer:
           ConfigError: the folder cannot be written, or holds another run or this very step.
           SaveError: the checkpoint could not be written.
         """
-        progress = self._equipment.saver.progress()
-        write_run(path, self.config, self._equipment.learning, self.state, progress, metadata or {})
+        progress = self._saver.progress()
+        write_run(path, self.config, self._assembly.learning, self.state, progress, metadata or {})
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.
@@ -245,10 +250,10 @@ class Trainer:
           ConfigError: it is of another task, network or seed.
         """
         if self._plan.stages:
-            self._change_equipment(stored_stage(None, path))
-        found = self._equipment.checkpoints.read("path", path)
+            self._enter(stored_stage(None, path))
+        found = self._checkpoints.read("path", path)
         self._plan.require(found.progress.stage)
-        self._begin(StartingPoint(found.state, found.progress, True, os.fspath(path), found.changes))
+        self._begin(found)
         return dict(found.metadata)
 
     def close(self) -> None:
@@ -256,26 +261,26 @@ class Trainer:
         self._runtime.close()
 
     def start(self) -> None:
-        """Takes the state to train from; `Start.find` says which.
+        """Takes the state to train from; `find_start` says which.
 
         Raises:
           CheckpointError: the state that is there does not fit the configuration, or none of it is intact.
         """
         if self._plan.stages:
-            self._change_equipment(stored_stage(self.folder, self.config.resume_from))
-        point = self._equipment.start.find()
+            self._enter(stored_stage(self.folder, self.config.resume_from))
+        point = find_start(self._checkpoints)
         # Another stage if the newest checkpoint was damaged, or stages were removed.
-        if point.progress.stage != self._equipment.stage:
+        if point.progress.stage != self._stage:
             self._plan.require(point.progress.stage)
-            self._change_equipment(point.progress.stage)
-            point = self._equipment.start.find()
+            self._enter(point.progress.stage)
+            point = find_start(self._checkpoints)
         self._begin(point)
 
     def _begin(self, point: StartingPoint) -> None:
         self._runtime.close()
         self._run.begin(point)
         self._totals = None
-        self._equipment.pipeline.restart(self.progress.interval)
+        self._queue.restart(self.progress.interval)
         if point.continues:
             self._assembly.clock.carry_over(self.progress.seconds, self.progress.trained_seconds)
             self.writer.resume_from(self.steps)
@@ -284,7 +289,7 @@ class Trainer:
                 log.info("%s", line)
                 self.writer.message(line)
             return
-        config = self._equipment.config
+        config = self._assembly.config
         endless = config.stop.steps is None and not config.follows_clock
         if endless and getattr(config.learner, "schedule", "constant") != "constant":
             self.writer.message("stop.steps and stop.seconds are none: the learning rate does not fall")
@@ -324,28 +329,27 @@ class Trainer:
         if line := self._plan.announcement(self.progress.stage):
             self._say(line)
         loop = self._loop()
-        loop.notifier.start()
+        notify(self.callbacks.on_start, self)
         summary = loop.train()
         while summary is None:
             self._change_stage()
-            loop = self._loop()
-            summary = loop.train()
-        loop.notifier.end(summary)
+            summary = self._loop().train()
+        notify(self.callbacks.on_end, self, summary)
         return summary
 
     def _change_stage(self) -> None:
-        """Goes on to the stage that follows, or back to that of the checkpoint after a rollback."""
-        before = self._equipment.stage
+        """Enters the stage that follows, or returns to that of the checkpoint after a rollback."""
+        before = self._stage
         stage = self.progress.stage
-        goes_on = stage == before
-        after = before + 1 if goes_on else stage
-        if self._assemblies[after] is not self._assembly:
-            if goes_on:
-                self._equipment.saver.save()  # A signal may end the process while it compiles.
+        advances = stage == before
+        after = before + 1 if advances else stage
+        if self._assemblies[after].runtime is not self._runtime:
+            if advances:
+                self._saver.save()  # A signal may end the process while it compiles.
             self._runtime.close()
-        self._change_equipment(after)
+        self._enter(after)
         state = self._plan.state_of(self.state, before, after, self._runtime.learning)
-        if goes_on:
+        if advances:
             forgets = self._plan.configs[before].env != self._plan.configs[after].env
             self._run.begin_stage(state, self._assembly.coordinator.trained_seconds, forgets)
         else:
@@ -356,31 +360,34 @@ class Trainer:
         self.writer.message(line)
         log.info("%s", line)
 
-    def _equip(self, stage: int, saved_at: int) -> None:
-        """Takes what a stage is trained with; `saved_at` is the iteration that is saved already."""
-        stage = min(stage, self._plan.last)
-        self._equipment = Equipment.of(
-            plan=self._plan,
-            stage=stage,
-            assembly=self._assemblies[stage],
-            run=self._run,
-            folder=self.folder,
-            saved_at=saved_at,
-            one_by_one=bool(self.callbacks.on_iteration),
-        )
-
-    def _change_equipment(self, stage: int) -> None:
-        self._equip(stage, self._equipment.checkpoints.saved_at)
+    def _enter(self, stage: int) -> None:
+        """Takes the programs of a stage, and what saves and dispatches with them."""
+        self._stage = min(stage, self._plan.last)
+        self._assembly = assembly = self._assemblies[self._stage]
+        self._checkpoints = self._checkpoints.with_learning(assembly.learning)
+        one_by_one = bool(self.callbacks.on_iteration)
+        self._queue = DispatchQueue(self._runtime, assembly.clock, assembly.coordinator, one_by_one)
+        self._saver = StateSaver(self._run, self._checkpoints, self._queue, assembly)
 
     def _loop(self) -> TrainingLoop:
-        trace_folder = self.folder.trace_folder if self.folder is not None and is_first() else None
-        notifier = Notifier(self, self.callbacks)
-        return self._equipment.loop(self._plan, self.writer, notifier, trace_folder, self._debug)
-
-    @property
-    def _assembly(self) -> Assembly:
-        return self._equipment.assembly
+        """The loop that trains the stage."""
+        assembly = self._assembly
+        folder = self.folder.trace_folder if self.folder is not None and is_first() else None
+        window = assembly.config.profile_window
+        return TrainingLoop(
+            assembly=assembly,
+            run=self._run,
+            queue=self._queue,
+            schedule=Schedule(self._plan, self._stage, assembly.coordinator),
+            saver=self._saver,
+            recovery=Recovery(self._runtime, self._checkpoints, self._debug),
+            reporter=Reporter(assembly, self._run, self.writer),
+            writer=self.writer,
+            traces=Traces(folder, window, assembly.programs, self.writer.message, assembly.clock),
+            trainer=self,
+            callbacks=self.callbacks,
+        )
 
     @property
     def _runtime(self) -> Runtime:
-        return self._equipment.runtime
+        return self._assembly.runtime

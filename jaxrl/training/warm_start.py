@@ -1,10 +1,11 @@
-"""`init_from`: a fresh run that starts from the parameters and normaliser of another."""
+"""The checkpoint of another run; `init_from`: a fresh run that starts from its parameters and normaliser."""
 
 from __future__ import annotations
 
 import dataclasses
 import fnmatch
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,8 @@ import numpy as np
 from etils import epath
 
 from jaxrl.config import ConfigError
-from jaxrl.runs.checkpoint import checkpoint_folder, state_arrays
+from jaxrl.runs.checkpoint import CheckpointError, checkpoint_folder, state_arrays
 from jaxrl.runs.checkpoint.checkpoint_record import Record
-from jaxrl.training.sources import find_checkpoint
 from jaxrl.types import Acting, LearnerState, PyTree, Transferable, marks
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,27 @@ class WarmStart:
         if self.left:
             text += f"; fresh: {', '.join(f'{name} ({why})' for name, why in self.left.items())}"
         return text
+
+
+def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
+    """The folder of a checkpoint: `path`, or the newest one in the run's folder `path`.
+
+    Args:
+      name: of what asks for it, for the error.
+      path: local or gs://.
+
+    Raises:
+      CheckpointError: there is none.
+    """
+    folder = checkpoint_folder.open_folder(epath.Path(path).expanduser())
+    if (folder / checkpoint_folder.META).exists():
+        return folder
+    steps = checkpoint_folder.find(folder / "checkpoints").steps
+    if not steps:
+        beside = checkpoint_folder.find(folder.parent).steps if folder.name.isdecimal() else {}
+        there = f"; available steps: {', '.join(map(str, beside))}" if beside else ""
+        raise CheckpointError(f"`{name}` (={folder}) holds no checkpoint{there}")
+    return steps[max(steps)]
 
 
 def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[LearnerState, WarmStart]:

@@ -16,7 +16,7 @@ import pytest
 from jaxrl.commands import next_steps, resumption, run_arguments
 from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.files import load_config
-from jaxrl.training.outcome import RunOutcome
+from jaxrl.training.in_folder import RunOutcome
 from tests.commands.refusals import refused
 
 

@@ -14,7 +14,7 @@ from jaxrl.commands import COMMANDS, module_of
 from jaxrl.config import ConfigError, to_json
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.recordings import Recording
-from jaxrl.evaluation.suites import job
+from jaxrl.evaluation.suites.job import SuiteQuestion
 from jaxrl.evaluation.tournament.contestants import EntryTerms
 from jaxrl.inference.deployment import DeploymentOrder
 from jaxrl.inference.ensemble_export import export_ensemble
@@ -54,9 +54,15 @@ def test_the_best_by_evaluation_is_taken_and_of_a_run_without_any_the_latest(tmp
 
 
 def test_every_command_and_function_has_the_same_default() -> None:
-    functions = (trained_policy.load, jaxrl.load, export, export_ensemble, job.run)
+    functions = (trained_policy.load, jaxrl.load, export, export_ensemble)
     found = {f.__module__: inspect.signature(f).parameters["checkpoint"].default for f in functions}
-    for orders in (Recording, EntryTerms, DeploymentOrder, *(kind.settings for kind in STAGES.values())):
+    for orders in (
+        Recording,
+        EntryTerms,
+        DeploymentOrder,
+        SuiteQuestion,
+        *(kind.settings for kind in STAGES.values()),
+    ):
         fields = {field.name: field.default for field in dataclasses.fields(orders)}
         if "checkpoint" in fields:
             found[orders.__name__] = fields["checkpoint"]

@@ -16,7 +16,7 @@ from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.wrappers.time_limit import TimeLimit
 from jaxrl.evaluation import evaluator
 from jaxrl.evaluation.result import Result, report_values
-from jaxrl.experience.episodes import Episodes, play
+from jaxrl.experience.episodes import EpisodePlayer, Episodes
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.types import Axis, Tally
 from tests.compiled_programs import Noise, tiny_agent
@@ -139,6 +139,7 @@ def test_time_limits_at_the_end_of_what_an_int32_holds(limit: int) -> None:
     agent = tiny_agent(env.spec)
     state = agent.init(jax.random.key(0))
     keys = jax.random.split(jax.random.key(0), 2)
-    episodes = jax.jit(lambda: play(agent, VectorEnv(env), state, keys, jnp.array([4, 3]), 4, False))()
+    player = EpisodePlayer(agent, VectorEnv(env))
+    episodes = jax.jit(lambda: player.play(state, keys, jnp.array([4, 3]), 4, False))()
     np.testing.assert_array_equal(episodes.played.sum(axis=1), [4, 3])
     np.testing.assert_array_equal(episodes.finished, episodes.played)

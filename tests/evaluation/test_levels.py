@@ -13,7 +13,7 @@ from jaxrl import envs
 from jaxrl.commands import evaluate
 from jaxrl.config import ConfigError
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.evaluation.levels import level_set, player, risk
+from jaxrl.evaluation.levels import job, level_set, player
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.main import main
 from jaxrl.parallel.sharding import Topology
@@ -25,13 +25,13 @@ from tests.experience.task_environments import Corridor, DrawnCorridor, PooledCo
 def test_the_worst_are_chosen_by_the_first_rates_and_scored_by_the_second():
     first = np.array([0.5, 0.0, 1.0, 0.1, 0.0])
     second = np.array([0.6, 0.2, 0.0, 0.4, 0.1])
-    assert risk.worst_mean(first, second, 40) == pytest.approx((0.2 + 0.1) / 2)
-    assert risk.worst_mean(first, second, 41) == pytest.approx((0.2 + 0.1 + 0.4) / 3)
-    assert risk.worst_mean(first, second, 1) == pytest.approx(0.2)  # of equal ones the first
-    assert risk.worst_mean(first, second, 100) == pytest.approx(second.mean())
-    assert list(risk.curve(first, second)) == ["1", "2", "5", "10", "20", "50", "100"]
+    assert job.worst_mean(first, second, 40) == pytest.approx((0.2 + 0.1) / 2)
+    assert job.worst_mean(first, second, 41) == pytest.approx((0.2 + 0.1 + 0.4) / 3)
+    assert job.worst_mean(first, second, 1) == pytest.approx(0.2)  # of equal ones the first
+    assert job.worst_mean(first, second, 100) == pytest.approx(second.mean())
+    assert list(job.worst_means(first, second)) == ["1", "2", "5", "10", "20", "50", "100"]
     with pytest.raises(ValueError, match="cannot be compared"):
-        risk.worst_mean(first, second[:3], 10)
+        job.worst_mean(first, second[:3], 10)
 
 
 def test_levels_that_cannot_be_solved_are_left_out():
@@ -91,7 +91,7 @@ def test_the_command_writes_rates_and_a_plot(tmp_path: Path, capsys: pytest.Capt
     found = json.loads(record.read_text())
     rates = {name: np.array(x) for name, x in found["rates"].items()}
     assert found["solve_rate"] == pytest.approx(rates["chosen_by"].mean())
-    assert found["worst"]["10"] == risk.worst_mean(rates["chosen_by"], rates["scored"], 10)
+    assert found["worst"]["10"] == job.worst_mean(rates["chosen_by"], rates["scored"], 10)
     assert all(x in (0, 1 / 3, 2 / 3, 1) for x in rates["scored"].tolist())
     assert rates["scored"].shape == (30,)
     assert record.with_suffix(".png").stat().st_size > 5000

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.experience.episodes import play
+from jaxrl.experience.episodes import EpisodePlayer
 
 
 class Echo(JaxEnv):
@@ -50,7 +50,8 @@ def test_each_episode_begins_with_a_fresh_memory() -> None:
     agent: Any = Counting()
     acting: Any = None
     keys, quota = jax.random.split(jax.random.key(0), 2), jnp.array([3, 1])
-    found = jax.jit(lambda: play(agent, VectorEnv(Echo()), acting, keys, quota, 3, False))()
+    player = EpisodePlayer(agent, VectorEnv(Echo()))
+    found = jax.jit(lambda: player.play(acting, keys, quota, 3, False))()
     np.testing.assert_array_equal(found.played, [[True, True, True], [True, False, False]])
     np.testing.assert_array_equal(np.asarray(found.episode_return)[found.played], [3.0] * 4)  # 1 + 2
     np.testing.assert_array_equal(np.asarray(found.length)[found.played], [2] * 4)

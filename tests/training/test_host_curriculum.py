@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import ConfigError
-from jaxrl.experience.host.playing import tasks_of_rows
+from jaxrl.experience.host.stepped_collector import tasks_of_rows
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 

@@ -15,7 +15,7 @@ from jaxrl.config import ConfigError, from_json, resolve, to_json
 from jaxrl.config.environment import check_same_spaces
 from jaxrl.envs.native.probe_agents import STEPS, ProbeAgents
 from jaxrl.envs.vector_mixture import vector_env
-from jaxrl.experience.episodes import play
+from jaxrl.experience.episodes import EpisodePlayer
 from tests import processes
 from tests.experience.agents.shared_policy import config, first_state, iteration
 
@@ -60,7 +60,9 @@ def test_values_of_the_probe_are_the_known_ones() -> None:
         state, timestep = step(jax.random.key(t), state, agent.greedy(out))
         obs = timestep.obs
     keys, quota = jax.random.split(jax.random.key(5), 3), jnp.array([2, 1, 2])
-    played = play(agent, vector_env(env), policy, keys, quota, 2, False, program.collector.reports)
+    played = EpisodePlayer(agent, vector_env(env), program.collector.reports).play(
+        policy, keys, quota, 2, False
+    )
     np.testing.assert_array_equal(played.played, [[True, True], [True, False], [True, True]])
     np.testing.assert_array_equal(played.episode_return, np.where(played.played, 10, 0))
     np.testing.assert_array_equal(played.length, np.where(played.played, 4, 0))

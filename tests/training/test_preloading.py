@@ -20,8 +20,8 @@ import jaxrl.training.run
 late = {"orbax.checkpoint", "tensorstore", "tensorboardX", "gymnax", "scipy.linalg", "google.cloud", "pandas"}
 assert not late & set(sys.modules), "the import of a run"
 
-from jaxrl.training import preloading
-preloading._load(tensorboard=True)
+from jaxrl.training import in_folder
+in_folder._import_late_packages(tensorboard=True)
 assert {"orbax.checkpoint", "tensorboardX"} <= set(sys.modules)
 assert not {"boto3", "google.cloud.storage", "google.auth"} & set(sys.modules), "clients of buckets"
 """

@@ -20,7 +20,6 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.recovery import Recovery
-from jaxrl.training.start import Start
 from jaxrl.training.trainer import Trainer
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
@@ -140,8 +139,7 @@ def test_rollback_without_an_own_checkpoint_returns_to_the_source(straight: Trai
     config = resolve(tiny_config(4, resume_from=str(source), nonfinite="rollback"), 1)
     runtime = Assembly.build(config).runtime
     checkpoints = RunCheckpoints(None, runtime.learning)
-    start = Start(config, runtime.learning, checkpoints)
-    state, progress = Recovery(config, runtime, checkpoints, start, debug=False).roll_back("a test")
+    state, progress = Recovery(runtime, checkpoints, debug=False).roll_back("a test")
     assert progress.iteration == int(state.iteration) == 2
 
 

@@ -239,7 +239,7 @@ def test_stages_that_change_rates_alone_announce_nothing_and_compile_nothing() -
     trainer.fit()
     (line,) = recorder.messages
     assert line.startswith("stage 2 of 2 ")
-    assert len({id(assembly) for assembly in trainer._assemblies}) == 1
+    assert len({id(assembly.runtime) for assembly in trainer._assemblies}) == 1
 
 
 # Within a stage, where one ends, and in the last.

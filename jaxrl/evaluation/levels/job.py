@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import io
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from jaxrl.config import ConfigError, check_same_spaces, versions
 from jaxrl.envs import registry
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.evaluation.levels import level_set, risk
+from jaxrl.evaluation.levels import level_set
 from jaxrl.evaluation.levels.player import LevelPlayer
 from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.trained_policy import TrainedPolicy
@@ -23,6 +26,8 @@ from jaxrl.runs.origin import origin
 
 # Between the seeds of the rollouts that choose the worst levels and of those that score them.
 _SECOND_SEED = 1_000_003
+# Shares of the worst levels (CVaR, as Rutherford et al. 2024 measure it).
+_PERCENTAGES = (1, 2, 5, 10, 20, 50, 100)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +79,7 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
     }
     if asked.cvar:
         second = player.solve_rates(policy.state, tasks, asked.seed + _SECOND_SEED)
-        record["worst"] = risk.curve(first, second)
+        record["worst"] = worst_means(first, second)
         record["rates"] = {"chosen_by": first.tolist(), "scored": second.tolist()}
     if names:
         rates = player.solve_rates(policy.state, named, asked.seed)
@@ -114,16 +119,34 @@ def _show(record: Mapping[str, Any]) -> None:
 
 def _plot(record: Mapping[str, Any]) -> bytes:
     """A PNG: the mean solve rate over the worst share of the levels, for every share."""
-    import numpy as np
     from matplotlib.figure import Figure
 
     chosen_by, scored = (np.array(record["rates"][name]) for name in ("chosen_by", "scored"))
     shares = range(1, 101)
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.subplots()
-    axes.plot(shares, [risk.worst_mean(chosen_by, scored, share) for share in shares])
+    axes.plot(shares, [worst_mean(chosen_by, scored, share) for share in shares])
     axes.set(xlabel="worst share of the levels, percent", ylabel="solve rate", ylim=(0, 1), xlim=(0, 100))
     axes.set_title(f"{record['environment']}, step {record['step']:,}", fontsize="medium")
     written = io.BytesIO()
     figure.savefig(written, format="png", dpi=120)
     return written.getvalue()
+
+
+def worst_mean(chosen_by: np.ndarray, rates: np.ndarray, percent: float) -> float:
+    """The mean of `rates` over the `percent` of the levels, at least one, that `chosen_by` has lowest.
+
+    Both are float64[N], from rollouts of different seeds: rates of levels that are chosen by the same
+    rollouts would be too low. Equal ones are chosen in the order of the levels, which are random themselves.
+    """
+    if chosen_by.shape != rates.shape:
+        raise ValueError(f"rates of {chosen_by.shape} and {rates.shape} levels cannot be compared")
+    count = max(1, math.ceil(len(rates) * percent / 100))
+    return float(rates[np.argsort(chosen_by, kind="stable")[:count]].mean())
+
+
+def worst_means(
+    chosen_by: np.ndarray, rates: np.ndarray, percentages: Sequence[float] = _PERCENTAGES
+) -> dict[str, float]:
+    """`worst_mean` by percentage, such as "10"."""
+    return {f"{percent:g}": worst_mean(chosen_by, rates, percent) for percent in percentages}

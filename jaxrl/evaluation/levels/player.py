@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.algorithms import Agent
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.evaluator import MAX_ENVIRONMENTS, STREAM, await_episodes
-from jaxrl.experience.episodes import Episodes, play
+from jaxrl.experience.episodes import EpisodePlayer, Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology
 from jaxrl.types import Acting, Array, PyTree
@@ -35,7 +35,7 @@ class LevelPlayer:
           agent: plays.
           env: with tasks, not staggered.
           topology: all devices.
-          reports: as for `episodes.play`, with success.
+          reports: as for `EpisodePlayer`, with success.
           episodes: Q.
           sample: sample actions instead of taking the best ones.
         """
@@ -44,13 +44,14 @@ class LevelPlayer:
         self._topology = topology
         self._reports = reports
         axis = topology.axis
+        player = EpisodePlayer(agent, env, reports)
 
         def program(state: Acting, key: Array, first: Array, count: Array, task: PyTree) -> Episodes:
             here = len(jax.tree.leaves(task)[0])
             index = first + axis.index() * here + jnp.arange(here)
             keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
             quota = jnp.where(index < count, episodes, 0)
-            return play(agent, env, state, keys, quota, episodes, sample, reports, task)
+            return player.play(state, keys, quota, episodes, sample, task)
 
         inputs = (REPLICATED, REPLICATED, REPLICATED, REPLICATED, SHARDED)
         self._program = topology.shard(program, inputs, SHARDED)

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from jaxrl.algorithms import Agent
 from jaxrl.config import versions
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import SAMPLED
@@ -17,6 +18,7 @@ from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.modes import mode_name, modes_of
 from jaxrl.evaluation.suites import definition
+from jaxrl.evaluation.suites.definition import Suite
 from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
 from jaxrl.evaluation.suites.summary import episode_rows, summarize
@@ -26,48 +28,62 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
 
 
+@dataclasses.dataclass(frozen=True)
+class SuiteQuestion:
+    """The suite to play, and what replaces values of it.
+
+    Attributes:
+      file: the suite.
+      checkpoint: "best", "latest" or a step.
+      episodes: how many for each level and mode; None: as the suite says.
+      sample: only sampled actions, or only the most likely ones; None: in the suite's modes.
+      seed: of the levels and the episodes; None: the suite's.
+      video: folder for a video of each level, or None.
+    """
+
+    file: str
+    checkpoint: str = "best"
+    episodes: int | None = None
+    sample: bool | None = None
+    seed: int | None = None
+    video: str | None = None
+
+    def applied_to(self, suite: Suite, agent: Agent) -> Suite:
+        """The suite with these values, in the modes that an agent has."""
+        return dataclasses.replace(
+            suite,
+            modes=modes_of(agent, suite.modes if self.sample is None else (mode_name(self.sample),)),
+            seed=suite.seed if self.seed is None else self.seed,
+            categories={
+                name: tuple(dataclasses.replace(x, episodes=self.episodes or x.episodes) for x in category)
+                for name, category in suite.categories.items()
+            },
+        )
+
+
 def run(
     workdir: str,
-    file: str,
+    asked: SuiteQuestion,
     show: Callable[[Mapping[str, Any]], None],
     say: Callable[[str], object],
-    checkpoint: str = "best",
-    episodes: int | None = None,
-    sample: bool | None = None,
-    seed: int | None = None,
-    video: str | None = None,
     trust: bool = False,
 ) -> None:
     """Plays the suite.
 
     Args:
       workdir: folder of the run.
-      file: the suite.
+      asked: the suite, and what replaces values of it.
       show: is given the report, before it is written.
       say: is told line by line what is written.
-      checkpoint: "best", "latest" or a step.
-      episodes: how many for each level and mode, instead of what the suite says.
-      sample: only sampled actions, or only the most likely ones, whatever modes the suite has; None: those.
-      seed: instead of the suite's.
-      video: folder for a film of each level, or None.
       trust: import the modules that the run's configuration names.
 
     Raises:
       ConfigError: the suite, a level that the policy cannot play, or nothing to sample.
       RunError: an environment failed.
     """
-    suite = definition.read(file)
-    policy = trained_policy.load(workdir, checkpoint, trust=trust)
-    suite = dataclasses.replace(
-        suite,
-        modes=modes_of(policy.agent, suite.modes if sample is None else (mode_name(sample),)),
-        seed=suite.seed if seed is None else seed,
-        categories={
-            name: tuple(dataclasses.replace(x, episodes=episodes or x.episodes) for x in category)
-            for name, category in suite.categories.items()
-        },
-    )
-    levels = SuiteLevels.of(suite, policy.spec, policy.config.env)
+    suite = definition.read(asked.file)
+    policy = trained_policy.load(workdir, asked.checkpoint, trust=trust)
+    levels = SuiteLevels.of(asked.applied_to(suite, policy.agent), policy.spec, policy.config.env)
     try:
         say(f"checkpoint  {policy.checkpoint}")
         report = _report(policy, levels)
@@ -75,7 +91,7 @@ def run(
         name = f"suite-{suite.name}-step-{policy.step}"
         written = RunFolder(policy.folder).write_evaluation(name, report)
         say(f"written to {written}")
-        for line in _films(policy, levels, video) if video else ():
+        for line in _videos(policy, levels, asked.video) if asked.video else ():
             say(line)
     except HostEnvError as error:
         raise RunError(str(error)) from error
@@ -127,8 +143,8 @@ def _describe(playable: PlayableLevel) -> dict[str, Any]:
     }
 
 
-def _films(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator[str]:
-    """Writes a film of each level in the first mode; yields lines that say so, or why not."""
+def _videos(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator[str]:
+    """Writes a video of each level in the first mode; yields lines that say so, or why not."""
     from jaxrl.evaluation.suites import video
 
     suite = levels.suite

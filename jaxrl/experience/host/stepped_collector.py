@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,7 +15,6 @@ from jaxrl.algorithms import Agent
 from jaxrl.envs.host_env import HostEnv, group_environments, group_rows
 from jaxrl.experience.host.buffer import Buffer, EpisodeCounter
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
-from jaxrl.experience.host.playing import numbers, tasks_of_rows
 from jaxrl.experience.host.programs import Chosen, GroupLoop, GroupPrograms
 from jaxrl.experience.host.waiting import Cancelled, Watch, by_group
 from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
@@ -108,7 +107,7 @@ class SteppedCollector(HostCollector):
         acting, keys_B = jax.device_put((acting, keys_B), self.device)
         buffer = self._next_buffer()
 
-        dealt = None if self._tasks is None else numbers(self._tasks.environment_task(tasks))
+        dealt = None if self._tasks is None else task_numbers(self._tasks.environment_task(tasks))
 
         def collect(group: int, failed: Callable[[], bool]) -> tuple[GroupLoop, PyTree]:
             return self._collect(group, acting, keys_B, buffer, failed, dealt)
@@ -214,3 +213,30 @@ class SteppedCollector(HostCollector):
         next_obs, _ = self._decode(trajectory.next_obs)
         trajectory = dataclasses.replace(trajectory, obs=obs, action_mask=mask, next_obs=next_obs)
         return trajectory, jax.device_put(totals, self.device)
+
+
+def tasks_of_rows(playing: PyTree, task_TB: PyTree, begins_TB: np.ndarray) -> tuple[PyTree, PyTree]:
+    """(tasks [B] of the episodes in progress after T steps, [T, B] of the episodes that the rows belong to).
+
+    Episodes that began before any task was dealt hold -1 in everything: they are of no stage.
+
+    Args:
+      playing: those before the steps; None if no task was dealt yet.
+      task_TB: of the episodes that begin after each step; a tree of [T, B], as a task sampler chose them.
+      begins_TB: bool, True if one begins.
+    """
+    given = jax.tree.map(np.asarray, task_TB)
+    if playing is None:
+        playing = jax.tree.map(lambda x: np.full_like(x[0], -1), given)
+    rows = []
+    for t, begins in enumerate(begins_TB):
+        rows.append(playing)
+        new = jax.tree.map(lambda x, t=t: x[t], given)
+        playing = jax.tree.map(lambda x, old, begins=begins: np.where(begins, x, old), new, playing)
+    found: PyTree = jax.tree.map(lambda *x: np.stack(x), *rows)
+    return playing, found
+
+
+def task_numbers(task_TB: Mapping[str, np.ndarray]) -> np.ndarray:
+    """float64[T, B, F] of a task's numbers [T, B], by their names in order."""
+    return np.stack([np.asarray(task_TB[name], np.float64) for name in sorted(task_TB)], axis=-1)

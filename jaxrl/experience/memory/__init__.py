@@ -6,8 +6,7 @@ from typing import Any
 
 from jaxrl.algorithms.demonstrations import AggregatePlan, DemonstrationPlan
 from jaxrl.algorithms.replay import ReplayPlan
-from jaxrl.experience.memory.latest import Latest
-from jaxrl.experience.memory.memory import Memory
+from jaxrl.experience.memory.memory import Latest, Memory
 
 __all__ = ["Latest", "Memory", "build"]
 

@@ -1,4 +1,4 @@
-"""The memory of a learner."""
+"""The memory of a learner, and the simplest one."""
 
 from __future__ import annotations
 
@@ -49,3 +49,21 @@ class Memory(abc.ABC):
     @abc.abstractmethod
     def feedback(self, state: PyTree, feedback: PyTree) -> PyTree:
         """With what learning from the latest draw has told, such as new priorities."""
+
+
+class Latest(Memory):
+    """Holds nothing, for on-policy learners: they learn from the latest rollout, once."""
+
+    state_type = None
+
+    def init(self, example: Trajectory | None) -> None:
+        return None
+
+    def add(self, state: None, trajectory: Trajectory) -> None:
+        return None
+
+    def draw(self, state: None, latest: Trajectory | None, key: Array) -> Trajectory | None:
+        return latest
+
+    def feedback(self, state: None, feedback: PyTree) -> None:
+        return None

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.experience.replay import priorities, priority_tree, sampling
-from jaxrl.experience.replay.groups import Groups
-from jaxrl.experience.replay.places import Places
+from jaxrl.experience.replay.places import Groups, Places
 from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array
 

@@ -54,6 +54,20 @@ def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, 
     return jax.lax.fori_loop(0, size.bit_length(), halved, start)[0]
 
 
+def episode_ages(
+    number_at: Callable[[Array], Array], age: Array, count: Array, size: int
+) -> tuple[Array, Array]:
+    """(int32[N] the first age of the episode of each step, int32[N] the age after its last), of what is kept.
+
+    Args:
+      number_at, count, size: as for `first_age`.
+      age: int32[N], of each step.
+    """
+    number = number_at(age)
+    first, after = (first_age(number_at, x, count, size) for x in (number, number + 1))
+    return first, after
+
+
 def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans) -> tuple[Array, Array]:
     """(age int32[N] of the step whose achieved goal is taken, bool[N], True if there is one).
 

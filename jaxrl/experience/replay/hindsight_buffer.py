@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -166,9 +167,8 @@ class HindsightReplayBuffer:
             found = jnp.ones(index.shape, bool)
         else:
             age = (index - oldest) % self.capacity
-            number_at = lambda age: at(state.episode, age)  # noqa: E731
-            ends = number_at(age), number_at(age) + 1
-            first, after = (hindsight.first_age(number_at, x, count, self.capacity) for x in ends)
+            numbers = functools.partial(at, state.episode)
+            first, after = hindsight.episode_ages(numbers, age, count, self.capacity)
             whole = at(state.begins, first) & at(state.buffer.items["done"], after - 1)
             noise = jax.random.uniform(key, index.shape, jnp.float32)
             episodes = EpisodeSpans(first, after - 1, whole)

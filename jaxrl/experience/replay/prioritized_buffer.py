@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan
-from jaxrl.experience.replay import draws, items, priorities, priority_tree
+from jaxrl.experience.replay import draws, priorities, priority_tree
 from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array, Axis, PyTree
@@ -71,10 +71,17 @@ class PrioritizedReplayBuffer:
             raise ValueError(f"`beta_start` (={self.beta_start!r}) must be a number between 0 and 1")
 
     def init(self, example: PyTree) -> PrioritizedBufferState:
-        """An empty buffer for items like `example`, a tree of arrays."""
+        """An empty buffer for items like `example`, a tree of arrays.
+
+        Raises:
+          ValueError: it holds none.
+        """
+        if not jax.tree.leaves(example):
+            raise ValueError("the example of an item must hold an array")
+        zeros = lambda x: jnp.zeros((self.capacity, *jnp.shape(x)), jnp.asarray(x).dtype)  # noqa: E731
         # An array for each field: one that stands in two places cannot be donated.
         return PrioritizedBufferState(
-            items=items.empty(example, self.capacity),
+            items=jax.tree.map(zeros, example),
             tree=priority_tree.empty(1, self.capacity),
             cursor=jnp.zeros((), jnp.int32),
             draws=jnp.zeros((), jnp.int32),
@@ -86,12 +93,12 @@ class PrioritizedReplayBuffer:
         Raises:
           ValueError: it has other parts, shapes or dtypes than the example, or does not fit.
         """
-        batch, size = items.check_batch(state.items, batch)
+        batch, size = _check_batch(state.items, batch)
         index, _ = priority_tree.window(self.capacity, state.cursor, 0, size, 0)
         new = jnp.full((1, size), priorities.leaf_of_new(state.tree.max()))
         return dataclasses.replace(
             state,
-            items=items.write_items(state.items, index, batch),
+            items=jax.tree.map(lambda x, y: x.at[index].set(y, unique_indices=True), state.items, batch),
             tree=priority_tree.write(state.tree, index, new, self._places, self._places),
             cursor=(state.cursor + size) % self.capacity,
         )
@@ -180,3 +187,46 @@ def _require_finite(indices: Array, errors: Array, capacity: int) -> None:
             f"`errors` must be finite: {int(wrong.sum())} of {len(wrong)} are not, such as "
             f"{float(errors[first])} of the item {int(indices[first])}"
         )
+
+
+def _check_batch(items: PyTree, batch: PyTree) -> tuple[PyTree, int]:
+    """(a batch as arrays [N, ...], N), for the arrays [capacity, ...] of the items before it.
+
+    Raises:
+      ValueError: the batch has other parts, shapes or dtypes, or does not fit.
+    """
+    _require_parts(items, batch)
+    arrays = jax.tree.map(jnp.asarray, batch)
+    capacity = len(jax.tree.leaves(items)[0])
+    paths, found = zip(*jax.tree_util.tree_leaves_with_path(arrays), strict=True)
+    for path, x, kept in zip(paths, found, jax.tree.leaves(items), strict=True):
+        name = jax.tree_util.keystr(path)
+        if x.ndim == 0 or x.shape[1:] != kept.shape[1:]:
+            wanted = ", ".join(["N", *map(str, kept.shape[1:])])
+            raise ValueError(f"`batch{name}` has the shape {list(x.shape)}; it must be [{wanted}]")
+        if x.dtype != kept.dtype:
+            raise ValueError(f"`batch{name}` is {x.dtype}; it must be {kept.dtype}, as in the buffer")
+    sizes = sorted({len(x) for x in found})
+    if len(sizes) > 1:
+        raise ValueError(f"the arrays of a batch must be equally long, not {', '.join(map(str, sizes))}")
+    if sizes[0] > capacity:
+        raise ValueError(f"{sizes[0]} items do not fit in a buffer of `capacity` (={capacity})")
+    if sizes[0] == 0:
+        raise ValueError("a batch must hold an item")
+    return arrays, sizes[0]
+
+
+def _require_parts(items: PyTree, batch: PyTree) -> None:
+    wanted, found = (
+        [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+        for tree in (items, batch)
+    )
+    missing = [x for x in wanted if x not in found]
+    unknown = [x for x in found if x not in wanted]
+    if missing:
+        raise ValueError(f"a batch must have {', '.join(f'`{x}`' for x in missing)}, as the buffer has")
+    if unknown:
+        raise ValueError(f"a batch has {', '.join(f'`{x}`' for x in unknown)}, which the buffer has not")
+    kept, given = map(str, (jax.tree.structure(items), jax.tree.structure(batch)))
+    if kept != given:
+        raise ValueError(f"a batch is a {given}; it must be a {kept}, as in the buffer")

@@ -6,6 +6,7 @@ another episode, which is so where an environment was started again by force, an
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import flax.struct
@@ -96,12 +97,8 @@ def _achieved_goals(state: Ring, row: Array, env: Array) -> Array:
 def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
     """The episodes of steps by their age int32[N]."""
     at = lambda name, age: ring.take_rows(state.rows[name], state.oldest + age, env)  # noqa: E731
-    number = at(EPISODE, age)
-    search = lambda number: hindsight.first_age(  # noqa: E731
-        lambda age: at(EPISODE, age), number, state.count, state.size
-    )
-    first = search(number)
-    after = search(number + 1)
+    numbers = functools.partial(at, EPISODE)
+    first, after = hindsight.episode_ages(numbers, age, state.count, state.size)
     # A final observation is a row of its own; if there is none, the episode goes on or was cut by force.
     whole = at("reset", first) & ~at("valid", after - 1)
     return EpisodeSpans(first, after - 2, whole)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import Transitions
-from jaxrl.experience.replay import draws, relabelling, ring, windows
-from jaxrl.experience.replay.groups import Groups
-from jaxrl.experience.replay.places import Places
+from jaxrl.experience.replay import draws, relabelling, ring
+from jaxrl.experience.replay.places import Groups, Places
 from jaxrl.experience.replay.ring import Ring
-from jaxrl.experience.replay.ring_memory import RingMemory, of_latest
+from jaxrl.experience.replay.ring_memory import RingMemory, counted_steps, follows, of_latest
 from jaxrl.types import Array, Trajectory
 
 
@@ -46,7 +45,7 @@ class Replay(RingMemory):
             # Before steps are counted: another goal ends a return elsewhere.
             new = relabelling.new_goals(self.plan, state, Groups.of(self.plan).keys(key), env, row)
             facts = relabelling.with_new_facts(self.plan.hindsight, state, window, env, facts, new)
-        counts = windows.counted_steps(facts["terminated"], facts["reset"], facts["valid"])
+        counts = counted_steps(facts["terminated"], facts["reset"], facts["valid"])
         ends = (row, row + counts.sum(axis=0, dtype=jnp.int32))
         obs, next_obs = (ring.observations_of(state.rows, at, env, self.plan.frames) for at in ends)
         mask, next_mask = (ring.take_rows(state.rows["action_mask"], at, env) for at in ends)
@@ -78,12 +77,12 @@ class Replay(RingMemory):
     def with_new(self, state: Ring, trajectory: Trajectory, leaf: Array, first: int, new: Array) -> Array:
         # What follows the last row is known with the next rollout.
         after = jnp.concatenate([trajectory.reset[1:], jnp.zeros_like(trajectory.reset[:1])])
-        begins = windows.follows(trajectory.terminated, after)
+        begins = follows(trajectory.terminated, after)
         begins = begins if trajectory.valid is None else begins & trajectory.valid
         if first > 0:  # else the ring holds no more than the rollout
             # Read where the rollout is written already: of what is read before, XLA would copy all rows.
             before = (state.cursor - len(begins) - 1) % state.size
-            kept = windows.follows(state.rows["terminated"][before], trajectory.reset[0])
+            kept = follows(state.rows["terminated"][before], trajectory.reset[0])
             leaf = leaf.at[:, first - 1].multiply(kept.astype(jnp.float32))
         return leaf.at[:, first : first + len(begins)].set(jnp.where(begins, new, 0.0).T)
 

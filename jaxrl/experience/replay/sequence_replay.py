@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan
-from jaxrl.experience.replay import draws, ring, windows
+from jaxrl.experience.replay import draws, ring
 from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.ring import CARRY, Ring
-from jaxrl.experience.replay.ring_memory import RingMemory, of_latest
+from jaxrl.experience.replay.ring_memory import RingMemory, counted_steps, of_latest
 from jaxrl.types import Array, Trajectory
 
 
@@ -58,7 +58,7 @@ class SequenceReplay(RingMemory):
         learnt = jax.tree.map(lambda x: x[plan.burn_in : plan.burn_in + plan.length], rows)
         following = plan.burn_in + jnp.add.outer(jnp.arange(plan.length), jnp.arange(self.plan.n_step + 1))
         facts = {name: rows[name][following] for name in ("reward", "terminated", "reset", "valid")}
-        counts = jax.vmap(windows.counted_steps)(facts["terminated"], facts["reset"], facts["valid"])
+        counts = jax.vmap(counted_steps)(facts["terminated"], facts["reset"], facts["valid"])
         ready = (state.count >= self.plan.learning_starts) & (places.complete > 0)
         return SequenceBatch(
             obs=ring.observations_of(state.rows, window, env, self.plan.frames),

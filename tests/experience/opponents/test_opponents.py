@@ -14,7 +14,7 @@ import pytest
 
 from jaxrl.experience.opponents.opponents import Opponents, OpponentState
 from jaxrl.experience.opponents.ratings import expected_score, rating_of
-from jaxrl.parallel.bulk import unless
+from jaxrl.parallel.bulk import keep_before_if
 from tests.experience.opponents.self_play import first_state, iteration
 
 B = 8
@@ -138,7 +138,7 @@ def test_a_full_pool_drops_one(drop: str, left: list[int]) -> None:
     np.testing.assert_array_equal(after.swapped, after.playing != state.playing)
     assert all((np.asarray(x)[2] == 7).all() for x in jax.tree.leaves(after.snapshots))
     # What a failed iteration wrote is in a slot that counts for nothing.
-    kept = unless(jnp.array(True), state, after)
+    kept = keep_before_if(jnp.array(True), state, after)
     np.testing.assert_array_equal(kept.number, state.number)
     for slot in (0, 1):
         jax.tree.map(

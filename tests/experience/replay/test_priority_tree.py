@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl.experience.replay import priority_tree
-from jaxrl.experience.replay.groups import Groups
-from jaxrl.experience.replay.places import Places
+from jaxrl.experience.replay.places import Groups, Places
 from jaxrl.experience.replay.priority_tree import PriorityTree
 
 ENVS, SIZE, WRITTEN, HIDDEN = 2, 291, 3, 2

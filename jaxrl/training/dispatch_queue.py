@@ -43,7 +43,7 @@ class Dispatch:
     sent: Array | None
 
 
-class Pipeline:
+class DispatchQueue:
     """Dispatches iterations of a runtime.
 
     Attributes:
