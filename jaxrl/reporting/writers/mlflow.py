@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxrl.config import flatten
 from jaxrl.config.local_files import is_remote
-from jaxrl.reporting.writers.tracker import Row, RunIds, is_number, keep_off_terminal, run_name
+from jaxrl.reporting.writers.tracker import Row, Tracker, is_number, keep_off_terminal
 
 # Limits of one call of MLflow's interface.
 _MAX_METRICS = 1000
@@ -19,20 +19,13 @@ _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOU
 _STEP = "steps"
 
 
-class MlflowTracker:
-    """A run at MLflow: at MLFLOW_TRACKING_URI, or else in `mlflow.db` of the run's folder."""
+class MlflowTracker(Tracker):
+    """A run at MLflow: at MLFLOW_TRACKING_URI, or else in `mlflow.db` of the run's folder.
+
+    The project is its experiment.
+    """
 
     name = "mlflow"
-
-    def __init__(self, folder: str, project: str, name: str, config: Mapping[str, Any]) -> None:
-        """Takes the run's folder, the experiment, the displayed name, and the configuration."""
-        self._folder = folder
-        self._experiment = project
-        self._run_name = run_name(folder, name)
-        self._config = flatten(config)
-        self._ids = RunIds(folder, self.name)
-        self._client: Any = None
-        self._run_id = ""
 
     def open(self, resume: bool) -> int:
         for variable, value in _PATIENCE.items():
@@ -80,9 +73,9 @@ class MlflowTracker:
         self._client.set_terminated(self._run_id, _status(summary))
 
     def _create(self, artifacts: str | None) -> str:
-        found = self._client.get_experiment_by_name(self._experiment)
+        found = self._client.get_experiment_by_name(self._project)
         experiment = (
-            found.experiment_id if found else self._client.create_experiment(self._experiment, artifacts)
+            found.experiment_id if found else self._client.create_experiment(self._project, artifacts)
         )
         run_id: str = self._client.create_run(experiment, run_name=self._run_name).info.run_id
         return run_id
@@ -92,7 +85,7 @@ class MlflowTracker:
         from mlflow.entities import Param
 
         known = self._client.get_run(self._run_id).data.params
-        new = (Param(name, str(value)) for name, value in self._config.items() if name not in known)
+        new = (Param(name, str(value)) for name, value in flatten(self._config).items() if name not in known)
         for batch in _batches(new, _MAX_PARAMETERS):
             self._client.log_batch(self._run_id, params=batch)
 

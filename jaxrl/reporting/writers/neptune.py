@@ -9,26 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl.config import flatten
-from jaxrl.reporting.writers.tracker import Row, RunIds, keep_off_terminal, run_name
+from jaxrl.reporting.writers.tracker import Row, Tracker, keep_off_terminal
 
 
-class NeptuneTracker:
+class NeptuneTracker(Tracker):
     """A run at Neptune.
 
     NEPTUNE_PROJECT and NEPTUNE_API_TOKEN name the project; NEPTUNE_MODE=offline writes files for
-    `neptune sync`.
+    `neptune sync`. `project` of the constructor is a tag.
     """
 
     name = "neptune"
-
-    def __init__(self, folder: str, project: str, name: str, config: Mapping[str, Any]) -> None:
-        """Takes the run's folder, a tag, the displayed name, and the configuration."""
-        self._folder = folder
-        self._tag = project
-        self._run_name = run_name(folder, name)
-        self._config = _replace_unsupported(config)
-        self._ids = RunIds(folder, self.name)
-        self._run: Any = None
 
     def open(self, resume: bool) -> int:
         os.environ.setdefault("NEPTUNE_DATA_DIRECTORY", os.path.join(self._folder, ".neptune"))
@@ -40,7 +31,7 @@ class NeptuneTracker:
         self._run = neptune.init_run(
             custom_run_id=run_id,
             name=self._run_name,
-            tags=[self._tag],
+            tags=[self._project],
             source_files=[],
             capture_stdout=False,
             capture_stderr=False,
@@ -48,7 +39,7 @@ class NeptuneTracker:
             capture_hardware_metrics=False,
         )
         self._ids.write(run_id)
-        self._run["config"] = self._config
+        self._run["config"] = _replace_unsupported(self._config)
         return -1
 
     def log(self, rows: Sequence[Row]) -> None:

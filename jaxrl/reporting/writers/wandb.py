@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl.config.local_files import is_remote
-from jaxrl.reporting.writers.tracker import Row, RunIds, run_name
+from jaxrl.reporting.writers.tracker import Row, Tracker
 
 _INIT_SECONDS = 60
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """A run at W&B; its files lie in `wandb/` of the run's folder.
 
     W&B's own variables configure it: WANDB_API_KEY, WANDB_ENTITY, WANDB_MODE (`offline` writes files for
@@ -20,15 +20,6 @@ class WandbTracker:
     """
 
     name = "wandb"
-
-    def __init__(self, folder: str, project: str, name: str, config: Mapping[str, Any]) -> None:
-        """Takes the run's folder, the project, the displayed name, and the configuration."""
-        self._folder = folder
-        self._project = project
-        self._run_name = run_name(folder, name)
-        self._config = dict(config)
-        self._ids = RunIds(folder, self.name)
-        self._run: Any = None
 
     def open(self, resume: bool) -> int:
         import wandb
@@ -40,7 +31,7 @@ class WandbTracker:
         self._run = wandb.init(
             project=self._project,
             name=self._run_name,
-            config=self._config,
+            config=dict(self._config),
             dir=None if is_remote(self._folder) else self._folder,
             id=self._ids.read() if resume else None,
             resume="allow" if resume else None,
