@@ -83,17 +83,10 @@ class ReplayPlan:
 
 
 @flax.struct.dataclass
-class Transitions:
-    """N rows of this device with what followed each of them; K = `n_step`.
+class _Drawn:
+    """N rows, or sequences, of this device with what followed each of their steps; K = `n_step`.
 
     Attributes:
-      obs, action, action_mask: [N, ...], where each begins.
-      reward: float32[K, N], of the steps from there on, raw.
-      counts: bool[K, N], True if a step belongs to it: none after a termination or a truncation, and none
-        whose successor is lost.
-      terminated: bool[N], True if it ended by a termination: then nothing follows.
-      next_obs, next_mask: [N, ...], what follows its last step.
-      usable: bool[N]; False if nothing could be drawn, or too little is kept to learn.
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], where each lies in the memory of this device.
       ready: bool[], equal on all devices: enough is kept to learn.
@@ -108,8 +101,6 @@ class Transitions:
     reward: Array
     counts: Array
     terminated: Array
-    next_obs: PyTree
-    next_mask: Array | None
     usable: Array
     weight: Array
     row: Array
@@ -119,14 +110,32 @@ class Transitions:
     latest_steps: Array
     latest_noted: Array
 
+
+@flax.struct.dataclass
+class Transitions(_Drawn):
+    """N rows; see `_Drawn`.
+
+    Attributes:
+      obs, action, action_mask: [N, ...], where each begins.
+      reward: float32[K, N], of the steps from there on, raw.
+      counts: bool[K, N], True if a step belongs to it: none after a termination or a truncation, and none
+        whose successor is lost.
+      terminated: bool[N], True if it ended by a termination: then nothing follows.
+      next_obs, next_mask: [N, ...], what follows its last step.
+      usable: bool[N]; False if nothing could be drawn, or too little is kept to learn.
+    """
+
+    next_obs: PyTree
+    next_mask: Array | None
+
     def feedback(self, error: Array) -> ReplayFeedback:
         """For the memory; `error` float32[N] are TD errors."""
         return ReplayFeedback(jnp.abs(error), self.usable, self.row, self.env, self.ready)
 
 
 @flax.struct.dataclass
-class SequenceBatch:
-    """N sequences of this device, of W = burn_in + L + `n_step` rows each; L are learnt from.
+class SequenceBatch(_Drawn):
+    """N sequences of W = burn_in + L + `n_step` rows each; L are learnt from. See `_Drawn`.
 
     Attributes:
       obs, reset, action_mask: [W, N, ...].
@@ -135,27 +144,10 @@ class SequenceBatch:
       reward, counts: [L, K, N], from each of these rows on; see `Transitions`.
       terminated: bool[L, N], True if the last step that counts ended the episode.
       usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
-      weight: float32[N], importance weights, at most 1.
-      row, env: int32[N], which sequence of which environment of this device each is.
-      ready, latest_reward, latest_steps, latest_noted: see `Transitions`.
     """
 
-    obs: PyTree
     reset: Array
-    action_mask: Array | None
     carry: PyTree
-    action: Array
-    reward: Array
-    counts: Array
-    terminated: Array
-    usable: Array
-    weight: Array
-    row: Array
-    env: Array
-    ready: Array
-    latest_reward: Array
-    latest_steps: Array
-    latest_noted: Array
 
     def feedback(self, error: Array) -> ReplayFeedback:
         """For the memory; `error` float32[N] stands for the TD errors of each sequence."""
