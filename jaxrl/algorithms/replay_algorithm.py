@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.hindsight import hindsight_plan
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
-from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan
+from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan, hindsight_plan
 from jaxrl.config import Config, ConfigError, MemoryConfig, ReplayConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics

@@ -14,8 +14,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.networks.core import Core
-from jaxrl.networks.core_stack import CoreStack
+from jaxrl.networks.core import Core, CoreStack
 from jaxrl.networks.gated_delta import GatedDelta
 from jaxrl.networks.gated_transformer import GatedTransformer
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell

@@ -17,8 +17,7 @@ from jaxrl.envs.picture_shapes import picture_shape
 from jaxrl.networks.architectures.fusion import FUSIONS
 from jaxrl.networks.architectures.records import ARCHITECTURES, Architecture, Part, parts_of
 from jaxrl.networks.encoders import CONVOLUTIONS, MLP, NATURE_PIXELS, ConvEncoder, Impala, JointMLP
-from jaxrl.networks.graph.encoder import LEVEL_ENCODERS
-from jaxrl.networks.graph.packing import PackedGraphs
+from jaxrl.networks.graph.encoder import LEVEL_ENCODERS, PackedGraphs
 from jaxrl.networks.layers import DTYPES, activation
 from jaxrl.types import Array
 

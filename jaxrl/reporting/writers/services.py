@@ -1,8 +1,10 @@
-"""Metrics at MLflow."""
+"""Metrics at MLflow, Neptune, and Weights & Biases."""
 
 from __future__ import annotations
 
+import math
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -17,6 +19,7 @@ _MAX_PARAMETERS = 100
 # By default it would retry for many minutes; rows wait here instead.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
 _STEP = "steps"
+_INIT_SECONDS = 60
 
 
 class MlflowTracker(Tracker):
@@ -100,3 +103,100 @@ def _status(summary: Mapping[str, Any] | None) -> str:
 def _batches(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
     while batch := list(islice(items, size)):
         yield batch
+
+
+class NeptuneTracker(Tracker):
+    """A run at Neptune.
+
+    NEPTUNE_PROJECT and NEPTUNE_API_TOKEN name the project; NEPTUNE_MODE=offline writes files for
+    `neptune sync`. `project` of the constructor is a tag.
+    """
+
+    name = "neptune"
+
+    def open(self, resume: bool) -> int:
+        os.environ.setdefault("NEPTUNE_DATA_DIRECTORY", os.path.join(self._folder, ".neptune"))
+        import neptune
+
+        keep_off_terminal("neptune")
+        # A custom identifier names the run to resume even if it was made offline.
+        run_id = (self._ids.read() if resume else None) or uuid.uuid4().hex
+        self._run = neptune.init_run(
+            custom_run_id=run_id,
+            name=self._run_name,
+            tags=[self._project],
+            source_files=[],
+            capture_stdout=False,
+            capture_stderr=False,
+            capture_traceback=False,
+            capture_hardware_metrics=False,
+        )
+        self._ids.write(run_id)
+        self._run["config"] = _replace_unsupported(self._config)
+        return -1
+
+    def log(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            for name, value in row.scalars.items():
+                if math.isfinite(value):
+                    series = self._run[f"metrics/{name}"]
+                    series.append(float(value), step=row.step, timestamp=row.time)
+
+    def close(self, summary: Mapping[str, Any] | None) -> None:
+        if summary is not None:
+            self._run["summary"] = _replace_unsupported(summary)
+        self._run.stop()
+
+
+def _replace_unsupported(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces lists and None, which Neptune does not support."""
+    flat = flatten(values)
+    return {name: x if isinstance(x, (bool, int, float, str)) else str(x) for name, x in flat.items()}
+
+
+class WandbTracker(Tracker):
+    """A run at W&B; its files lie in `wandb/` of the run's folder.
+
+    W&B's own variables configure it: WANDB_API_KEY, WANDB_ENTITY, WANDB_MODE (`offline` writes files for
+    `wandb sync`), WANDB_RUN_GROUP, WANDB_TAGS, WANDB_NOTES.
+    """
+
+    name = "wandb"
+
+    def open(self, resume: bool) -> int:
+        import wandb
+
+        settings = wandb.Settings(console="off", silent=True, init_timeout=_INIT_SECONDS)
+        if os.environ.get("WANDB_MODE", "online") == "online" and not _has_key():
+            # wandb would ask for it on the terminal, in the middle of the display.
+            raise RuntimeError("no API key: run `wandb login`, or set WANDB_MODE=offline")
+        self._run = wandb.init(
+            project=self._project,
+            name=self._run_name,
+            config=dict(self._config),
+            dir=None if is_remote(self._folder) else self._folder,
+            id=self._ids.read() if resume else None,
+            resume="allow" if resume else None,
+            reinit="create_new",
+            settings=settings,
+        )
+        self._ids.write(self._run.id, None if self._run.offline else self._run.url)
+        return int(self._run.step) - 1 if self._run.resumed else -1
+
+    def log(self, rows: Sequence[Row]) -> None:
+        import wandb
+
+        for row in rows:
+            samples = {name: wandb.Histogram(values) for name, values in row.samples.items()}
+            self._run.log({**row.scalars, **samples}, step=row.step)
+
+    def close(self, summary: Mapping[str, Any] | None) -> None:
+        if summary is not None:
+            self._run.summary.update({f"summary/{name}": value for name, value in summary.items()})
+        self._run.finish()
+
+
+def _has_key() -> bool:
+    import wandb
+
+    return bool(os.environ.get("WANDB_API_KEY") or wandb.api.api_key)
