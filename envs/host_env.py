@@ -237,3 +237,15 @@ class HostFactory(Protocol):
           HostEnvError: an environment failed while starting.
         """
         ...
+
+
+class CentralHostFactory(HostFactory, Protocol):
+    """A host environment of several agents with a state of the whole: it has `spec.central_observation`."""
+
+    def with_central(self) -> CentralHostFactory:
+        """The same, with the state of the whole in stored observations; `decode` leaves it out."""
+        ...
+
+    def central(self, obs: Any) -> Any:
+        """An element of `spec.central_observation` for every row; only of `with_central`."""
+        ...

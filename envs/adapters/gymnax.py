@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -18,6 +20,7 @@ from jaxrl.envs.adapters.deferred import deferred_imports
 from jaxrl.envs.adapters.suite import implicit_promotion, load, numbers
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.names import check_32_bits, format_call, unknown
+from jaxrl.envs.pictures import CannotRender
 from jaxrl.envs.trees import strong_types
 
 # Episodes of these end by termination at a known step, long before `params.max_steps_in_episode`.
@@ -28,6 +31,8 @@ _EPISODE_STEPS: dict[str, Callable[[Any, Any], int]] = {
     "SimpleBandit-bsuite": lambda env, params: 1,
     "UmbrellaChain-bsuite": lambda env, params: params.chain_length,
 }
+# Drawn by matplotlib; the rest of what gymnax draws is observations that are images anyway.
+_PLOTTED = ("Catch-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc")
 
 
 def names() -> Sequence[str]:
@@ -96,7 +101,6 @@ class Gymnax(JaxEnv):
 
     def render(self, state: Any) -> np.ndarray:
         """uint8[height, width, 3], by gymnax's own visualizer; CannotRender if it has none."""
-        from jaxrl.envs.adapters.gymnax_pictures import picture
 
         return picture(self.spec.name, self._env, self._params, state)
 
@@ -199,3 +203,63 @@ def _finite_or_infinite(bound: Any) -> np.ndarray:
     """Undoes the habit of gymnax to write the largest float32 if there is no bound."""
     array = np.asarray(bound, np.float64)
     return np.where(np.abs(array) >= np.finfo(np.float32).max, np.copysign(np.inf, array), array)
+
+
+def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
+    """uint8[height, width, 3] of one state.
+
+    Raises:
+      CannotRender: gymnax does not draw this environment, or a package that it draws with is missing.
+    """
+    try:
+        from gymnax.visualize import vis_gym
+
+        if env.name in vis_gym.SUPPORTED_GYM_ENVS:
+            return _drawn_by_gymnasium(env.name, params, state)
+        if env.name in _PLOTTED:
+            return _plot(env, params, state)
+    except ImportError as error:
+        raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
+    except Exception as error:
+        # Gymnasium raises its own error where pygame is missing.
+        if type(error).__name__ != "DependencyNotInstalled":
+            raise
+        raise CannotRender(f"{label}: {' '.join(str(error).split())}; or 'jaxrl-recurrent[video]'") from error
+    raise CannotRender(f"{label} cannot be drawn: gymnax has no picture of it")
+
+
+def _drawn_by_gymnasium(name: str, params: Any, state: Any) -> np.ndarray:
+    from gymnax.visualize import vis_gym
+
+    env = _gymnasium_env(name)
+    vis_gym.set_gym_params(env, name, params)
+    env.state = vis_gym.get_gym_state(state, name)
+    if hasattr(state, "last_u"):
+        env.last_u = np.asarray(state.last_u, np.float64)
+    return np.asarray(env.render())
+
+
+@functools.lru_cache(maxsize=1)
+def _gymnasium_env(name: str) -> Any:
+    """Kept for the next picture: starting its renderer takes far longer than drawing."""
+    import gymnasium
+
+    # Neither a screen nor sound is needed, and SDL complains of machines without.
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        os.environ.setdefault(driver, "dummy")
+    env = gymnasium.make(name, render_mode="rgb_array")
+    env.reset()
+    return env.unwrapped
+
+
+def _plot(env: Any, params: Any, state: Any) -> np.ndarray:
+    import matplotlib.pyplot as plt
+    from gymnax.visualize import Visualizer
+
+    drawing = Visualizer(env, params, [state])
+    try:
+        drawing.init()
+        drawing.fig.canvas.draw()
+        return np.array(drawing.fig.canvas.buffer_rgba())[..., :3]
+    finally:
+        plt.close(drawing.fig)

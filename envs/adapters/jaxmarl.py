@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import check_arguments, load, raw_key, suite_rules
+from jaxrl.envs.adapters.suite import check_arguments, load, raw_key, refusals, suite_rules
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
 from jaxrl.envs.names import format_call, unknown
@@ -65,11 +65,8 @@ class JaxMARL(MultiAgentEnv):
         self._is_mpe = name.startswith("MPE_")
         self._is_smax = name.endswith("SMAX")
         self._has_enemy = name == "HeuristicEnemySMAX"
-        try:
-            with suite_rules():
-                self._env = _jaxmarl().make(name, **_with_named_values(label, name, kwargs))
-        except (TypeError, AssertionError, ImportError) as error:
-            raise ValueError(f"{label} refuses {kwargs}: {error}") from error
+        with refusals(label, kwargs, TypeError, AssertionError, ImportError):
+            self._env = _jaxmarl().make(name, **_with_named_values(label, name, kwargs))
         self._agents = tuple(self._env.agents)
         if shaped_reward and not name.startswith("overcooked"):
             raise ValueError(

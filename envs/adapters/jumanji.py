@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import check_arguments, load, numbers, raw_key, suite_rules
+from jaxrl.envs.adapters.suite import check_arguments, load, numbers, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, Space, TimeStep
 from jaxrl.envs.names import format_call, unknown
 from jaxrl.envs.trees import strong_types
@@ -48,12 +48,9 @@ class Jumanji(JaxEnv):
         check_arguments(label, kwargs)
         package = load("jumanji", "jumanji")
         self._keys: tuple[str, ...] = keys
-        try:
-            with suite_rules():
-                self._env = package.make(name, **kwargs)
-                first, later = jax.eval_shape(self._first_steps, jax.random.key(0))
-        except (TypeError, ValueError, OSError) as error:
-            raise ValueError(f"{label} refuses {kwargs}: {' '.join(str(error).split())}") from error
+        with refusals(label, kwargs, TypeError, ValueError, OSError):
+            self._env = package.make(name, **kwargs)
+            first, later = jax.eval_shape(self._first_steps, jax.random.key(0))
         if later.reward.shape != ():
             raise ValueError(
                 f"{label} is for several agents: its reward is float32{list(later.reward.shape)}"

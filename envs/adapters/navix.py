@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import check_positive, format_call, unknown
 from jaxrl.envs.trees import strong_types
@@ -68,11 +68,8 @@ class Navix(JaxEnv):
             raise unknown(f"observation of {label}", observation, _OBSERVATIONS)
         navix = load("navix", "navix")
         function = getattr(navix.observations, observation)
-        try:
-            with suite_rules():
-                self._env = navix.make(name, max_steps=max_steps, observation_fn=function, **kwargs)
-        except TypeError as error:
-            raise ValueError(f"{label} refuses {kwargs}: {error}") from error
+        with refusals(label, kwargs, TypeError):
+            self._env = navix.make(name, max_steps=max_steps, observation_fn=function, **kwargs)
         self._timestep = load("navix.environments.environment", "navix").Timestep
         # Sprites of every tile, the same in each environment: only pictures are made of them.
         self._keeps_sprites = observation.startswith("rgb")

@@ -1,16 +1,18 @@
-"""Pgx's games of two as the rules alone."""
+"""Pgx's games of two as the rules alone, and its own trained models of them, from local files."""
 
 from __future__ import annotations
 
 import functools
+import os
+from collections.abc import Callable
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.adapters import pgx_baseline
-from jaxrl.envs.adapters.suite import raw_key, suite_rules
+from jaxrl.envs import modules
+from jaxrl.envs.adapters.suite import load, raw_key, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec
 from jaxrl.envs.games.game import Game
 from jaxrl.envs.trees import strong_types
@@ -19,6 +21,10 @@ from jaxrl.envs.trees import strong_types
 _UNEVEN = ("backgammon", "leduc_holdem")
 # The last move, which is no cell of the board.
 _LAST_MOVES = {"go_9x9": "pass", "go_19x19": "pass", "hex": "swap", "othello": "pass"}
+# Games of two for which Pgx has published an AlphaZero policy.
+GAMES = ("animal_shogi", "gardner_chess", "go_9x9", "hex", "othello")
+# Below the current folder: the one that `pgx.make_baseline_model` downloads into.
+FOLDER = "baselines"
 
 
 @flax.struct.dataclass
@@ -51,8 +57,8 @@ class PgxGame(Game):
         )
         name = label.removeprefix("pgx:")
         self.alternates = not name.startswith(_UNEVEN)
-        if name in pgx_baseline.GAMES:
-            self.load_baseline = functools.partial(pgx_baseline.load_logits, name)
+        if name in GAMES:
+            self.load_baseline = functools.partial(load_logits, name)
         if name in _LAST_MOVES:
             assert isinstance(spec.action_space, Discrete)
             self.move_names = {int(spec.action_space.n) - 1: _LAST_MOVES[name]}
@@ -85,3 +91,38 @@ class PgxGame(Game):
 
     def ends(self, state: PgxGameState) -> tuple[jax.Array, jax.Array]:
         return state.env.terminated, state.env.truncated
+
+
+def load_logits(game: str) -> Callable[[jax.Array], jax.Array]:
+    """The policy of Pgx's model: the logits [A] of all moves, given one observation.
+
+    Nothing is downloaded. The file is a pickle, which can run code as it is read.
+
+    Args:
+      game: one of `GAMES`.
+
+    Raises:
+      ValueError: one line; there is no such file, it cannot be read, or Haiku is not installed.
+    """
+    name = f"{game}_v0"
+    file = os.path.join(FOLDER, f"{name}.ckpt")
+    if not os.path.isfile(file):
+        raise ValueError(
+            f"pgx:{game}: baseline needs {file}, which is not there; "
+            f"pgx.make_baseline_model({name!r}) downloads it"
+        )
+    pgx = load("pgx", "pgx")
+    try:
+        with suite_rules():
+            model = pgx.make_baseline_model(name, FOLDER)
+    except ImportError as error:
+        raise ValueError(f"pgx:{game}: baseline needs Haiku: pip install dm-haiku ({error})") from error
+    except Exception as error:
+        raise ValueError(f"pgx:{game}: {file} is no model: {modules.one_line(error)}") from error
+
+    def logits(obs: jax.Array) -> jax.Array:
+        with suite_rules():
+            found: jax.Array = model(obs[None])[0][0]
+        return found
+
+    return logits

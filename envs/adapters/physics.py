@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.adapters.suite import numbers, raw_key, suite_rules
-from jaxrl.envs.base import InfoMetric, TimeStep
+from jaxrl.envs.base import Box, Dict, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
 from jaxrl.envs.trees import strong_types
 
 
@@ -22,28 +23,53 @@ class PhysicsState:
     time: jax.Array
 
 
-def reset(env: Any, key: jax.Array) -> tuple[PhysicsState, Any]:
-    """The first state of an episode of the suite's `env`, and its observation."""
-    with suite_rules():
-        state = strong_types(env.reset(raw_key(key)))
-    return PhysicsState(state, jnp.zeros((), jnp.int32)), state.obs
+class PhysicsEnv(JaxEnv):
+    """An environment of such a suite without its wrappers, which cut episodes off and restart them.
 
+    A termination is what the suite calls done, a truncation the end after `limit` steps. What the suite calls
+    metrics is reported: the sum of each part of the reward, the mean of everything else.
+    """
 
-def step(env: Any, limit: int, state: PhysicsState, action: jax.Array) -> tuple[PhysicsState, TimeStep]:
-    """One step: what the suite calls done is a termination, `limit` steps are a truncation."""
-    with suite_rules():
-        env_state = strong_types(env.step(state.env, action))
-    time = state.time + 1
-    timestep = TimeStep(
-        obs=env_state.obs,
-        reward=env_state.reward.astype(jnp.float32),
-        terminated=env_state.done > 0,
-        truncated=time >= limit,
-        info=numbers(env_state.metrics),
-    )
-    return PhysicsState(env_state, time), timestep
+    def __init__(self, name: str, env: Any, limit: int):
+        """Takes its full name, the environment of the suite, and the limit of steps."""
+        self._env = env
+        self._limit = limit
+        with suite_rules():
+            state, obs = jax.eval_shape(self.reset, jax.random.key(0))
+            size = int(env.action_size)
+        self.spec = EnvSpec(
+            name=name,
+            observation_space=_space(obs),
+            action_space=Box.of(-1.0, 1.0, (size,)),
+            max_episode_steps=limit,
+            reports=reports(state.env.metrics),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[PhysicsState, Any]:
+        with suite_rules():
+            state = strong_types(self._env.reset(raw_key(key)))
+        return PhysicsState(state, jnp.zeros((), jnp.int32)), state.obs
+
+    def step(self, key: jax.Array, state: PhysicsState, action: jax.Array) -> tuple[PhysicsState, TimeStep]:
+        with suite_rules():
+            env_state = strong_types(self._env.step(state.env, action))
+        time = state.time + 1
+        timestep = TimeStep(
+            obs=env_state.obs,
+            reward=env_state.reward.astype(jnp.float32),
+            terminated=env_state.done > 0,
+            truncated=time >= self._limit,
+            info=numbers(env_state.metrics),
+        )
+        return PhysicsState(env_state, time), timestep
 
 
 def reports(metrics: Iterable[str]) -> tuple[InfoMetric, ...]:
     """The metrics of the suite: the sum of each part of the reward, the mean of everything else."""
     return tuple(InfoMetric(key, "sum" if key.startswith("reward") else "mean") for key in sorted(metrics))
+
+
+def _space(obs: Any) -> Space:
+    if isinstance(obs, dict):
+        return Dict(tuple((key, _space(part)) for key, part in sorted(obs.items())))
+    return Box.of(-math.inf, math.inf, obs.shape)

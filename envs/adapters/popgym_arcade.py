@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.envs.names import check_positive, format_call
 from jaxrl.envs.trees import strong_types
@@ -49,12 +49,9 @@ class PopgymArcade(JaxEnv):
         check_arguments(label, kwargs)
         self._scale = check_positive(f"{label}: scale", scale)
         game = getattr(load("popgym_arcade.environments", _SUITE), name)
-        try:
-            with suite_rules():
-                self._env = _with_constant_discount(game)(partial_obs=partial_obs, **kwargs)
-                self._params = self._env.default_params
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"{label} refuses {kwargs}: {' '.join(str(error).split())}") from error
+        with refusals(label, kwargs, TypeError, KeyError):
+            self._env = _with_constant_discount(game)(partial_obs=partial_obs, **kwargs)
+            self._params = self._env.default_params
         # If a game has an `is_terminal` of its own, its `terminated` says so at every end, the limit too.
         of_suite = [c for c in game.__mro__ if c.__module__.startswith("popgym_arcade.")]
         self._has_one_flag = any("is_terminal" in vars(c) for c in of_suite)

@@ -52,6 +52,16 @@ def suite_rules() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def refusals(label: str, kwargs: Mapping[str, Any], *errors: type[Exception]) -> Iterator[None]:
+    """`suite_rules`, in which such errors of the suite become a ValueError of one line."""
+    try:
+        with suite_rules():
+            yield
+    except errors as error:
+        raise ValueError(f"{label} refuses {dict(kwargs)}: {' '.join(str(error).split())}") from error
+
+
 def raw_key(key: jax.Array) -> jax.Array:
     """uint32[2], the kind of key that suites are written for."""
     return jax.random.key_data(key)

@@ -10,24 +10,21 @@ from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.names import check_32_bits, check_arguments, parse_call, unknown
 from jaxrl.envs.tasks import takes_task
-from jaxrl.envs.wrappers.action_repeat import ActionRepeat
-from jaxrl.envs.wrappers.agent_id import AgentId
-from jaxrl.envs.wrappers.central_observation import CentralObservation
-from jaxrl.envs.wrappers.flatten_observation import FlattenObservation
+from jaxrl.envs.wrappers.actions import ActionRepeat, StickyActions
+from jaxrl.envs.wrappers.agents import AgentId, CentralObservation
+from jaxrl.envs.wrappers.episodes import OptimisticResets, TimeLimit
 from jaxrl.envs.wrappers.frame_stack import FrameStack
-from jaxrl.envs.wrappers.hidden_observation import MaskObservation, NoisyObservation
 from jaxrl.envs.wrappers.host import WrappedFactory
-from jaxrl.envs.wrappers.limit_cost import LimitCost
-from jaxrl.envs.wrappers.one_hot_observation import OneHotObservation
-from jaxrl.envs.wrappers.optimistic_resets import OptimisticResets
-from jaxrl.envs.wrappers.previous_action import PreviousAction
-from jaxrl.envs.wrappers.previous_reward import PreviousReward
-from jaxrl.envs.wrappers.report import ReportInfo
-from jaxrl.envs.wrappers.reward_shaping import PotentialShaping, RewardShaping
-from jaxrl.envs.wrappers.rewards import RewardClip, RewardScale
-from jaxrl.envs.wrappers.select_observation import SelectObservation
-from jaxrl.envs.wrappers.sticky_actions import StickyActions
-from jaxrl.envs.wrappers.time_limit import TimeLimit
+from jaxrl.envs.wrappers.observations import (
+    FlattenObservation,
+    MaskObservation,
+    NoisyObservation,
+    OneHotObservation,
+    SelectObservation,
+)
+from jaxrl.envs.wrappers.previous_action import PreviousAction, PreviousReward
+from jaxrl.envs.wrappers.reports import LimitCost, ReportInfo
+from jaxrl.envs.wrappers.rewards import PotentialShaping, RewardClip, RewardScale, RewardShaping
 from jaxrl.envs.wrappers.wrapper import Wrapper, wrapped
 
 _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {

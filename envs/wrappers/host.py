@@ -14,16 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.agents.host_factory import CentralHostFactory
 from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep, zeros
-from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep, TracedSteps
-from jaxrl.envs.wrappers.agent_id import AgentId
-from jaxrl.envs.wrappers.central_observation import CentralObservation
+from jaxrl.envs.host_env import CentralHostFactory, HostEnv, HostFactory, HostOptions, HostStep, TracedSteps
+from jaxrl.envs.wrappers.agents import AgentId, CentralObservation
 from jaxrl.envs.wrappers.frame_stack import FrameStack
 from jaxrl.envs.wrappers.host_steps import KeptObservations, StepChange
-from jaxrl.envs.wrappers.previous_reward import PreviousReward
-from jaxrl.envs.wrappers.report import ReportInfo
-from jaxrl.envs.wrappers.reward_shaping import ShapedReward
+from jaxrl.envs.wrappers.previous_action import PreviousReward
+from jaxrl.envs.wrappers.reports import ReportInfo
+from jaxrl.envs.wrappers.rewards import ShapedReward
 from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
 
 _ON_HOST = (

@@ -10,14 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.agents.host_factory import CentralHostFactory
-from jaxrl.envs.host_env import HostFactory, HostStep
+from jaxrl.envs.host_env import CentralHostFactory, HostFactory, HostStep
 from jaxrl.envs.spaces import Space, zeros
-from jaxrl.envs.wrappers.agent_id import AgentId
-from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN, CentralObservation
+from jaxrl.envs.wrappers.agents import CENTRAL, OWN, AgentId, CentralObservation
 from jaxrl.envs.wrappers.frame_stack import FrameStack
-from jaxrl.envs.wrappers.previous_reward import PreviousReward, with_number
-from jaxrl.envs.wrappers.reward_shaping import ShapedReward
+from jaxrl.envs.wrappers.previous_action import PreviousReward, with_number
+from jaxrl.envs.wrappers.rewards import ShapedReward
 from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
 
 

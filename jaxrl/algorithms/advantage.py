@@ -10,7 +10,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.types import Array
+from jaxrl.types import Array, Axis
 
 
 def gae(
@@ -120,3 +120,24 @@ def explained_variance(target_variance: Array, residual_variance: Array) -> Arra
     chex.assert_rank([target_variance, residual_variance], 0)
     varies = target_variance > 0
     return jnp.where(varies, 1.0 - residual_variance / jnp.where(varies, target_variance, 1.0), 0.0)
+
+
+def global_moments(
+    axis: Axis, arrays: tuple[Array, ...], valid_TB: Array | None
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Means and variances of arrays [T, B] over the valid steps of ALL devices, in two passes."""
+    valid_TB = jnp.ones(arrays[0].shape, bool) if valid_TB is None else valid_TB
+
+    def total(x_TB: Array) -> Array:
+        return jnp.where(valid_TB, x_TB, 0.0).sum()
+
+    count, sums = axis.psum((valid_TB.sum(dtype=jnp.float32), [total(x) for x in arrays]))
+    count = jnp.maximum(count, 1.0)
+    means = [x / count for x in sums]
+    squares = [total(jnp.square(x - mean)) for x, mean in zip(arrays, means, strict=True)]
+    return tuple(means), tuple(x / count for x in axis.psum(squares))
+
+
+def standardize(x_TB: Array, mean: Array, variance: Array) -> Array:
+    """float32[T, B] of mean 0 and standard deviation 1."""
+    return (x_TB - mean) / (jnp.sqrt(variance) + 1e-8)

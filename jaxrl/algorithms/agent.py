@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
@@ -18,17 +18,6 @@ from jaxrl.envs.base import EnvSpec, zeros
 from jaxrl.envs.mixture import task_of
 from jaxrl.networks import Network, NetworkOutput, normalizer, task_normalizer
 from jaxrl.types import Acting, Array, PyTree
-
-
-class Output(Protocol):
-    """The output of an agent for observations; a pytree. Each family of agents has a class of its own.
-
-    Attributes:
-      carry: the recurrent carry after the last step.
-    """
-
-    @property
-    def carry(self) -> PyTree: ...
 
 
 class Agent(abc.ABC):
@@ -56,7 +45,7 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def output(self, acting: Acting, out: NetworkOutput) -> Any:
-        """The `Output` of an agent.
+        """The output of an agent, a pytree with the `carry` after the last step; each family has a class.
 
         Args:
           acting: the policy that acts; its parameters have been used already.

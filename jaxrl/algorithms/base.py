@@ -12,15 +12,18 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import flax.struct
+import jax.numpy as jnp
 
 from jaxrl.algorithms.agent import Agent
 from jaxrl.config import AlgorithmConfig, Config
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Metric, Metrics
 from jaxrl.types import Acting, Array, LearnerState, PyTree
+
+_T = TypeVar("_T")
 
 
 @flax.struct.dataclass
@@ -165,3 +168,33 @@ class Algorithm(abc.ABC):
     def with_config(self, config: Config) -> Self:
         """The same algorithm for a run with another seed and other numeric hyperparameters."""
         return dataclasses.replace(self, config=config)  # type: ignore[type-var]
+
+
+def read_hyperparams(kind: type[_T], section: AlgorithmConfig) -> _T:
+    """The fields of a section that a dataclass has too.
+
+    Args:
+      kind: the dataclass, of `flax.struct`, whose fields have the names of those of the section.
+      section: of an algorithm. A number that may be None (no stop, no limit) is infinity then.
+    """
+
+    def scalar(value: Any) -> Any:
+        return jnp.float32(jnp.inf if value is None else value)
+
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return kind(**{field.name: scalar(getattr(section, field.name)) for field in fields})
+
+
+def run_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
+    """float32[]: 0 at the start of the run, 1 after a fraction of it.
+
+    Args:
+      learner: of which the updates made count, or the share of a budget in seconds that is used up.
+      fraction: float32[], of the run.
+      total: planned gradient steps of the run.
+    """
+    if learner.elapsed is not None:
+        # A fraction of 0 is over at once.
+        return jnp.minimum(learner.elapsed / jnp.maximum(fraction, 1e-9), 1.0)
+    planned = jnp.maximum(fraction * float(total), 1.0)
+    return jnp.minimum(learner.updates.astype(jnp.float32) / planned, 1.0)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.config import Config
+from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.types import Array, PyTree
 
 # Adam's epsilon of 1e-5, not 1e-8: Huang et al. 2022, detail 3.
@@ -103,3 +108,8 @@ def descend(
         lambda p, m, v: p - step * m / (jnp.sqrt(v) * root + ADAM_EPSILON), params, mean, square
     )
     return params, (first, adam._replace(count=count, mu=mean, nu=square), last), norm
+
+
+def learning_precision(config: Config) -> contextlib.AbstractContextManager[Any]:
+    """A context for an update: its gradients have the precision that the network's own products have."""
+    return precision_of_products(config.network.matmul_precision)

@@ -12,14 +12,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.hyperparams import read_hyperparams
-from jaxrl.algorithms.ladder import LadderQAgent, ladder
+from jaxrl.algorithms.base import Learned, read_hyperparams, run_progress
 from jaxrl.algorithms.optimizer import learning_rate, optimizer
 from jaxrl.algorithms.parameters import layer_norms
-from jaxrl.algorithms.progress import run_progress
-from jaxrl.algorithms.q_targets import polyak_update
-from jaxrl.algorithms.q_values import QAgent
+from jaxrl.algorithms.q_values import LadderQAgent, QAgent, ladder, polyak_update
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import Discrete, EnvSpec
@@ -118,16 +114,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
-        names = (
-            "loss/value",
-            "grad/norm",
-            *(f"{self.name}/{x}" for x in ("q", "epsilon", "reward", "value", "transitions")),
-        )
-        declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
-        if self.config.log.layers:
-            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
-            declared |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
-        return declared
+        own = ("q", "epsilon", "reward", "value", "transitions")
+        return self.declared(("loss/value", "grad/norm", *(f"{self.name}/{x}" for x in own)))
 
     def init(self, key: Array, hyperparams: QHyperparams) -> QState:
         policy = self.agent.init(key)
@@ -184,19 +172,11 @@ class QReplayAlgorithm(ReplayAlgorithm):
     def _after_step(self, learner: QState, gradient: PyTree) -> QState:
         """After a step of the optimiser, and of the target network if it is its turn."""
         h = learner.hyperparams
-        adam = optimizer(h.max_grad_norm, self._learning_rate(learner))
-        step, opt_state = adam.update(gradient, learner.opt_state)
-        params = optax.apply_updates(learner.policy.params, step)
-        updates = learner.updates + 1
-        turn = updates % h.target_period.astype(jnp.int32) == 0
+        after: QState = self.after_step(learner, gradient, self._learning_rate(learner))
+        turn = after.updates % h.target_period.astype(jnp.int32) == 0
         rate = jnp.where(turn, h.target_rate, 0.0)
-        return dataclasses.replace(
-            learner,
-            policy=dataclasses.replace(learner.policy, params=params),
-            updates=updates,
-            opt_state=opt_state,
-            target=jax.tree.map(lambda x, y: polyak_update(x, y, rate), learner.target, params),
-        )
+        target = jax.tree.map(lambda x, y: polyak_update(x, y, rate), learner.target, after.policy.params)
+        return dataclasses.replace(after, target=target)
 
     def _learning_rate(self, learner: LearnerState) -> Array:
         total = self.config.total_updates

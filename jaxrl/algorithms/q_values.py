@@ -1,4 +1,4 @@
-"""The agents of value learners: a Q-value for each action, and epsilon-greedy exploration."""
+"""Q-values of actions: the agents of value learners, which explore epsilon-greedily, and their targets."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from jaxrl.networks.distributions import MASKED_LOGIT, to_rank_of
 from jaxrl.types import Acting, Array, PyTree
 
 _TRUNK = "value"
+# Of the ladder of epsilons.
+_BASE = 0.4
+_SPREAD = 7.0
 
 
 @flax.struct.dataclass
@@ -143,3 +146,59 @@ def value_of(q: Array, action: Array) -> Array:
     # Selecting by comparison: the gradient of an indexed read is a scatter, which is slow.
     chosen = action[..., None] == to_rank_of(q, jnp.arange(q.shape[-1], dtype=action.dtype))
     return jnp.sum(jnp.where(chosen, q, 0.0), axis=-1)
+
+
+def next_value(target_q: Array, online_q: Array | None) -> Array:
+    """float32[...], the value of what follows, by the target network.
+
+    Args:
+      target_q: float32[..., A], Q-values of the target network.
+      online_q: float32[..., A], of the network, which chooses the action (van Hasselt et al. 2016); None: the
+        target network does (Mnih et al. 2015).
+    """
+    chooser = target_q if online_q is None else online_q
+    return value_of(target_q, jnp.argmax(chooser, axis=-1))
+
+
+def n_step_target(total: Array, discount: Array, terminated: Array, value: Array) -> Array:
+    """float32[...], sum_k gamma^k r_k + gamma^m V(s_m) after m steps; without V after a termination.
+
+    Args:
+      total, discount: float32[...], of `n_step_return`.
+      terminated: bool[...], True if the m-th step ended the episode.
+      value: float32[...], V(s_m).
+    """
+    return total + jnp.where(terminated, 0.0, discount * value)
+
+
+def polyak_update(target: Array, params: Array, rate: Array) -> Array:
+    """The target network's parameters after a move to the network's; exactly these at rate 1."""
+    return rate * params + (1.0 - rate) * target
+
+
+def ladder(index: Array | int, num_envs: int) -> Array:
+    """float32, 0.4^(1 + 7 i / (N - 1)), the epsilon of environment i of N (Horgan et al. 2018).
+
+    Args:
+      index: int32, over all devices.
+      num_envs: N.
+    """
+    share = jnp.asarray(index).astype(jnp.float32) / max(num_envs - 1, 1)
+    epsilon: Array = _BASE ** (1.0 + _SPREAD * share)
+    return epsilon
+
+
+@dataclass(frozen=True)
+class LadderQAgent(QAgent):
+    """Explores in each environment by the ladder's epsilon, times that of the algorithm, which is 1.
+
+    Attributes:
+      num_envs: environments over all devices.
+    """
+
+    num_envs: int = 1
+
+    def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> Array:
+        noise = super().draw_noise(key, shape, index)
+        # `choose` compares with one number for all environments.
+        return noise.at[..., 0].divide(ladder(index, self.num_envs))

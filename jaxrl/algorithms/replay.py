@@ -10,7 +10,10 @@ from dataclasses import dataclass
 import flax.struct
 import jax.numpy as jnp
 
-from jaxrl.algorithms.hindsight import HindsightPlan
+from jaxrl.config import ConfigError, ReplayConfig
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.goals import Goals, NearGoals, check_goals, goals_of
+from jaxrl.envs.modules import load_attribute
 from jaxrl.types import Array, Axis, PyTree
 
 
@@ -83,17 +86,10 @@ class ReplayPlan:
 
 
 @flax.struct.dataclass
-class Transitions:
-    """N rows of this device with what followed each of them; K = `n_step`.
+class _Drawn:
+    """N rows, or sequences, of this device with what followed each of their steps; K = `n_step`.
 
     Attributes:
-      obs, action, action_mask: [N, ...], where each begins.
-      reward: float32[K, N], of the steps from there on, raw.
-      counts: bool[K, N], True if a step belongs to it: none after a termination or a truncation, and none
-        whose successor is lost.
-      terminated: bool[N], True if it ended by a termination: then nothing follows.
-      next_obs, next_mask: [N, ...], what follows its last step.
-      usable: bool[N]; False if nothing could be drawn, or too little is kept to learn.
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], where each lies in the memory of this device.
       ready: bool[], equal on all devices: enough is kept to learn.
@@ -108,8 +104,6 @@ class Transitions:
     reward: Array
     counts: Array
     terminated: Array
-    next_obs: PyTree
-    next_mask: Array | None
     usable: Array
     weight: Array
     row: Array
@@ -119,14 +113,32 @@ class Transitions:
     latest_steps: Array
     latest_noted: Array
 
+
+@flax.struct.dataclass
+class Transitions(_Drawn):
+    """N rows; see `_Drawn`.
+
+    Attributes:
+      obs, action, action_mask: [N, ...], where each begins.
+      reward: float32[K, N], of the steps from there on, raw.
+      counts: bool[K, N], True if a step belongs to it: none after a termination or a truncation, and none
+        whose successor is lost.
+      terminated: bool[N], True if it ended by a termination: then nothing follows.
+      next_obs, next_mask: [N, ...], what follows its last step.
+      usable: bool[N]; False if nothing could be drawn, or too little is kept to learn.
+    """
+
+    next_obs: PyTree
+    next_mask: Array | None
+
     def feedback(self, error: Array) -> ReplayFeedback:
         """For the memory; `error` float32[N] are TD errors."""
         return ReplayFeedback(jnp.abs(error), self.usable, self.row, self.env, self.ready)
 
 
 @flax.struct.dataclass
-class SequenceBatch:
-    """N sequences of this device, of W = burn_in + L + `n_step` rows each; L are learnt from.
+class SequenceBatch(_Drawn):
+    """N sequences of W = burn_in + L + `n_step` rows each; L are learnt from. See `_Drawn`.
 
     Attributes:
       obs, reset, action_mask: [W, N, ...].
@@ -135,27 +147,10 @@ class SequenceBatch:
       reward, counts: [L, K, N], from each of these rows on; see `Transitions`.
       terminated: bool[L, N], True if the last step that counts ended the episode.
       usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
-      weight: float32[N], importance weights, at most 1.
-      row, env: int32[N], which sequence of which environment of this device each is.
-      ready, latest_reward, latest_steps, latest_noted: see `Transitions`.
     """
 
-    obs: PyTree
     reset: Array
-    action_mask: Array | None
     carry: PyTree
-    action: Array
-    reward: Array
-    counts: Array
-    terminated: Array
-    usable: Array
-    weight: Array
-    row: Array
-    env: Array
-    ready: Array
-    latest_reward: Array
-    latest_steps: Array
-    latest_noted: Array
 
     def feedback(self, error: Array) -> ReplayFeedback:
         """For the memory; `error` float32[N] stands for the TD errors of each sequence."""
@@ -190,3 +185,73 @@ def n_step_return(reward: Array, counts: Array, gamma: Array | float) -> tuple[A
     # Before the sum: a reward that does not count may be of a row that was never written.
     discounted = jnp.where(counts, reward * gamma**steps, 0.0)
     return discounted.sum(axis=0), gamma ** counts.sum(axis=0).astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class HindsightPlan:
+    """Hindsight experience replay (Andrychowicz et al. 2017).
+
+    Attributes:
+      strategy: of `jaxrl.config.hindsight.STRATEGIES`, where the new goal comes from: "future", a later step
+        of the episode; "final", its last; "episode", any of them; "random", any that is kept.
+      k: rows with a new goal for each that keeps its own, on average.
+      goals: of the environment.
+    """
+
+    strategy: str
+    k: int
+    goals: Goals
+
+
+def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str) -> HindsightPlan | None:
+    """The plan of a configuration; None if its strategy is "none".
+
+    Args:
+      section: its name in the configuration, for errors.
+      fields: of that section.
+      spec: of the environment.
+      core: `network.core`.
+
+    Raises:
+      ConfigError: no goals can be exchanged, or stored carries would belong to the old ones.
+    """
+    strategy = fields.hindsight
+    named = fields.hindsight_goals
+    if strategy == "none":
+        return None
+    label = f"`{section}.hindsight` (={strategy!r})"
+    if core != "none":
+        raise ConfigError(
+            f"{label} needs `network.core='none'`, not {core!r}: stored carries belong to the old goal"
+        )
+    if spec.goals is None and spec.goal_examples is None:
+        raise ConfigError(
+            f"{label} needs an environment with goals, whose rewards follow from them (docs/replay.md): "
+            f"{spec.name!r}, with its wrappers, has none"
+        )
+    return HindsightPlan(strategy, fields.hindsight_k, _goals(f"`{section}.hindsight_goals`", named, spec))
+
+
+def _goals(label: str, named: str, spec: EnvSpec) -> Goals:
+    """The worth of goals: as the environment says, else as is named and agrees with its examples."""
+    if spec.goals is not None:
+        if named:
+            raise ConfigError(
+                f"{label} (={named!r}) must be empty: {spec.name!r} says what its goals are worth"
+            )
+        return spec.goals
+    examples = spec.goal_examples
+    assert examples is not None
+    try:
+        goals = goals_of(load_attribute(label, named)) if named else NearGoals()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        check_goals(goals, examples)
+    except ValueError as error:
+        rule = f"(={named!r})" if named else "(='', which is NearGoals())"
+        raise ConfigError(
+            f"{label} {rule} {error}; name a function of (achieved, desired), or goals such as NearGoals, of "
+            "a module of your own (docs/replay.md)"
+        ) from error
+    return goals

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.hindsight import hindsight_plan
-from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan
+from jaxrl.algorithms.optimizer import optimizer
+from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan, hindsight_plan
 from jaxrl.config import Config, ConfigError, MemoryConfig, ReplayConfig
 from jaxrl.envs.base import EnvSpec
-from jaxrl.metrics.reduction import Mean, Metrics
+from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
 
@@ -89,6 +93,45 @@ class ReplayAlgorithm(Algorithm):
         assert isinstance(section, MemoryConfig)
         steps = section.steps_per_update(envs)
         return section.updates_per_rollout * steps / self.config.steps_per_iteration
+
+    def declared(self, names: Iterable[str]) -> Mapping[str, type[Metric]]:
+        """`Algorithm.metrics`: means of these names, the updates and, if configured, norms by layer."""
+        found: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
+        if self.config.log.layers:
+            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
+            found |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
+        return found
+
+    def mean_gradient(
+        self, loss: Callable[[PyTree], Any], params: PyTree, usable: Array
+    ) -> tuple[PyTree, dict[str, Array], Any]:
+        """The gradient and the sums of a loss, as means over the usable steps of all devices.
+
+        Args:
+          loss: params -> (a sum over usable steps, (sums by name, anything else of this device)).
+          params: of the network.
+          usable: bool, of the steps of this device.
+
+        Returns:
+          (gradient, means by name, the rest of what `loss` returned).
+        """
+        gradient, (sums, rest) = jax.grad(loss, has_aux=True)(params)
+        count = usable.sum(dtype=jnp.float32)
+        gradient, sums, count = self.axis.psum((gradient, sums, count))
+        gradient, sums = jax.tree.map(lambda x: x / jnp.maximum(count, 1.0), (gradient, sums))
+        return gradient, sums, rest
+
+    def after_step(self, learner: Any, gradient: PyTree, rate: Array) -> Any:
+        """The learner after a step of its one optimiser, `opt_state`."""
+        adam = optimizer(learner.hyperparams.max_grad_norm, rate)
+        step, opt_state = adam.update(gradient, learner.opt_state)
+        params = optax.apply_updates(learner.policy.params, step)
+        return dataclasses.replace(
+            learner,
+            policy=dataclasses.replace(learner.policy, params=params),
+            updates=learner.updates + 1,
+            opt_state=opt_state,
+        )
 
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:
         # Rewards and what was noted of the latest rollout beside the loss: what was not drawn counts as well.

@@ -1,14 +1,20 @@
-"""The networks, of those that have names, that suit the observations of an environment."""
+"""The networks that suit the observations of an environment, and an LSTM's recurrence that suits devices."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+
 from jaxrl import networks
-from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.config import Config, ConfigError, NetworkConfig
 from jaxrl.envs.base import Dict, EnvSpec, Space
+from jaxrl.types import Axis
+
+log = logging.getLogger(__name__)
 
 
 def require_suitable(network: NetworkConfig, spec: EnvSpec) -> None:
@@ -59,3 +65,25 @@ def _takes(network: NetworkConfig, space: Space) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def network_on(config: Config, axis: Axis, device: jax.Device | None) -> Config:
+    """The configuration, its network with a recurrence for these devices in the place of `auto`.
+
+    The kernel is compared with the scan on the device before it is chosen; on devices that are only described
+    it cannot be.
+
+    Args:
+      config: of the run.
+      axis: the devices.
+      device: one of them, of this process; None if they are only described.
+    """
+    network = config.network
+    chosen = networks.chosen_recurrence(network, axis)
+    if network.recurrence == "auto" and chosen == "pallas" and device is not None:
+        with jax.default_device(device):
+            reason = networks.kernel_fault(network)
+        if reason:
+            log.warning("network.recurrence=auto: the scan, as the kernel %s", reason)
+            chosen = "scan"
+    return dataclasses.replace(config, network=dataclasses.replace(network, recurrence=chosen))

@@ -24,7 +24,7 @@ from jaxrl.reporting.display import table
 if TYPE_CHECKING:
     from jaxrl.diagnostics.compiled_programs.launches import Launches
     from jaxrl.diagnostics.memory_fit import MemoryReport
-    from jaxrl.parallel.described_devices import DescribedDevices
+    from jaxrl.parallel.topologies import DescribedDevices
 
 # Of the largest arrays, where the program fits.
 _LARGEST_SHOWN = 3
@@ -166,7 +166,7 @@ def _kernels(launches: Launches) -> list[tuple[str, str]]:
 
 def _estimate(report: MemoryReport, launches: Launches, gpu: Gpu) -> list[tuple[str, str]]:
     """The time that an iteration may take, each part with its assumptions."""
-    from jaxrl.diagnostics.compiled_programs.iteration_time import LAUNCH_SECONDS, IterationTime
+    from jaxrl.diagnostics.compiled_programs.launches import LAUNCH_SECONDS, IterationTime
 
     config = report.config
     bfloat16 = config.network.compute_dtype == "bfloat16"

@@ -15,7 +15,7 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
-from jaxrl.diagnostics.live.watcher import Watcher
+from jaxrl.diagnostics.live.live_run import Watcher
 from jaxrl.runs import records, storage
 
 ARGUMENTS = (

@@ -20,8 +20,8 @@ from jaxrl.diagnostics.compiled_programs.work import Work, read_work
 from jaxrl.evaluation import evaluators
 from jaxrl.evaluation.modes import modes_of
 from jaxrl.parallel.compilation import without_cache
-from jaxrl.parallel.described_devices import DescribedDevices
 from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.topologies import DescribedDevices
 from jaxrl.programs.capacity import memory_of, replay_bytes
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.jaxpr import LargeArray, largest_arrays, matmul_flops

@@ -15,7 +15,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.envs.agents.rows import of_environments, row_keys
 from jaxrl.envs.base import TimeStep
 from jaxrl.envs.vector_mixture import BatchedEnv, vector_env
-from jaxrl.envs.wrappers.time_limit import TimeLimit
+from jaxrl.envs.wrappers.episodes import TimeLimit
 from jaxrl.envs.wrappers.wrapper import wrapped
 from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
 from jaxrl.types import Acting, Array, PyTree, Tally

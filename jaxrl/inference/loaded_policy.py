@@ -15,7 +15,7 @@ import numpy as np
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space, zeros
 from jaxrl.envs.spaces import has_choice
-from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN
+from jaxrl.envs.wrappers.agents import CENTRAL, OWN
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat
 from jaxrl.evaluation.trained_policy import TrainedPolicy

@@ -39,23 +39,15 @@ class Metric(abc.ABC):
 
 
 @flax.struct.dataclass
-class Mean(Metric):
-    """A ratio of sums: per update, per episode, or per any other unit that `count` counts."""
+class _Ratio(Metric):
+    """A ratio of sums; empty if the second counts nothing."""
 
     total: jax.Array
     count: jax.Array
 
     @classmethod
-    def of(cls, x: jax.Array) -> Mean:
-        """One measurement."""
-        return cls(x, jnp.ones((), jnp.float32))
-
-    @classmethod
-    def empty(cls) -> Mean:
+    def empty(cls) -> Self:
         return cls(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32))
-
-    def merge(self, later: Mean) -> Mean:
-        return Mean(self.total + later.total, self.count + later.count)
 
     def value(self) -> Any:
         return self.total / self.count
@@ -63,6 +55,19 @@ class Mean(Metric):
     @property
     def is_empty(self) -> Any:
         return self.count == 0
+
+
+@flax.struct.dataclass
+class Mean(_Ratio):
+    """A ratio of sums: per update, per episode, or per any other unit that `count` counts."""
+
+    @classmethod
+    def of(cls, x: jax.Array) -> Mean:
+        """One measurement."""
+        return cls(x, jnp.ones((), jnp.float32))
+
+    def merge(self, later: Mean) -> Mean:
+        return Mean(self.total + later.total, self.count + later.count)
 
 
 @flax.struct.dataclass
@@ -108,25 +113,11 @@ class Last(Metric):
 
 
 @flax.struct.dataclass
-class LastMean(Metric):
+class LastMean(_Ratio):
     """The latest of several ratios, such as a mean over a window; empty if that counts nothing."""
-
-    total: jax.Array
-    count: jax.Array
-
-    @classmethod
-    def empty(cls) -> LastMean:
-        return cls(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32))
 
     def merge(self, later: LastMean) -> LastMean:
         return later
-
-    def value(self) -> Any:
-        return self.total / self.count
-
-    @property
-    def is_empty(self) -> Any:
-        return self.count == 0
 
 
 @flax.struct.dataclass

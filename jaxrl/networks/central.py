@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
 from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN
+from jaxrl.envs.wrappers.agents import CENTRAL, OWN
 from jaxrl.networks.architectures import build_architecture
 from jaxrl.networks.encoders import JointMLP, build_encoder, encoder_names
 from jaxrl.networks.layers import DTYPES, Dense, activation

@@ -1,11 +1,17 @@
-"""The interface of a recurrent core."""
+"""The interface of a recurrent core, and several of them on one another as one."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import flax.linen as nn
+import jax.numpy as jnp
 
+from jaxrl.config import ConfigError
+from jaxrl.networks.layers import LayerNorm
+from jaxrl.networks.operations import description_of
 from jaxrl.types import Array, PyTree
 
 
@@ -36,3 +42,68 @@ class Core(nn.Module):
           (y_LNH in the compute dtype, the carry after the last step).
         """
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Bound modules: the cores from the lowest to the highest, and the norm before each but the first."""
+
+    cores: list[Core]
+    norms: list[LayerNorm]
+
+
+class CoreStack(Core):
+    """y_0 = core_0(x); y_i = y_{i-1} + core_i(norm_i(y_{i-1})), with layer normalisation.
+
+    Cores that do both by themselves (`has_residual`) are only put on one another. The carry has one part for
+    each layer, `layer_0` and so on.
+
+    Attributes:
+      make: builds the core of a layer, unbound or within the module that calls it.
+      layers: how many.
+      norm_dtype: the type that the cores compute in.
+    """
+
+    waits_for_the_carry: ClassVar[bool] = True  # what its layers say, `core_waits` knows
+    make: Callable[[], Core]
+    layers: int
+    norm_dtype: jnp.dtype = jnp.float32
+
+    @nn.nowrap  # builds cores that belong to nothing
+    def initial_carry(self, n: int) -> PyTree:
+        core = self.make()
+        return {_name(i): core.initial_carry(n) for i in range(self.layers)}
+
+    @nn.compact
+    def parts(self) -> _Layers:
+        cores = [self.make() for _ in range(self.layers)]
+        if cores[0].has_residual:
+            return _Layers(cores, [])
+        return _Layers(cores, [LayerNorm(self.norm_dtype) for _ in range(self.layers - 1)])
+
+    def __call__(self, x_LNF: Array, carry: PyTree, reset_LN: Array) -> tuple[Array, PyTree]:
+        parts = self.parts()
+        after = {}
+        y, after[_name(0)] = parts.cores[0](x_LNF, carry[_name(0)], reset_LN)
+        for i, core in enumerate(parts.cores[1:], 1):
+            normed = parts.norms[i - 1](y) if parts.norms else y
+            added, after[_name(i)] = core(normed, carry[_name(i)], reset_LN)
+            if parts.norms and added.shape != y.shape:
+                raise ConfigError(
+                    f"`network.core_layers` (={self.layers}) adds layers up: the core must return as many "
+                    f"features from {y.shape[-1]} as it was given, not {added.shape[-1]}"
+                )
+            y = y + added if parts.norms else added
+        return y, after
+
+    def describe(self) -> dict[str, Any] | None:
+        parts = self.parts()
+        cores = [description_of(core) for core in parts.cores]
+        if None in cores:
+            return None
+        norms = [layer for norm in parts.norms for layer in norm.describe()]
+        return {"type": "stack", "layers": cores, "norms": norms}
+
+
+def _name(layer: int) -> str:
+    return f"layer_{layer}"

@@ -14,15 +14,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.networks.core import Core
-from jaxrl.networks.core_stack import CoreStack
+from jaxrl.networks.core import Core, CoreStack
 from jaxrl.networks.gated_delta import GatedDelta
 from jaxrl.networks.gated_transformer import GatedTransformer
-from jaxrl.networks.initializers import per_block_orthogonal
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
-from jaxrl.networks.layers import DTYPES, weights_of
+from jaxrl.networks.layers import DTYPES, per_block_orthogonal, weights_of
 from jaxrl.networks.linear_cores import LRU, MinGRU
 from jaxrl.networks.registry import Registry
 from jaxrl.networks.state_space import S5

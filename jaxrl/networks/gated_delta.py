@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
-from jaxrl.networks.initializers import orthogonal, per_block_orthogonal
 from jaxrl.networks.kernels.delta_rule import DeltaInputs, delta_rule
 from jaxrl.networks.kernels.products import matmul
-from jaxrl.networks.layers import LayerNorm, residual_stream, weights_of
+from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
 from jaxrl.types import Array
 
 # The first and the last head forget half of what they hold in about so many steps.

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
-from jaxrl.networks.initializers import orthogonal, per_block_orthogonal
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.windowed_attention import (
     Biases,
@@ -18,7 +17,7 @@ from jaxrl.networks.kernels.windowed_attention import (
     remember,
     sinusoids,
 )
-from jaxrl.networks.layers import LayerNorm, residual_stream, weights_of
+from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
 from jaxrl.types import Array
 
 # Of the update gates: at 2 a fresh layer passes 88% of its input on, and the policy begins without memory.

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
-from jaxrl.networks.initializers import orthogonal, per_block_orthogonal
 from jaxrl.networks.kernels.linear_recurrence import linear_recurrence
 from jaxrl.networks.kernels.products import matmul
-from jaxrl.networks.layers import activation, weights_of
+from jaxrl.networks.layers import activation, orthogonal, per_block_orthogonal, weights_of
 from jaxrl.types import Array
 
 # Initial memory of the first and the last unit, in steps (Tallec and Ollivier 2018).

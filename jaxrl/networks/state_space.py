@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.networks.core import Core
-from jaxrl.networks.initializers import orthogonal
 from jaxrl.networks.kernels.linear_recurrence import Number, linear_recurrence, times
 from jaxrl.networks.kernels.products import matmul
-from jaxrl.networks.layers import LayerNorm, residual_stream, weights_of
+from jaxrl.networks.layers import LayerNorm, orthogonal, residual_stream, weights_of
 from jaxrl.types import Array
 
 # Smallest and largest first time step of a unit, in steps of the environment (Smith et al. 2023, table 11).

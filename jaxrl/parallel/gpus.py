@@ -11,7 +11,6 @@ from typing import Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
-from jaxrl.parallel.described_devices import DescribedDevices
 
 _KIB = 2**10
 # In one host: a description says nothing of the network between hosts.
@@ -138,7 +137,7 @@ GPUS = {
 
 
 @dataclass(frozen=True)
-class Gpus(DescribedDevices):
+class Gpus:
     """Several GPUs of one kind in one host; `name` is a key of `GPUS`."""
 
     name: str

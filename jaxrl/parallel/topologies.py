@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from jaxrl.config.errors import ConfigError
 from jaxrl.parallel import gpus, tpu_slices
-from jaxrl.parallel.described_devices import DescribedDevices
+
+# Devices of one kind by description, to compile for; they need not exist. Both have `devices()`, on which no
+# program runs (ConfigError without their compiler), `memory_bytes` that programs may take on each,
+# `enforces_memory`, True if the compiler refuses programs that need more, and its name as `compiler`.
+DescribedDevices = tpu_slices.Slice | gpus.Gpus
 
 
 def parse(text: str) -> DescribedDevices:

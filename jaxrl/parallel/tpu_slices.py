@@ -13,7 +13,6 @@ from typing import Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
-from jaxrl.parallel.described_devices import DescribedDevices
 
 _GIB = 2**30
 _PLANES = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
@@ -53,7 +52,7 @@ _SMALL_BLOCKS = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
 
 @dataclass(frozen=True)
-class Slice(DescribedDevices):
+class Slice:
     """A slice of a pod: its `generation`, such as "v5e", and the number of chips along each axis."""
 
     generation: str

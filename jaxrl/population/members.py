@@ -13,8 +13,8 @@ from typing import Any
 
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.errors import told
+from jaxrl.parallel.process_exit import watch_progress
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.watchdog import watch_progress
 from jaxrl.population.exchange import Exchange
 from jaxrl.population.member import assemble
 from jaxrl.population.programs import Programs

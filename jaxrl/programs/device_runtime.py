@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import algorithms
-from jaxrl.algorithms.recurrence import network_on
+from jaxrl.algorithms.suitable_networks import network_on
 from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec, JaxEnv

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import algorithms
-from jaxrl.algorithms.recurrence import network_on
+from jaxrl.algorithms.suitable_networks import network_on
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry
 from jaxrl.envs.base import has_large_images

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import Algorithm, Learned
-from jaxrl.algorithms.precision import learning_precision
+from jaxrl.algorithms.optimizer import learning_precision
 from jaxrl.config import Config
 from jaxrl.experience.collector import declared_metrics, episode_metrics, report_metric
 from jaxrl.experience.memory import Memory

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from ml_collections import ConfigDict
 
 from jaxrl import algorithms
-from jaxrl.algorithms.recurrence import network_on
+from jaxrl.algorithms.suitable_networks import network_on
 from jaxrl.config import Config, ConfigError, declared_fields, resolve
 from jaxrl.envs import registry
 from jaxrl.metrics.reduction import Metric, Metrics

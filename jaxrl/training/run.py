@@ -28,8 +28,8 @@ from jaxrl.envs.pictures import layout_notes
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.parallel import cpu_devices, process_group
 from jaxrl.parallel.compilation import use_compilation_cache
+from jaxrl.parallel.process_exit import watch_progress
 from jaxrl.parallel.processes import Processes
-from jaxrl.parallel.watchdog import watch_progress
 from jaxrl.reporting.writers import MultiWriter, require_packages
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.signals import Interruption

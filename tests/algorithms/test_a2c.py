@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.sequences import Sequences
-from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, STEPS, first_state, iteration_of, tiny_config
+from tests.algorithms.tiny import (
+    ENVS,
+    LENGTH,
+    STEPS,
+    first_losses,
+    iteration_of,
+    tiny_config,
+)
 
 GAMMA, LAMBDA, ENTROPY, VALUE = 0.9, 0.8, 0.3, 0.7
 
@@ -20,18 +25,7 @@ def found(request: pytest.FixtureRequest) -> Any:
     fields = {"learner__gamma": GAMMA, "learner__gae_lambda": LAMBDA, "learner__value_coef": VALUE}
     fields |= {"learner__entropy_coef": ENTROPY, "learner__normalize_advantages": request.param}
     iteration = iteration_of(tiny_config("a2c", normalize__rewards=False, **fields))
-    algorithm: Any = iteration.learning.algorithm
-    every = np.broadcast_to(np.arange(ENVS), (LENGTH // CHUNK, ENVS))
-
-    @jax.jit
-    def losses(state: Any) -> Any:
-        state, trajectory, _ = iteration.rollout(state)
-        prepared = algorithm.prepare(state.learner, trajectory)
-        batch = prepared.batch.take(Sequences(jax.numpy.asarray(every)), CHUNK)
-        params = state.learner.policy.params
-        return trajectory, *algorithm.loss(prepared.learner, params, batch, None)[:2], prepared.batch.rows
-
-    return request.param, *jax.device_get(losses(first_state(iteration)))
+    return request.param, *first_losses(iteration)[:4]
 
 
 def by_hand(t: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from jaxrl import algorithms
-from jaxrl.algorithms import q_targets
 from jaxrl.algorithms.dqn.dqn import DQN
-from jaxrl.algorithms.ladder import ladder
 from jaxrl.algorithms.q_replay_algorithm import QState
+from jaxrl.algorithms.q_values import ladder, polyak_update
 from jaxrl.algorithms.replay import Transitions
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry
@@ -115,7 +114,7 @@ def test_target_network_is_copied_in_its_turn() -> None:
 
 
 def test_polyak_average() -> None:
-    found = q_targets.polyak_update(jnp.float32(1.0), jnp.float32(3.0), jnp.float32(0.25))
+    found = polyak_update(jnp.float32(1.0), jnp.float32(3.0), jnp.float32(0.25))
     assert float(found) == 1.5
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.hindsight import HindsightPlan, hindsight_plan
+from jaxrl.algorithms.replay import HindsightPlan, hindsight_plan
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.goals import NearGoals, RewardOfGoals

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.sequences import Sequences
-from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, first_state, iteration_of, tiny_config
+from tests.algorithms.tiny import ENVS, LENGTH, first_losses, first_state, iteration_of, tiny_config
 
 GAMMA, LAMBDA = 0.9, 0.6
 
@@ -20,21 +19,14 @@ GAMMA, LAMBDA = 0.9, 0.6
 def test_targets_and_loss_are_those_of_the_paper() -> None:
     fields = {"learner__gamma": GAMMA, "learner__q_lambda": LAMBDA}
     iteration = iteration_of(tiny_config("pqn", normalize__rewards=False, **fields))
-    algorithm: Any = iteration.learning.algorithm
-    every = np.broadcast_to(np.arange(ENVS), (LENGTH // CHUNK, ENVS))
+    agent = iteration.learning.algorithm.agent
 
-    @jax.jit
-    def losses(state: Any) -> Any:
-        state, trajectory, _ = iteration.rollout(state)
-        prepared = algorithm.prepare(state.learner, trajectory)
-        batch = prepared.batch.take(Sequences(jnp.asarray(every)), CHUNK)
-        params = state.learner.policy.params
-        sums = algorithm.loss(prepared.learner, params, batch, None)[1]
+    def q_values(state: Any, trajectory: Any) -> Any:
         carry = jax.tree.map(lambda x: x[0], trajectory.carry)
         inputs = (trajectory.obs, carry, trajectory.reset, trajectory.action_mask)
-        return trajectory, sums, prepared.batch.rows, algorithm.agent.apply(state.learner.policy, *inputs).q
+        return agent.apply(state.learner.policy, *inputs).q
 
-    t, sums, rows, q = jax.device_get(losses(first_state(iteration)))
+    t, _, sums, rows, q = first_losses(iteration, q_values)
     ends = t.terminated | t.truncated
     assert ends.any()
     greedy = q.max(axis=-1)  # forbidden actions have none of it

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import algorithms
+from jaxrl.algorithms.sequences import Sequences
 from jaxrl.config import Config, default_config, resolve
 from jaxrl.envs import registry
 from jaxrl.envs.base import JaxEnv
 from jaxrl.programs.iteration import Iteration
-from jaxrl.types import Axis, PyTree, TrainState, marks
+from jaxrl.types import Axis, PyTree, TrainState, Trajectory, marks
 from jaxrl.types import Bulk as BulkMark
 
 ENVS, LENGTH, CHUNK = 8, 16, 4
@@ -174,6 +175,25 @@ def first_state(iteration: Iteration, seed: int = 0) -> TrainState:
 @functools.lru_cache(maxsize=4)
 def _compiled(init: Callable[..., TrainState]) -> Callable[..., TrainState]:
     return jax.jit(init)
+
+
+def first_losses(
+    iteration: Iteration, more: Callable[[TrainState, Trajectory], Any] = lambda state, trajectory: None
+) -> Any:
+    """(trajectory, loss, its sums, rows, `more` of it) of the first rollout, all of it one minibatch."""
+    algorithm: Any = iteration.learning.algorithm
+    every = np.broadcast_to(np.arange(ENVS), (LENGTH // CHUNK, ENVS))
+
+    @jax.jit
+    def losses(state: Any) -> Any:
+        state, trajectory, _ = iteration.rollout(state)
+        prepared = algorithm.prepare(state.learner, trajectory)
+        batch = prepared.batch.take(Sequences(jnp.asarray(every)), CHUNK)
+        params = state.learner.policy.params
+        total, sums = algorithm.loss(prepared.learner, params, batch, None)[:2]
+        return trajectory, total, sums, prepared.batch.rows, more(state, trajectory)
+
+    return jax.device_get(losses(first_state(iteration)))
 
 
 def loud(params: PyTree, factor: float = 100.0) -> PyTree:

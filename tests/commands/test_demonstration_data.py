@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.commands import prepare_data, pretrain, record, verify_data
+from jaxrl.commands import prepare_data, verify_data
 from jaxrl.envs import registry
 from jaxrl.experience.demonstrations import read_dataset
+from tests.commands.refusals import refused
 
 ENV = "jaxrl:ProbeMemory"
 
@@ -107,16 +108,10 @@ def test_bad_input_of_pretrain(
 ) -> None:
     given = [argument.format(data=written) for argument in arguments]
     run = [f"--env={ENV}", f"--workdir={tmp_path / 'run'}"]
-    assert pretrain.main(["jaxrl pretrain", "--config=ppo_mlp", *run, *given]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("error:") == 1
+    assert message in refused(capsys, "pretrain", "--config=ppo_mlp", *run, *given)
 
 
 def test_bad_input_of_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert record.main(["jaxrl record", f"--output={tmp_path / 'x'}"]) == 2
-    assert "`--workdir` is missing" in capsys.readouterr().err
-    assert record.main(["jaxrl record", str(tmp_path)]) == 2
-    assert "`--output` is missing" in capsys.readouterr().err
-    assert record.main(["jaxrl record", str(tmp_path), f"--output={tmp_path / 'x'}"]) == 2
-    assert "holds no config.json" in capsys.readouterr().err
+    assert "`--workdir` is missing" in refused(capsys, "record", f"--output={tmp_path / 'x'}")
+    assert "`--output` is missing" in refused(capsys, "record", str(tmp_path))
+    assert "holds no config.json" in refused(capsys, "record", str(tmp_path), f"--output={tmp_path / 'x'}")

@@ -15,6 +15,7 @@ import pytest
 from jaxrl.commands import doctor
 from jaxrl.diagnostics import machine_health
 from jaxrl.parallel.cpu_devices import available_cores
+from tests.commands.refusals import refused
 from tests.runs.storage.gcs_server import GcsServer
 
 ROOT = Path(__file__).parents[2]
@@ -150,5 +151,4 @@ def test_findings_are_shown_with_advice(
     ],
 )
 def test_bad_input(argument: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.main(["jaxrl doctor", argument]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused(capsys, "doctor", argument)

@@ -18,6 +18,7 @@ from jaxrl.envs import registry
 from jaxrl.experience.demonstrations import read_dataset, record_episodes, write_dataset
 from jaxrl.experience.demonstrations.recording import Player
 from jaxrl.types import Array, PyTree
+from tests.commands.refusals import refused
 from tests.inference.runs import save_run
 
 MEMORY = "jaxrl:ProbeMemory(delay=4)"
@@ -69,8 +70,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    assert record.main(["jaxrl record", str(run), f"--output={tmp_path}"]) == 2
-    assert "exists and is no empty folder" in capfd.readouterr().err
+    assert "exists and is no empty folder" in refused(capfd, "record", str(run), f"--output={tmp_path}")
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 
 

@@ -13,6 +13,7 @@ from jaxrl.commands import prepare_data, verify_data
 from jaxrl.envs.native.platformer.generation.generator import RECIPES
 from jaxrl.envs.native.platformer.level import CATEGORIES
 from jaxrl.envs.native.platformer.level_files import read_level
+from tests.commands.refusals import refused
 
 
 def prepare(*arguments: str) -> int:
@@ -139,5 +140,4 @@ def test_bad_input(
 def test_bad_input_of_verify_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(tmp_path / "nowhere") == 2
     assert "is no folder" in capsys.readouterr().err
-    assert verify_data.main(["jaxrl verify-data"]) == 2
-    assert "`--data` is missing" in capsys.readouterr().err
+    assert "`--data` is missing" in refused(capsys, "verify-data")

@@ -15,6 +15,7 @@ from jaxrl.algorithms.a2c.a2c import A2C
 from jaxrl.algorithms.pqn.pqn import PQN
 from jaxrl.commands import evaluate
 from jaxrl.main import main
+from tests.commands.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 STEPS = 8 * 16  # of one iteration
@@ -201,10 +202,7 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
 def test_evaluation_answers_bad_input_with_one_line(
     run: Run, arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", *arguments]) == 2
-    stderr = capfd.readouterr().err
-    assert len(stderr.splitlines()) == 1, stderr
-    assert message in stderr
+    assert message in refused(capfd, "evaluate", f"--workdir={run.folder}", *arguments)
 
 
 def test_same_command_again_has_nothing_to_do(run: Run, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from jaxrl import envs
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
 from jaxrl.envs.wrappers import wrap
-from jaxrl.envs.wrappers.one_hot_observation import OneHotObservation
+from jaxrl.envs.wrappers.observations import OneHotObservation
 
 KEY = jax.random.key(0)
 

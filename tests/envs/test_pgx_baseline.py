@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.commands import tournament
 from jaxrl.envs.games import Game, players
+from tests.commands.refusals import refused
 
 pytest.importorskip("pgx")
 KEY = jax.random.key(0)
@@ -78,9 +78,9 @@ def test_nothing_is_downloaded(folder: Path) -> None:
 
 
 def test_a_tournament_says_what_is_missing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert tournament.main(["jaxrl tournament", "random", "baseline", "--game=pgx:othello"]) == 2
-    (line,) = capfd.readouterr().err.strip().splitlines()
-    assert "baselines/othello_v0.ckpt, which is not there" in line
+    assert "baselines/othello_v0.ckpt, which is not there" in refused(
+        capfd, "tournament", "random", "baseline", "--game=pgx:othello"
+    )
 
 
 def test_a_file_that_is_no_model(folder: Path) -> None:

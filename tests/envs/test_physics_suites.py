@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.envs.adapters import physics
-from jaxrl.envs.base import InfoMetric
+from jaxrl.envs.base import Box, InfoMetric
 
 
 @flax.struct.dataclass
@@ -23,6 +22,8 @@ class FallingState:
 class Falling:
     """Falls by the action; below 0 the suite calls it done."""
 
+    action_size = 1
+
     def reset(self, key: jax.Array) -> FallingState:
         return self._state(jnp.float32(10.0))
 
@@ -34,12 +35,13 @@ class Falling:
 
 
 def test_done_is_a_termination_and_the_limit_a_truncation() -> None:
-    env: Any = Falling()
-    state, obs = physics.reset(env, jax.random.key(0))
+    env = physics.PhysicsEnv("suite:falling", Falling(), 3)
+    assert (env.spec.observation_space, env.spec.max_episode_steps) == (Box.of(-np.inf, np.inf, (1,)), 3)
+    state, obs = env.reset(jax.random.key(0))
     assert obs.tolist() == [10.0]
     flags, rewards = [], []
     for action in (1.0, 1.0, 9.0):
-        state, timestep = physics.step(env, 3, state, jnp.float32(action))
+        state, timestep = env.step(jax.random.key(1), state, jnp.float32(action))
         flags.append((bool(timestep.terminated), bool(timestep.truncated)))
         rewards.append(float(timestep.reward))
     assert flags == [(False, False), (False, False), (True, True)]

@@ -13,7 +13,7 @@ from scipy import stats
 from jaxrl.config.success import Success
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.envs.wrappers.time_limit import TimeLimit
+from jaxrl.envs.wrappers.episodes import TimeLimit
 from jaxrl.evaluation import evaluator
 from jaxrl.evaluation.result import Result, report_values
 from jaxrl.experience.episodes import EpisodePlayer, Episodes

@@ -15,6 +15,7 @@ from jaxrl.commands import evaluate
 from jaxrl.envs import filming, registry
 from jaxrl.evaluation import inspection, trained_policy
 from jaxrl.evaluation.evaluators import EvaluationTask
+from tests.commands.refusals import refused
 from tests.inference.runs import save_run
 
 pytest.importorskip("PIL")
@@ -85,7 +86,6 @@ def test_the_page_holds_the_steps_and_no_script_of_others(
 @pytest.mark.parametrize("given", ["episode.txt", "episode.html"])
 def test_bad_input_is_one_line(given: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     suite = ["--suite=cartpole"] if given.endswith(".html") else []
-    assert evaluate.main(["jaxrl evaluate", f"--workdir={run}", f"--inspect={given}", *suite]) == 2
-    said = capsys.readouterr().err
-    assert f"`--inspect` (={given!r}) must be a file that ends in .html" in said
-    assert said.count("\n") == 1
+    assert f"`--inspect` (={given!r}) must be a file that ends in .html" in refused(
+        capsys, "evaluate", f"--workdir={run}", f"--inspect={given}", *suite
+    )

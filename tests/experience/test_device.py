@@ -15,6 +15,7 @@ from jaxrl.networks import normalizer
 from jaxrl.types import Acting, Axis
 from tests import rounding
 from tests.compiled_programs import Noise, over_time, start, tiny_program, with_statistics
+from tests.experience.host.playing import assert_totals
 
 T, B, L = 16, 8, 4
 
@@ -108,18 +109,9 @@ def test_last_is_the_value_of_the_observation_after_the_rollout(two_rollouts):
 def test_episode_totals_equal_sums_by_hand(two_rollouts):
     # correctness 14: raw rewards, each episode whole, also where it began in the rollout before.
     _, _, trajectories, totals = two_rollouts
-    running, steps = np.zeros(B), np.zeros(B)
-    for trajectory, total in zip(trajectories, totals, strict=True):
-        returns, lengths = [], []
-        for t in range(T):
-            running, steps = running + np.asarray(trajectory.reward[t]), steps + 1
-            done = np.asarray(trajectory.terminated[t] | trajectory.truncated[t])
-            returns += list(running[done])
-            lengths += list(steps[done])
-            running, steps = running * ~done, steps * ~done
-        assert total.count == len(returns)
-        np.testing.assert_allclose(total.episode_return, sum(returns), rtol=1e-5)
-        assert total.length == sum(lengths)
+    reward = np.concatenate([t.reward for t in trajectories])
+    done = np.concatenate([t.terminated | t.truncated for t in trajectories])
+    assert_totals(reward, np.ones_like(done), done, totals)
 
 
 class Clock(JaxEnv):

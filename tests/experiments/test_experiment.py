@@ -25,6 +25,7 @@ from jaxrl.experiments.results import Measured, of_suite, write_results
 from jaxrl.experiments.schedule import jobs_of
 from jaxrl.runs.executor import PlannedRun
 from jaxrl.runs.signals import Interruption
+from tests.commands.refusals import refused
 from tests.reporting.writers.test_writers import _scalars_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -160,10 +161,7 @@ def test_datasets_that_are_none_are_answered_in_one_line(tmp_path: Path) -> None
     ],
 )
 def test_bad_input_is_one_line(arguments, message, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["jaxrl experiment", *arguments]) == 2
-    stderr = capfd.readouterr().err
-    assert message in stderr
-    assert len(stderr.splitlines()) == 1
+    assert message in refused(capfd, "experiment", *arguments)
 
 
 def test_a_wrong_architecture_is_answered_with_the_list(capfd: pytest.CaptureFixture[str], tmp_path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import resource
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.faults.harness import Run, Training, differences, different_states, spoil
 from tests.faults.tiny import STEPS
+from tests.runs.checkpoint.checkpoints import mounted_disk
 
 # With a network of this size a checkpoint has files larger than any other of a run.
 LARGE, LIMIT = "--config.network.core_size=64", 2**16
@@ -55,15 +55,10 @@ def limited_files(disk: Path, training: Training) -> Iterator[None]:
 
 @pytest.fixture
 def run_on_small_disk(tmp_path: Path) -> Iterator[Run]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("only root can mount a disk")
-    run = Run(disk / "run")
-    yield run
-    run.end()
-    subprocess.run(["umount", str(disk)], check=True)
+    with mounted_disk(tmp_path, 4) as disk:
+        run = Run(disk / "run")
+        yield run
+        run.end()
 
 
 @pytest.mark.slow

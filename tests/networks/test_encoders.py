@@ -13,8 +13,7 @@ from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.envs.graphs import GraphSpace, LevelGraphs
 from jaxrl.networks import ENCODERS
 from jaxrl.networks.encoders import build_encoder
-from jaxrl.networks.graph.encoder import LEVEL_ENCODERS
-from jaxrl.networks.graph.packing import PackedGraphs
+from jaxrl.networks.graph.encoder import LEVEL_ENCODERS, PackedGraphs
 from jaxrl.networks.registry import Registry
 from tests.compiled_programs import tiny_config
 

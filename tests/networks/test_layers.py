@@ -9,7 +9,7 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.networks import layers
-from jaxrl.networks.initializers import orthogonal
+from jaxrl.networks.layers import orthogonal
 from tests import rounding
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 _PROCESS = """
 import sys, time
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.watchdog import watch_progress
+from jaxrl.parallel.process_exit import watch_progress
 
 clock = Clock()
 with watch_progress(clock.idle, 0.4):

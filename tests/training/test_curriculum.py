@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from ml_collections import ConfigDict
 import jaxrl
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
-from jaxrl.types import PyTree
 from tests import processes
+from tests.training.staged_runs import seen_from_each_stage, staged_config
 
 ITERATIONS, STEPS = 10, 8 * 8  # of one iteration
 # An odd level of the corridor succeeds, an even one fails, whatever the policy does.
@@ -28,47 +27,20 @@ STAGES = (
 
 
 def corridor_config(**fields: Any) -> ConfigDict:
-    config = jaxrl.default_config()
-    config.num_devices = 1
-    config.env.update(name="tests.experience.task_environments:Corridor", num_envs=8, stagger=False)
-    config.network.update(core="none", hidden_sizes=(4,))
-    config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2)
-    config.stop.steps = ITERATIONS * STEPS
-    config.evaluate.update(every_steps=0, episodes=2)
-    config.log.every_steps = 1_000_000
-    config.curriculum.stages = tuple(json.dumps({"least_steps": STEPS, **stage}) for stage in STAGES)
-    config.update_from_flattened_dict(fields)
-    return config
-
-
-def host(state: PyTree) -> list[np.ndarray]:
-    state = state.replace(key=jax.random.key_data(state.key))
-    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
+    stages = [{"least_steps": STEPS, **stage} for stage in STAGES]
+    env = {"name": "tests.experience.task_environments:Corridor", "num_envs": 8, "stagger": False}
+    sections = {"env": env, "ppo": {"rollout_length": 8, "num_minibatches": 2}}
+    return staged_config(stages, ITERATIONS * STEPS, sections, **fields)
 
 
 @pytest.mark.slow
 def test_a_run_resumes_in_every_stage_bit_for_bit(tmp_path: Path) -> None:
     trainer = Trainer(corridor_config(), writer=MultiWriter(()))
 
-    def advance() -> list[float]:
-        seen = []
-        while trainer.progress.iteration < ITERATIONS:
-            stage = int(trainer.state.tasks.stage)
-            if not (tmp_path / str(stage)).exists():
-                trainer.save(tmp_path / str(stage))
-            seen.append(trainer.update(trainer.rollout())["curriculum/stage"])
-        return seen
+    def update(stage: int) -> float:
+        return trainer.update(trainer.rollout())["curriculum/stage"]
 
-    seen = advance()
-    assert set(seen) == {1, 2, 3, 4}
-    end = host(trainer.state)
-    for stage in range(4):
-        trainer.load(tmp_path / str(stage))
-        assert int(trainer.state.tasks.stage) == stage
-        left = advance()
-        assert left == seen[-len(left) :]
-        for there, here in zip(end, host(trainer.state), strict=True):
-            np.testing.assert_array_equal(there, here)
+    assert set(seen_from_each_stage(trainer, tmp_path, ITERATIONS, 4, update)) == {1, 2, 3, 4}
     trainer.close()
 
 

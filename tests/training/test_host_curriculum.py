@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-import jaxrl
 from jaxrl.config import ConfigError
 from jaxrl.experience.host.stepped_collector import tasks_of_rows
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
+from tests.training.staged_runs import staged_config
 
 ASKED = "gymnasium:tests.experience.host_options:Asked"
 T, B = 8, 4
@@ -30,18 +29,13 @@ ITERATIONS = 6
 
 
 def host_config(*stages: Any, **fields: Any) -> ConfigDict:
-    config = jaxrl.default_config()
-    config.num_devices = 1
-    config.env.update(name=ASKED, num_envs=B, stagger=False)
-    config.host.update(num_groups=2)
-    config.network.update(core="none", hidden_sizes=(4,))
-    config.ppo.update(rollout_length=T, num_epochs=1, num_minibatches=1)
-    config.stop.steps = ITERATIONS * STEPS
-    config.evaluate.update(every_steps=0, episodes=2)
-    config.log.every_steps = 1_000_000
-    config.curriculum.stages = tuple(json.dumps({"least_steps": 0, **stage}) for stage in stages or STAGES)
-    config.update_from_flattened_dict(fields)
-    return config
+    given = [{"least_steps": 0, **stage} for stage in stages or STAGES]
+    sections = {
+        "env": {"name": ASKED, "num_envs": B, "stagger": False},
+        "host": {"num_groups": 2},
+        "ppo": {"rollout_length": T, "num_minibatches": 1},
+    }
+    return staged_config(given, ITERATIONS * STEPS, sections, **fields)
 
 
 @pytest.mark.slow

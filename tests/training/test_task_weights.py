@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-import jaxrl
 from jaxrl.config import ConfigError
 from jaxrl.envs.mixture import TASK
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
-from jaxrl.types import PyTree, Trajectory
+from jaxrl.types import Trajectory
+from tests.training.staged_runs import seen_from_each_stage, staged_config
 
 CARTPOLE, ACROBOT = "CartPole-v1", "Acrobot-v1"
 T, B = 8, 8
@@ -32,18 +31,14 @@ ITERATIONS = 4
 
 
 def weighted_config(*stages: Any, **fields: Any) -> ConfigDict:
-    config = jaxrl.default_config()
-    config.num_devices = 1
-    config.env.update(tasks=(f"gymnax:{CARTPOLE}", f"gymnax:{ACROBOT}"), task_shares=(3, 1), num_envs=B)
-    config.network.update(core="none", hidden_sizes=(4,), separate_value=False)
-    config.normalize.update(observations=False, rewards=False)
-    config.ppo.update(rollout_length=T, num_epochs=1, num_minibatches=1, clip_value=False)
-    config.stop.steps = ITERATIONS * STEPS
-    config.evaluate.update(every_steps=0, episodes=2)
-    config.log.every_steps = 1_000_000
-    config.curriculum.stages = tuple(json.dumps({"least_steps": 0, **stage}) for stage in stages or STAGES)
-    config.update_from_flattened_dict(fields)
-    return config
+    given = [{"least_steps": 0, **stage} for stage in stages or STAGES]
+    sections = {
+        "env": {"tasks": (f"gymnax:{CARTPOLE}", f"gymnax:{ACROBOT}"), "task_shares": (3, 1), "num_envs": B},
+        "network": {"separate_value": False},
+        "normalize": {"observations": False, "rewards": False},
+        "ppo": {"rollout_length": T, "num_minibatches": 1, "clip_value": False},
+    }
+    return staged_config(given, ITERATIONS * STEPS, sections, **fields)
 
 
 def weighted_value_loss(trajectory: Trajectory, weights: dict[str, float]) -> float:
@@ -67,47 +62,28 @@ def weighted_value_loss(trajectory: Trajectory, weights: dict[str, float]) -> fl
     return total / count
 
 
-def host(state: PyTree) -> list[np.ndarray]:
-    state = state.replace(key=jax.random.key_data(state.key))
-    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
-
-
 @pytest.mark.slow
 def test_weights_follow_the_curriculum_and_resume_bit_for_bit(tmp_path: Path) -> None:
     config = weighted_config(**{"ppo.gamma": 0.99, "ppo.gae_lambda": 0.95, "env.stagger": False})
     trainer = Trainer(config, writer=MultiWriter(()))
 
-    def advance() -> list[float]:
-        seen = []
-        while trainer.progress.iteration < ITERATIONS:
-            stage = int(trainer.state.tasks.stage)
-            if not (tmp_path / str(stage)).exists():
-                trainer.save(tmp_path / str(stage))
-            trajectory = jax.device_get(trainer.rollout())
-            before = np.asarray(_kernel(trainer))
-            row = trainer.update(trajectory)
-            np.testing.assert_allclose(
-                row["loss/value"], weighted_value_loss(trajectory, WEIGHTS[stage]), rtol=2e-5
-            )
-            # What comes in from the one-hot of a task whose loss counts for nothing does not change.
-            moved = (np.asarray(_kernel(trainer)) != before).any(1)
-            assert moved.tolist() == [WEIGHTS[stage].get(name) != 0 for name in (CARTPOLE, ACROBOT)]
-            seen.append(row)
-        return seen
+    def update(stage: int) -> dict[str, float]:
+        trajectory = jax.device_get(trainer.rollout())
+        before = np.asarray(_kernel(trainer))
+        row = trainer.update(trajectory)
+        np.testing.assert_allclose(
+            row["loss/value"], weighted_value_loss(trajectory, WEIGHTS[stage]), rtol=2e-5
+        )
+        # What comes in from the one-hot of a task whose loss counts for nothing does not change.
+        moved = (np.asarray(_kernel(trainer)) != before).any(1)
+        assert moved.tolist() == [WEIGHTS[stage].get(name) != 0 for name in (CARTPOLE, ACROBOT)]
+        return {name: x for name, x in row.items() if name.startswith(("loss/value", "curriculum/"))}
 
-    seen = advance()
+    seen = seen_from_each_stage(trainer, tmp_path, ITERATIONS, 3, update)
     assert [row["curriculum/stage"] for row in seen] == [1, 2, 3, 3]
     # Three of four environments have the first task; over all of them the mean is 1.
     shown = [[row[f"curriculum/weight/{name}"] for name in (CARTPOLE, ACROBOT)] for row in seen]
     np.testing.assert_allclose(shown, [[0, 4], [1.2, 0.4], [1, 1], [1, 1]])
-    end = host(trainer.state)
-    for stage in range(3):
-        trainer.load(tmp_path / str(stage))
-        assert int(trainer.state.tasks.stage) == stage
-        left = advance()
-        assert [r["loss/value"] for r in left] == [r["loss/value"] for r in seen[-len(left) :]]
-        for there, here in zip(end, host(trainer.state), strict=True):
-            np.testing.assert_array_equal(there, here)
     trainer.close()
 
 

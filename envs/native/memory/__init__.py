@@ -7,21 +7,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxrl.envs.base import JaxEnv
-from jaxrl.envs.native.memory.autoencode import Autoencode
 from jaxrl.envs.native.memory.bandit import MultiarmedBandit
 from jaxrl.envs.native.memory.battleship import Battleship
-from jaxrl.envs.native.memory.cartpole import (
-    NoisyPositionOnlyCartPole,
-    PositionOnlyCartPole,
-    VelocityOnlyCartPole,
+from jaxrl.envs.native.memory.card_games import (
+    Autoencode,
+    CountRecall,
+    HigherLower,
+    RepeatFirst,
+    RepeatPrevious,
 )
 from jaxrl.envs.native.memory.concentration import Concentration
-from jaxrl.envs.native.memory.count_recall import CountRecall
-from jaxrl.envs.native.memory.higher_lower import HigherLower
+from jaxrl.envs.native.memory.control import (
+    NoisyPositionOnlyCartPole,
+    NoisyPositionOnlyPendulum,
+    PositionOnlyCartPole,
+    PositionOnlyPendulum,
+    VelocityOnlyCartPole,
+)
 from jaxrl.envs.native.memory.labyrinth import LabyrinthEscape, LabyrinthExplore
 from jaxrl.envs.native.memory.minesweeper import MineSweeper
-from jaxrl.envs.native.memory.pendulum import NoisyPositionOnlyPendulum, PositionOnlyPendulum
-from jaxrl.envs.native.memory.repeat import RepeatFirst, RepeatPrevious
 from jaxrl.envs.native.memory.t_maze import TMaze
 
 PREFIX = "memory/"

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.base import Algorithm, Learned
+from jaxrl.algorithms.base import Algorithm, Learned, read_hyperparams
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.behavior_cloning.early_stop import EarlyStop
 from jaxrl.algorithms.demonstrations import (
@@ -30,7 +30,6 @@ from jaxrl.algorithms.demonstrations import (
     hits,
     retrace,
 )
-from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatches import Epochs, Minibatches, MinibatchState
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.parameters import layer_norms, require_frozen

@@ -17,14 +17,12 @@ import optax
 
 from jaxrl.algorithms import observations
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.base import Learned
+from jaxrl.algorithms.base import Learned, read_hyperparams, run_progress
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
-from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
-from jaxrl.algorithms.progress import run_progress
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.config import Config, ConfigError, DAggerConfig
@@ -123,11 +121,7 @@ class DAgger(ReplayAlgorithm):
         """As `Algorithm.metrics`; `accuracy` is the mean absolute error if actions are numbers."""
         own = (self._hit, f"latest_{self._hit}", "log_prob", "reward", "beta")
         names = ("loss/policy", "grad/norm", *(f"dagger/{x}" for x in own))
-        declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
-        if self.config.log.layers:
-            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
-            declared |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
-        return declared
+        return self.declared(names)
 
     @property
     def teacher(self) -> tuple[str, str]:
@@ -162,7 +156,7 @@ class DAgger(ReplayAlgorithm):
         learner = self._with_statistics(learner, experience.latest)
         with tracing.phase("update"):
             gradient, means = self._gradient(learner, experience)
-            after = self._update(learner, gradient)
+            after = self.after_step(learner, gradient, learner.hyperparams.learning_rate)
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
         after = dataclasses.replace(after, draws=learner.draws + 1)
@@ -235,32 +229,15 @@ class DAgger(ReplayAlgorithm):
         if start:
             carry = self.agent.apply(learner.policy, first[0], carry, *first[1:]).carry
 
-        def loss(params: PyTree) -> tuple[Array, dict[str, Array]]:
+        def loss(params: PyTree) -> tuple[Array, tuple[dict[str, Array], None]]:
             acting = dataclasses.replace(learner.policy, params=params)
             out = self.agent.apply(acting, then[0], carry, *then[1:])
             cost = -out.distribution.log_prob(batch.label)
             hit = hits(self.agent, self.agent.greedy(out), batch.label)
             sums = {"loss": _sum(cost, batch.usable), "hit": _sum(hit, batch.usable)}
-            return sums["loss"], sums
+            return sums["loss"], (sums, None)
 
-        gradient, sums = jax.grad(loss, has_aux=True)(learner.policy.params)
-        count = batch.usable.sum(dtype=jnp.float32)
-        gradient, sums, count = self.axis.psum((gradient, sums, count))
-        means: tuple[PyTree, dict[str, Array]] = jax.tree.map(
-            lambda x: x / jnp.maximum(count, 1.0), (gradient, sums)
-        )
-        return means
-
-    def _update(self, learner: DAggerState, gradient: PyTree) -> DAggerState:
-        h = learner.hyperparams
-        step, opt_state = optimizer(h.max_grad_norm, h.learning_rate).update(gradient, learner.opt_state)
-        params = optax.apply_updates(learner.policy.params, step)
-        return dataclasses.replace(
-            learner,
-            policy=dataclasses.replace(learner.policy, params=params),
-            updates=learner.updates + 1,
-            opt_state=opt_state,
-        )
+        return self.mean_gradient(loss, learner.policy.params, batch.usable)[:2]
 
 
 def _sum(x: Array, usable: Array) -> Array:

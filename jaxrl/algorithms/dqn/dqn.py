@@ -10,12 +10,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import q_targets
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
-from jaxrl.algorithms.q_values import QAgent, value_of
+from jaxrl.algorithms.q_values import QAgent, n_step_target, next_value, value_of
 from jaxrl.algorithms.replay import Transitions, n_step_return
 from jaxrl.config import Config, DQNConfig
 from jaxrl.envs.base import EnvSpec
@@ -44,9 +42,9 @@ class DQN(QReplayAlgorithm):
     def gradient(self, learner: QState, batch: Transitions) -> tuple[PyTree, dict[str, Array], Array]:
         after = self.single_steps(batch.next_obs, batch.next_mask)
         online = self._q(learner, learner.policy.params, after) if self.section.double else None
-        following = q_targets.next_value(self._q(learner, learner.target, after), online)
+        following = next_value(self._q(learner, learner.target, after), online)
         total, discount = n_step_return(batch.reward, batch.counts, learner.hyperparams.gamma)
-        target = q_targets.n_step_target(total, discount, batch.terminated, following)
+        target = n_step_target(total, discount, batch.terminated, following)
         here = self.single_steps(batch.obs, batch.action_mask)
         usable = batch.usable
 
@@ -57,11 +55,7 @@ class DQN(QReplayAlgorithm):
             found = (0.5 * batch.weight * jnp.square(error)).sum()
             return found, ({"loss": found, "q": jnp.where(usable, q, 0.0).sum()}, error)
 
-        gradient, (sums, error) = jax.grad(loss, has_aux=True)(learner.policy.params)
-        count = usable.sum(dtype=jnp.float32)
-        gradient, sums, count = self.axis.psum((gradient, sums, count))
-        gradient, sums = jax.tree.map(lambda x: x / jnp.maximum(count, 1.0), (gradient, sums))
-        return gradient, sums, error
+        return self.mean_gradient(loss, learner.policy.params, usable)
 
     def layers(self, learner: QState, batch: Transitions) -> list[tuple[str, Array]]:
         inputs = self.single_steps(batch.obs, batch.action_mask)

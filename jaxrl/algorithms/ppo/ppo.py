@@ -12,13 +12,11 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import VALUE_HEAD, ActorCritic
-from jaxrl.algorithms.advantage import explained_variance
+from jaxrl.algorithms.advantage import explained_variance, global_moments, standardize
 from jaxrl.algorithms.auxiliary import load
-from jaxrl.algorithms.base import Learned
+from jaxrl.algorithms.base import Learned, read_hyperparams
 from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
-from jaxrl.algorithms.moments import global_moments, standardize
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.ppo import losses
 from jaxrl.algorithms.ppo import teacher as teaching

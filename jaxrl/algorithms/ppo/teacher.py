@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.progress import run_progress
+from jaxrl.algorithms.base import run_progress
 from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import Config
 from jaxrl.types import Acting, Array, PyTree, Sharded, Trajectory

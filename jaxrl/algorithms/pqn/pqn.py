@@ -11,11 +11,10 @@ from typing import ClassVar
 import flax.struct
 import jax.numpy as jnp
 
+from jaxrl.algorithms.base import read_hyperparams, run_progress
 from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_MINIBATCHES
-from jaxrl.algorithms.progress import run_progress
 from jaxrl.algorithms.q_values import QAgent, value_of
 from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import Config, PQNConfig

@@ -12,9 +12,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import q_targets
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
-from jaxrl.algorithms.q_values import QAgent, value_of
+from jaxrl.algorithms.q_values import QAgent, n_step_target, next_value, value_of
 from jaxrl.algorithms.r2d2.losses import inverse_rescale, rescale, sequence_error
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, n_step_return
 from jaxrl.config import Config, ConfigError, R2D2Config
@@ -79,10 +78,7 @@ class R2D2(QReplayAlgorithm):
             found = (0.5 * batch.weight[None] * jnp.square(error)).sum()
             return found, ({"loss": found, "q": jnp.where(usable, taken, 0.0).sum()}, error)
 
-        gradient, (sums, error) = jax.grad(loss, has_aux=True)(learner.policy.params)
-        count = usable.sum(dtype=jnp.float32)
-        gradient, sums, count = self.axis.psum((gradient, sums, count))
-        gradient, sums = jax.tree.map(lambda x: x / jnp.maximum(count, 1.0), (gradient, sums))
+        gradient, sums, error = self.mean_gradient(loss, learner.policy.params, usable)
         return gradient, sums, sequence_error(error, usable, self.r2d2.priority_eta)
 
     def layers(self, learner: QState, batch: SequenceBatch) -> list[tuple[str, Array]]:
@@ -99,15 +95,15 @@ class R2D2(QReplayAlgorithm):
           q, of_target: float32[L + K, N, A], of the network and of the target network from the first of
             these steps on.
         """
-        following = q_targets.next_value(of_target, q if self.r2d2.double else None)
+        following = next_value(of_target, q if self.r2d2.double else None)
         steps = batch.counts.sum(axis=1, dtype=jnp.int32)
         after = jnp.take_along_axis(following, jnp.arange(len(steps))[:, None] + steps, axis=0)
         total, discount = jax.vmap(n_step_return, in_axes=(0, 0, None))(
             batch.reward, batch.counts, learner.hyperparams.gamma
         )
         if not self.r2d2.value_rescaling:
-            return q_targets.n_step_target(total, discount, batch.terminated, after)
-        return rescale(q_targets.n_step_target(total, discount, batch.terminated, inverse_rescale(after)))
+            return n_step_target(total, discount, batch.terminated, after)
+        return rescale(n_step_target(total, discount, batch.terminated, inverse_rescale(after)))
 
     def _q(self, learner: QState, params: PyTree, batch: SequenceBatch) -> Array:
         """float32[L + K, N, A] after the burn-in, which no gradient enters."""

@@ -15,11 +15,10 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.base import Learned, read_hyperparams
 from jaxrl.algorithms.optimizer import descend, optimizer
 from jaxrl.algorithms.parameters import layer_norms
-from jaxrl.algorithms.q_targets import n_step_target, polyak_update
+from jaxrl.algorithms.q_values import n_step_target, polyak_update
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.algorithms.sac import losses
@@ -139,12 +138,7 @@ class SAC(ReplayAlgorithm):
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         own = ("q", "entropy", "temperature", "reward", "log_prob", "transitions")
-        names = ("loss/value", "loss/policy", "grad/norm", *(f"sac/{x}" for x in own))
-        declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
-        if self.config.log.layers:
-            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
-            declared |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
-        return declared
+        return self.declared(("loss/value", "loss/policy", "grad/norm", *(f"sac/{x}" for x in own)))
 
     def init(self, key: Array, hyperparams: SACHyperparams) -> SACState:
         policy = self.agent.init(key)

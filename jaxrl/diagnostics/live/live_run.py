@@ -1,10 +1,11 @@
-"""A run as it trains, from the files that it writes; local or gs://."""
+"""Runs as they train, from the files that they write; local or gs://."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from etils import epath
@@ -148,6 +149,28 @@ class LiveRun:
     def _interval(self) -> float:
         """Seconds between rows of training."""
         return (self._times[-1] - self._times[0]) / (len(self._times) - 1) if len(self._times) > 1 else 0.0
+
+
+class Watcher:
+    """The runs in the folders `names`; `look` finds new runs and reads new rows of each."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._found: dict[str, LiveRun] = {}
+
+    @property
+    def runs(self) -> list[LiveRun]:
+        return list(self._found.values())
+
+    def look(self) -> None:
+        """Finds new runs and reads new rows."""
+        for name in self._names:
+            with contextlib.suppress(ConfigError, OSError):  # no run yet, or the network is down
+                for path in records.find([name]):
+                    if path not in self._found:
+                        self._found[path] = LiveRun(path)
+        for run in self._found.values():
+            run.poll()
 
 
 class _Process:

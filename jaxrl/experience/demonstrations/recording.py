@@ -19,7 +19,7 @@ from jaxrl.envs.host_env import HostOptions, group_rows
 from jaxrl.envs.numbering import counted_from_zero
 from jaxrl.envs.spaces import sample
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.envs.wrappers.time_limit import TimeLimit
+from jaxrl.envs.wrappers.episodes import TimeLimit
 from jaxrl.experience.demonstrations.episode import Episode, in_own_numbers
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS
 from jaxrl.experience.host.episodes import quotas

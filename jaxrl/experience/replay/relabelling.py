@@ -13,8 +13,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.hindsight import HindsightPlan
-from jaxrl.algorithms.replay import ReplayPlan
+from jaxrl.algorithms.replay import HindsightPlan, ReplayPlan
 from jaxrl.envs.goals import ACHIEVED
 from jaxrl.experience.replay import hindsight, ring
 from jaxrl.experience.replay.hindsight import EpisodeSpans

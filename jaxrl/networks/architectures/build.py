@@ -15,11 +15,9 @@ from jaxrl.envs import modules
 from jaxrl.envs.base import Box, Space
 from jaxrl.envs.picture_shapes import picture_shape
 from jaxrl.networks.architectures.fusion import FUSIONS
-from jaxrl.networks.architectures.modalities import Part, parts_of
-from jaxrl.networks.architectures.records import ARCHITECTURES, Architecture
+from jaxrl.networks.architectures.records import ARCHITECTURES, Architecture, Part, parts_of
 from jaxrl.networks.encoders import CONVOLUTIONS, MLP, NATURE_PIXELS, ConvEncoder, Impala, JointMLP
-from jaxrl.networks.graph.encoder import LEVEL_ENCODERS
-from jaxrl.networks.graph.packing import PackedGraphs
+from jaxrl.networks.graph.encoder import LEVEL_ENCODERS, PackedGraphs
 from jaxrl.networks.layers import DTYPES, activation
 from jaxrl.types import Array
 

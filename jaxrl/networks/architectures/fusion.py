@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import flax.linen as nn
 import jax
@@ -15,18 +14,19 @@ from jaxrl.types import Array
 _HEADS = 4  # of attention between parts, if they divide the size
 
 
-class Fusion(Protocol):
+class Fusion(nn.Module):
     """A module from features [..., F] of each part to [..., size]."""
-
-    def __call__(self, parts: list[Array]) -> Array: ...
-
-
-class Concatenation(nn.Module):
-    """A dense layer over all features; without one if `size` is 0."""
 
     size: int
     activation: str
     dtype: jnp.dtype
+
+    def __call__(self, parts: list[Array]) -> Array:
+        raise NotImplementedError
+
+
+class Concatenation(Fusion):
+    """A dense layer over all features; without one if `size` is 0."""
 
     @nn.compact
     def __call__(self, parts: list[Array]) -> Array:
@@ -36,15 +36,11 @@ class Concatenation(nn.Module):
         return activation(self.activation)(Dense(self.size, math.sqrt(2), self.dtype)(x))
 
 
-class GatedSum(nn.Module):
+class GatedSum(Fusion):
     """A sum of dense layers of the parts, each unit weighted by a sigmoid of all features.
 
     Arevalo et al. 2017, "Gated Multimodal Units for Information Fusion".
     """
-
-    size: int
-    activation: str
-    dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, parts: list[Array]) -> Array:
@@ -56,12 +52,8 @@ class GatedSum(nn.Module):
         return sum((gate * x for gate, x in zip(shares, seen, strict=True)), jnp.zeros_like(seen[0]))
 
 
-class PartAttention(nn.Module):
+class PartAttention(Fusion):
     """Attention of the parts to each other, then their mean (Vaswani et al. 2017; one layer, residual)."""
-
-    size: int
-    activation: str
-    dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, parts: list[Array]) -> Array:
@@ -76,7 +68,7 @@ class PartAttention(nn.Module):
         return jnp.mean(x + dense()(heard), axis=-2)
 
 
-FUSIONS: dict[str, type[Concatenation] | type[GatedSum] | type[PartAttention]] = {
+FUSIONS: dict[str, type[Fusion]] = {
     "concatenate": Concatenation,
     "gated": GatedSum,
     "attention": PartAttention,

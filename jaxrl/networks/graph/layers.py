@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.graph.neighbours import Neighbours
-from jaxrl.networks.initializers import orthogonal
 from jaxrl.networks.kernels.products import matmul
-from jaxrl.networks.layers import Dense
+from jaxrl.networks.layers import Dense, orthogonal
 from jaxrl.types import Array
 
 _SLOPE = 0.2  # of LeakyReLU, Velickovic et al. 2018

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +10,10 @@ from typing import Any, Protocol, TextIO
 
 from jaxrl.config import text
 from jaxrl.config.local_files import discard
-from jaxrl.reporting.display import notebook, terminal
+from jaxrl.reporting.display import notebook
+from jaxrl.reporting.display.live_panel import LivePanel
 from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.reporting.display.terminal import can_redraw
 from jaxrl.reporting.logs import WarningHandler
 from jaxrl.reporting.writers.writer import Writer
 
@@ -94,15 +94,6 @@ def _view(run: RunProgress, stream: TextIO, in_cell: bool) -> _View:
     return _LiveView(run, stream) if can_redraw(stream) else _PlainView(run, stream)
 
 
-def can_redraw(stream: TextIO) -> bool:
-    """True if the stream is a terminal on which a display can be redrawn."""
-    # `!jaxrl train` in a notebook has a terminal, but its cell cannot redraw a panel.
-    in_notebook = "JPY_PARENT_PID" in os.environ
-    known_terminal = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-    known_terminal = known_terminal and not in_notebook
-    return known_terminal and (stream.encoding or "").lower().replace("-", "") == "utf8"
-
-
 class _NullStream(io.StringIO):
     """A stream that discards everything."""
 
@@ -122,33 +113,22 @@ class _View(Protocol):
     def close(self) -> None: ...
 
 
-class _LiveView:
+class _LiveView(LivePanel):
     """A panel on a terminal, redrawn by rich's thread."""
 
     def __init__(self, run: RunProgress, stream: TextIO) -> None:
-        import rich.console
-        import rich.live
-
         from jaxrl.reporting.display.panel import RunPanel
 
-        terminal.prepare(stream)
-        self._console = rich.console.Console(file=stream, force_terminal=True)
-        self._live = rich.live.Live(RunPanel(run), console=self._console, refresh_per_second=8)
-        self._live.start(refresh=True)
+        panel = RunPanel(run)
+        super().__init__(lambda: panel, stream)
+        self.open()
+        self.phase()
 
     def row(self, scalars: Mapping[str, float]) -> None:
         """Nothing to do: the thread reads the run's progress."""
 
     def phase(self) -> None:
-        self._live.refresh()
-
-    def message(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # The terminal has gone.
-            self._live.stop()
-        terminal.restore()
+        self.refresh()
 
 
 class _PlainView:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from jaxrl.config import text
 from jaxrl.config.local_files import discard
 from jaxrl.reporting.display import terminal
-from jaxrl.reporting.display.console import can_redraw
+from jaxrl.reporting.display.terminal import can_redraw
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,8 +43,13 @@ class LivePanel:
 
         terminal.prepare(self._stream)
         console = rich.console.Console(file=self._stream, force_terminal=True)
-        self._live = rich.live.Live(console=console, refresh_per_second=4, get_renderable=self._draw)
+        self._live = rich.live.Live(console=console, refresh_per_second=8, get_renderable=self._draw)
         self._live.start()
+
+    def refresh(self) -> None:
+        """Draws the panel at once, if it is drawn."""
+        if self._live is not None:
+            self._live.refresh()
 
     def printable(self, line: str) -> str:
         """The line with what this output can show."""

@@ -1,4 +1,4 @@
-"""Modes of the terminal under a live display: changed while it is open, restored afterwards."""
+"""The terminal under a live display, whose modes are changed while it is open and restored afterwards."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from typing import TextIO
 _SHOW_CURSOR = "\x1b[?25h"
 # The stream of the display, and the local modes to restore; empty without a display.
 _prepared: list[tuple[TextIO, int | None]] = []
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """True if the stream is a terminal on which a display can be redrawn."""
+    # `!jaxrl train` in a notebook has a terminal, but its cell cannot redraw a panel.
+    in_notebook = "JPY_PARENT_PID" in os.environ
+    known_terminal = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    known_terminal = known_terminal and not in_notebook
+    return known_terminal and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def prepare(stream: TextIO) -> None:

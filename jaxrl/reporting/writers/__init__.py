@@ -12,11 +12,9 @@ from jaxrl.config import Config, ConfigError, installation, to_json
 from jaxrl.reporting.logs import log_to
 from jaxrl.reporting.writers.csv import CsvWriter
 from jaxrl.reporting.writers.jsonl import JsonlWriter
-from jaxrl.reporting.writers.mlflow import MlflowTracker
-from jaxrl.reporting.writers.neptune import NeptuneTracker
+from jaxrl.reporting.writers.services import MlflowTracker, NeptuneTracker, WandbTracker
 from jaxrl.reporting.writers.tensorboard import TensorBoardWriter
 from jaxrl.reporting.writers.tracker import Background, Tracker
-from jaxrl.reporting.writers.wandb import WandbTracker
 from jaxrl.reporting.writers.writer import MultiWriter, Writer
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 import logging
@@ -9,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from etils import epath
 
@@ -40,21 +41,6 @@ class Row:
     samples: Mapping[str, Sequence[float]]
 
 
-class Tracker(Protocol):
-    """A run at a tracker. Methods may raise any exception; one thread calls them, `open` first."""
-
-    name: str
-
-    def open(self, resume: bool) -> int:
-        """Begins a run, or with `resume` continues that of the folder; returns its last step, or -1."""
-
-    def log(self, rows: Sequence[Row]) -> None:
-        """Sends rows, whose steps never decrease."""
-
-    def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Ends the run, with a summary if training finished."""
-
-
 class RunIds:
     """The identifier of a folder's run at a tracker, kept in `trackers/NAME.json` for resumed runs."""
 
@@ -76,6 +62,32 @@ class RunIds:
         require_no_links(self._folder, self._file.parent)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         replace_text(self._file, text)
+
+
+class Tracker(abc.ABC):
+    """A run at a tracker. Methods may raise any exception; one thread calls them, `open` first."""
+
+    name: ClassVar[str]
+
+    def __init__(self, folder: str, project: str, name: str, config: Mapping[str, Any]) -> None:
+        """Takes the run's folder, the project, displayed name ("": the folder) and configuration."""
+        self._folder = folder
+        self._project = project
+        self._run_name = run_name(folder, name)
+        self._config = config
+        self._ids = RunIds(folder, self.name)
+
+    @abc.abstractmethod
+    def open(self, resume: bool) -> int:
+        """Begins a run, or with `resume` continues that of the folder; returns its last step, or -1."""
+
+    @abc.abstractmethod
+    def log(self, rows: Sequence[Row]) -> None:
+        """Sends rows, whose steps never decrease."""
+
+    @abc.abstractmethod
+    def close(self, summary: Mapping[str, Any] | None) -> None:
+        """Ends the run, with a summary if training finished."""
 
 
 class Background(Writer):

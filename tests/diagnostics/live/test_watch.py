@@ -20,10 +20,10 @@ import pytest
 import rich.console
 
 from jaxrl.commands.watch import main
-from jaxrl.diagnostics.live.live_run import LiveRun
+from jaxrl.diagnostics.live.live_run import LiveRun, Watcher
 from jaxrl.diagnostics.live.screen import LiveScreen
-from jaxrl.diagnostics.live.watcher import Watcher
 from jaxrl.reporting.writers import JsonlWriter
+from tests.commands.refusals import refused
 from tests.comparison.run_folders import STEPS, write_run
 
 ROOT = Path(__file__).parents[3]
@@ -215,8 +215,7 @@ def test_a_pipe_gets_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     [([], "no folder is named"), (["nowhere"], "is no folder"), ([".", "--interval=0"], "interval")],
 )
 def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["jaxrl watch", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused(capsys, "watch", *arguments)
 
 
 def read_until(terminal: int, wanted: bytes, seconds: float = 30) -> bytes:

@@ -22,6 +22,7 @@ from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.definition import Success
 from jaxrl.evaluation.suites.levels import SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
+from tests.commands.refusals import refused
 from tests.inference.runs import save_run
 
 ROOT = Path(__file__).parents[3]
@@ -262,8 +263,9 @@ def test_bad_files_and_flags_are_one_line(
     assert "must be YAML or JSON" in capfd.readouterr().err
     assert evaluate(run, tmp_path / "missing.yaml") == 2
     assert "cannot be read: No such file" in capfd.readouterr().err
-    assert main(["jaxrl evaluate", f"--workdir={run}", f"--video={tmp_path}"]) == 2
-    assert "must be a file that ends in .gif or .mp4; it is a folder with --suite" in capfd.readouterr().err
+    assert "must be a file that ends in .gif or .mp4; it is a folder with --suite" in refused(
+        capfd, "evaluate", f"--workdir={run}", f"--video={tmp_path}"
+    )
 
 
 def test_rules() -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from jaxrl import algorithms, envs
-from jaxrl.commands import play as play_command
 from jaxrl.commands import tournament as command
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.games import players
@@ -24,6 +23,7 @@ from jaxrl.evaluation.tournament.contestants import Contestant, Scripted, Traine
 from jaxrl.evaluation.tournament.ratings import MatchGame
 from jaxrl.evaluation.tournament.session import GameSession, converse
 from jaxrl.reporting.pages import tournament as report
+from tests.commands.refusals import refused
 from tests.experience.opponents.self_play import config
 
 GAME = envs.make("jaxrl:TicTacToe").game
@@ -155,10 +155,7 @@ def test_open_skill_orders_players() -> None:
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str, capfd: Any) -> None:
-    assert command.main(["jaxrl tournament", *arguments]) == 2
-    error = capfd.readouterr().err.strip().splitlines()
-    assert len(error) == 1
-    assert message in error[0]
+    assert message in refused(capfd, "tournament", *arguments)
 
 
 @pytest.mark.slow
@@ -251,9 +248,10 @@ def test_columns_have_numbers_above_them() -> None:
 
 
 def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
-    assert play_command.main(["jaxrl play", "jaxrl:TicTacToe", "--opponent=nobody"]) == 2
-    assert "neither the folder of a run nor a player" in capfd.readouterr().err
-    assert play_command.main(["jaxrl play", "gymnax:CartPole-v1"]) == 2
-    assert "is no game of two" in capfd.readouterr().err
-    assert play_command.main(["jaxrl play", "--opponent=greedy"]) == 2
-    assert "none of greedy is the folder of a run: `GAME` must name the game" in capfd.readouterr().err
+    assert "neither the folder of a run nor a player" in refused(
+        capfd, "play", "jaxrl:TicTacToe", "--opponent=nobody"
+    )
+    assert "is no game of two" in refused(capfd, "play", "gymnax:CartPole-v1")
+    assert "none of greedy is the folder of a run: `GAME` must name the game" in refused(
+        capfd, "play", "--opponent=greedy"
+    )

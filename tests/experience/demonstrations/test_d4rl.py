@@ -13,6 +13,7 @@ import pytest
 from jaxrl.commands import verify_data
 from jaxrl.envs.base import Box, Dict
 from jaxrl.experience.demonstrations import DatasetFault, read_dataset
+from tests.commands.refusals import refused
 from tests.experience.demonstrations.samples import SPEC
 
 h5py = pytest.importorskip("h5py")
@@ -145,10 +146,8 @@ def test_verify_data_reads_it_for_an_environment(tmp_path: Path, capfd: pytest.C
     out = capfd.readouterr().out
     assert "episodes  7, 7 steps" in out
     assert "players   d4rl" in out
-    assert verify_data.main(["jaxrl verify-data", f"--data={file}"]) == 2
-    assert "`--env` is missing" in capfd.readouterr().err
-    assert verify_data.main(["jaxrl verify-data", f"--data={tmp_path}/no.hdf5"]) == 2
-    assert "is no folder" in capfd.readouterr().err
+    assert "`--env` is missing" in refused(capfd, "verify-data", f"--data={file}")
+    assert "is no folder" in refused(capfd, "verify-data", f"--data={tmp_path}/no.hdf5")
 
 
 def test_ends_that_are_not_marked_are_noted(tmp_path: Path) -> None:

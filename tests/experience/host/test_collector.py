@@ -17,7 +17,7 @@ from jaxrl.networks import normalizer
 from jaxrl.types import Acting
 from tests.compiled_programs import loud, over_time, rollout_keys, start, tiny_agent, tiny_program
 from tests.experience.host.host_env import Playback, record
-from tests.experience.host.playing import B, L, T, keys_of, stepped
+from tests.experience.host.playing import B, L, T, assert_totals, keys_of, stepped
 
 ROLLOUTS = 3
 LENGTH = T * ROLLOUTS
@@ -184,19 +184,8 @@ def test_trajectory_is_the_device_collectors_in_structure(device, host):
 
 def test_episode_totals(device, host):
     # correctness 14: raw, whole, also those that began in the rollout before.
-    rows, totals = joined(host[2]), host[3]
-    running, steps = np.zeros(B), np.zeros(B)
-    for i, total in enumerate(totals):
-        returns, lengths = [], []
-        for t in range(i * T, (i + 1) * T):
-            running, steps = running + rows["reward"][t], steps + rows["valid"][t]
-            done = rows["terminated"][t] | rows["truncated"][t]
-            returns += list(running[done])
-            lengths += list(steps[done])
-            running, steps = running * ~done, steps * ~done
-        assert total.count == len(returns)
-        np.testing.assert_allclose(total.episode_return, sum(returns), rtol=1e-5)
-        assert total.length == sum(lengths)
+    rows = joined(host[2])
+    assert_totals(rows["reward"], rows["valid"], rows["terminated"] | rows["truncated"], host[3])
 
 
 def test_totals_report_the_game_and_not_the_life(device):

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.hindsight import HindsightPlan
-from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, Transitions
+from jaxrl.algorithms.replay import HindsightPlan, PriorityPlan, ReplayPlan, Transitions
 from jaxrl.config.hindsight import STRATEGIES
 from jaxrl.envs.goals import NearGoals
 from jaxrl.experience.replay import HindsightReplayBuffer, Replay

@@ -25,6 +25,7 @@ import pytest
 import jaxrl
 from jaxrl.inference.numpy_policy import NumpyPolicy
 from jaxrl.runs.registry import ModelRegistry
+from tests.commands.refusals import refused
 from tests.inference.serving.malformed import RAW, malformed
 from tests.inference.serving.models import (
     ROOT,
@@ -305,14 +306,10 @@ def test_what_cannot_be_served_is_one_line(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from jaxrl.commands.serve import main
 
     monkeypatch.delenv("JAXRL_SERVE_TOKEN", raising=False)
     given = [x.replace("REGISTRY", registry.url) for x in arguments]
-    assert main(["jaxrl serve", "--port=0", *given]) == 2
-    err = capfd.readouterr().err
-    assert err.count("\n") == 1
-    assert said in err
+    assert said in refused(capfd, "serve", "--port=0", *given)
 
 
 def test_the_server_wrote_no_traceback(server: ServerProcess) -> None:

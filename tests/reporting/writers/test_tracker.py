@@ -13,12 +13,13 @@ from jaxrl.reporting.writers import tracker
 from jaxrl.reporting.writers.tracker import Background, Row
 
 
-class Service:
+class Service(tracker.Tracker):
     """A tracker that can be out of reach, slow, or know a run already."""
 
     name = "service"
 
     def __init__(self, known: int = -1) -> None:
+        super().__init__("runs/a", "project", "", {})
         self.known = known
         self.reachable = True
         self.gate = threading.Event()

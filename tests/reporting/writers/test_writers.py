@@ -15,14 +15,8 @@ import pytest
 
 from jaxrl.algorithms.ppo.ppo import PPO
 from jaxrl.config import default_config, resolve, to_json
-from jaxrl.reporting.writers import (
-    JsonlWriter,
-    MultiWriter,
-    TensorBoardWriter,
-    Writer,
-    open_writers,
-    summaries,
-)
+from jaxrl.reporting.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer, open_writers
+from jaxrl.reporting.writers.tensorboard import layout
 from tests.runs.checkpoint.checkpoints import file_size_limit
 
 
@@ -247,8 +241,8 @@ class TestTensorBoard:
     def test_the_layout_names_keys_that_are_documented(self) -> None:
         text = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
         documented = re.findall(r"^\| `([\w/]+)` \|", text, re.MULTILINE)
-        layout = summaries.layout(PPO.highlights)
-        tags = [tag for group in layout.values() for tags in group.values() for tag in tags]
+        charts = layout(PPO.highlights)
+        tags = [tag for group in charts.values() for tags in group.values() for tag in tags]
         assert not [tag for tag in tags if not any(re.match(tag, key) for key in documented)]
 
     def test_a_second_file_of_one_second_is_another(self, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import resource
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
 from jaxrl.algorithms.rollout_state import RolloutState
@@ -108,6 +110,18 @@ def flip_largest(path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
+
+
+@contextlib.contextmanager
+def mounted_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A disk of so many MB, mounted in the folder; the test is skipped if it may not mount one."""
+    disk = folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root can mount a disk")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from etils import epath
 from jaxrl.parallel import process_exit
 from jaxrl.runs.checkpoint import Checkpointer, SaveError, background_save
 from jaxrl.runs.checkpoint.background_save import BackgroundSave
-from tests.runs.checkpoint.checkpoints import abstract_of, assert_bitwise_equal, file_size_limit
+from tests.runs.checkpoint.checkpoints import abstract_of, assert_bitwise_equal, file_size_limit, mounted_disk
 
 MEGABYTES = 4
 
@@ -137,13 +137,8 @@ def test_nothing_but_our_line_is_printed(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 3 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("only root can mount a disk")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with mounted_disk(tmp_path, 3) as disk:
+        yield disk
 
 
 def fill(file: Path) -> None:

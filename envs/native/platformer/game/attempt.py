@@ -50,11 +50,6 @@ class Attempt:
         self.over = self.outcome != ""
 
     @property
-    def switch_is_on(self) -> bool:
-        """True if the exit is open."""
-        return bool(self._on)
-
-    @property
     def place(self) -> tuple[int, int]:
         """Row and first column of the player in `picture`."""
         x = int(self._body[0])

@@ -1,4 +1,4 @@
-"""`mask_observation` and `noisy_observation`: less to see, for policies that must remember or average."""
+"""Observations reshaped, selected, one-hot, hidden or noisy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,86 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import Box, JaxEnv, TimeStep
-from jaxrl.envs.wrappers.wrapper import ObservationWrapper, Wrapper, check_indices, check_number, require_box
+from jaxrl.envs.base import Box, Discrete, JaxEnv, TimeStep
+from jaxrl.envs.spaces import check_count
+from jaxrl.envs.wrappers.wrapper import (
+    ObservationWrapper,
+    Wrapper,
+    check_indices,
+    check_number,
+    describe,
+    require_box,
+    require_channels_last,
+)
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: far above any `n`.
 _NOISE = 0x4E4F4953
+_ONE_HOT = "wrapper one_hot_observation"
+_MOST_VALUES = 2**16
+
+
+class FlattenObservation(ObservationWrapper):
+    """Reshapes a Box observation to one dimension, in C order; the dtype stays."""
+
+    def __init__(self, env: JaxEnv):
+        space = require_box("flatten_observation", env)
+        super().__init__(env, dataclasses.replace(space, shape=(math.prod(space.shape),)))
+
+    def observe(self, obs: jax.Array) -> jax.Array:
+        return obs.reshape(-1)
+
+
+class SelectObservation(ObservationWrapper):
+    """Keeps the components `indices` of a vector observation, in that order.
+
+    Hiding velocities, as in `gymnax:CartPole-v1` with `indices=(0, 2)`, turns a control task into one
+    that needs memory.
+    """
+
+    def __init__(self, env: JaxEnv, indices: Sequence[int]):
+        space = require_box("select_observation", env, ndim=1)
+        size = space.shape[0]
+        check_indices("select_observation", indices, size)
+        self._indices = np.array(indices)
+        low, high = (tuple(bound[i] for i in indices) for bound in (space.low, space.high))
+        super().__init__(env, Box(low, high, (len(indices),), space.dtype))
+
+    def observe(self, obs: jax.Array) -> jax.Array:
+        return obs[self._indices]
+
+
+class OneHotObservation(ObservationWrapper):
+    """Turns integers into float32 vectors of zeros and a one.
+
+    Args:
+      env: the environment. Discrete(n) becomes a vector of n components; of an array of integers each becomes
+        `values` components, one after the other along the last axis: int[..., C] to float32[..., C * values].
+      values: of an array, how many values there are, from 0. A larger one becomes zeros.
+    """
+
+    def __init__(self, env: JaxEnv, values: int | None = None):
+        space = env.spec.observation_space
+        if isinstance(space, Discrete):
+            if values is not None:
+                raise ValueError(f"{_ONE_HOT}: values is for arrays; this observation is Discrete")
+            self._n = space.n
+            self._shape: tuple[int, ...] = (space.n,)
+        elif isinstance(space, Box) and np.issubdtype(space.dtype, np.integer) and space.shape:
+            if values is None:
+                raise ValueError(f"{_ONE_HOT} needs values=N for an array: how many values there are, from 0")
+            require_channels_last("one_hot_observation", env)
+            check_count(f"{_ONE_HOT}: values", values, _MOST_VALUES)
+            self._n = values
+            self._shape = (*space.shape[:-1], space.shape[-1] * values)
+        else:
+            raise ValueError(
+                f"{_ONE_HOT} needs a Discrete observation or an array of integers; "
+                f"{env.spec.name} has {describe(space)}"
+            )
+        super().__init__(env, Box.of(0.0, 1.0, self._shape))
+
+    def observe(self, obs: jax.Array) -> jax.Array:
+        return jax.nn.one_hot(obs, self._n, dtype=jnp.float32).reshape(self._shape)
 
 
 class MaskObservation(ObservationWrapper):

@@ -1,4 +1,4 @@
-"""`limit_cost`: counts the steps beyond a limit as a cost, beside the reward."""
+"""`report` and `limit_cost`: more reported of each episode."""
 
 from __future__ import annotations
 
@@ -11,6 +11,20 @@ import jax.numpy as jnp
 from jaxrl.envs.base import JaxEnv, TimeStep
 from jaxrl.envs.reports import InfoMetric, set_entry, with_report
 from jaxrl.envs.wrappers.wrapper import Wrapper, require_box
+
+
+class ReportInfo(Wrapper):
+    """Declares that `info[key]` is reported of every episode, see `InfoMetric`; changes nothing."""
+
+    for_agents = True
+
+    def __init__(self, env: JaxEnv, key: str, per_episode: str = "last"):
+        super().__init__(env)
+        try:
+            self.report = InfoMetric(key, per_episode)
+        except ValueError as error:
+            raise ValueError(f"wrapper report: {error}") from error
+        self.spec = dataclasses.replace(env.spec, reports=with_report(env.spec.reports, self.report))
 
 
 class LimitCost(Wrapper):

@@ -1,0 +1,293 @@
+"""RepeatFirst, RepeatPrevious, Autoencode, HigherLower and CountRecall: cards that are seen one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.names import changed_arguments, check_choice, check_whole, format_call
+from jaxrl.envs.native.memory.cards import KINDS, check_decks, deal, full_deck, graded
+from jaxrl.envs.native.random_words import random_words
+
+_SUITS = KINDS["suits"]
+_RANKS = KINDS["ranks"]
+
+
+@flax.struct.dataclass
+class RepeatFirstState:
+    """int32[], the suit of the first card; int32[4], the cards that are left of each suit."""
+
+    first: jax.Array
+    left: jax.Array
+
+
+class RepeatFirst(JaxEnv):
+    """Cards are shown one by one; every action is to be the suit of the first. The best return is 1.
+
+    Observation Discrete(4), the suit of the card; action Discrete(4). With n cards an episode has n - 1 steps
+    of reward 1 / (n - 1) or -1 / (n - 1), and terminates at the last card.
+
+    Args:
+      num_decks: of 52 cards.
+    """
+
+    def __init__(self, num_decks: int = 1):
+        given = dict(locals())
+        label = "jaxrl:memory/RepeatFirst"
+        self._cards = check_decks(f"{label}: num_decks", num_decks)
+        self.spec = EnvSpec(
+            name=format_call(label, changed_arguments(RepeatFirst, given)),
+            observation_space=Discrete(_SUITS),
+            action_space=Discrete(_SUITS),
+            max_episode_steps=self._cards - 1,
+            has_solver=True,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[RepeatFirstState, jax.Array]:
+        suit, left = deal(random_words(key, 1)[0], full_deck(_SUITS, self._cards))
+        return RepeatFirstState(suit, left), suit
+
+    def step(self, key: jax.Array, state: RepeatFirstState, action: jax.Array) -> tuple[Any, TimeStep]:
+        suit, left = deal(random_words(key, 1)[0], state.left)
+        reward = graded(action == state.first, 1 / (self._cards - 1))
+        return RepeatFirstState(state.first, left), TimeStep(
+            obs=suit, reward=reward, terminated=left.sum() == 0, truncated=jnp.zeros((), bool)
+        )
+
+    def solve(self, state: RepeatFirstState) -> jax.Array:
+        """int32[]: the suit of the first card."""
+        return state.first
+
+
+@flax.struct.dataclass
+class RepeatPreviousState:
+    """The latest k cards, and those that are left.
+
+    Attributes:
+      recent: int32[k], the card that was seen at time t is at t modulo k.
+      left: int32[4], the cards that are left of each suit.
+      time: int32[], steps so far.
+    """
+
+    recent: jax.Array
+    left: jax.Array
+    time: jax.Array
+
+
+class RepeatPrevious(JaxEnv):
+    """Cards are shown one by one; an action is to be the suit of the card of k - 1 steps ago. The best is 1.
+
+    Observation Discrete(4), the suit of the card; action Discrete(4). The first k - 1 actions do not count.
+    Each of the others has a reward of 1 / (n - k) or -1 / (n - k) with n cards. An episode has n - 1 steps
+    and terminates at the last card.
+
+    Args:
+      num_decks: of 52 cards.
+      k: 1 asks for the card that is shown, 2 for the one before.
+    """
+
+    def __init__(self, num_decks: int = 1, k: int = 4):
+        given = dict(locals())
+        label = "jaxrl:memory/RepeatPrevious"
+        self._cards = check_decks(f"{label}: num_decks", num_decks)
+        self._k = check_whole(f"{label}: k", k, 1, self._cards - 1)
+        self.spec = EnvSpec(
+            name=format_call(label, changed_arguments(RepeatPrevious, given)),
+            observation_space=Discrete(_SUITS),
+            action_space=Discrete(_SUITS),
+            max_episode_steps=self._cards - 1,
+            has_solver=True,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[RepeatPreviousState, jax.Array]:
+        suit, left = deal(random_words(key, 1)[0], full_deck(_SUITS, self._cards))
+        recent = jnp.where(jnp.arange(self._k) == 0, suit, 0)
+        return RepeatPreviousState(recent, left, jnp.zeros((), jnp.int32)), suit
+
+    def step(self, key: jax.Array, state: RepeatPreviousState, action: jax.Array) -> tuple[Any, TimeStep]:
+        suit, left = deal(random_words(key, 1)[0], state.left)
+        time = state.time + 1
+        # The place of the next card still holds the one that is asked for.
+        place = time % self._k
+        asked = state.recent[place]
+        reward = graded(action == asked, 1 / (self._cards - self._k))
+        recent = jnp.where(jnp.arange(self._k) == place, suit, state.recent)
+        return RepeatPreviousState(recent, left, time), TimeStep(
+            obs=suit,
+            reward=jnp.where(time >= self._k, reward, 0.0),
+            terminated=left.sum() == 0,
+            truncated=jnp.zeros((), bool),
+        )
+
+    def solve(self, state: RepeatPreviousState) -> jax.Array:
+        """int32[]: the suit that is asked for; any in the first steps, which do not count."""
+        return state.recent[(state.time + 1) % self._k]
+
+
+@flax.struct.dataclass
+class AutoencodeState:
+    """The cards that were shown, and those that are left.
+
+    Attributes:
+      shown: int32[n], the suits in the order in which they are shown.
+      left: int32[4], the cards that are left of each suit.
+      time: int32[], steps so far.
+    """
+
+    shown: jax.Array
+    left: jax.Array
+    time: jax.Array
+
+
+class Autoencode(JaxEnv):
+    """All n cards are shown, then every action is to be the suit of the latest that was not asked for yet.
+
+    Observation MultiDiscrete[2, 4]: 1 while cards are shown and 0 from the last one on, where the first
+    answer is due; and the suit of the card, 0 (spade) once there is none. Action Discrete(4). n - 1 steps
+    without reward, then n answers of reward 1 / n or -1 / n, of which the last terminates the episode. The
+    best return is 1.
+
+    Args:
+      num_decks: of 52 cards.
+    """
+
+    def __init__(self, num_decks: int = 1):
+        given = dict(locals())
+        label = "jaxrl:memory/Autoencode"
+        self._cards = check_decks(f"{label}: num_decks", num_decks)
+        self.spec = EnvSpec(
+            name=format_call(label, changed_arguments(Autoencode, given)),
+            observation_space=MultiDiscrete((2, _SUITS)),
+            action_space=Discrete(_SUITS),
+            max_episode_steps=2 * self._cards - 1,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[AutoencodeState, jax.Array]:
+        suit, left = deal(random_words(key, 1)[0], full_deck(_SUITS, self._cards))
+        shown = jnp.where(jnp.arange(self._cards) == 0, suit, 0)
+        obs = jnp.stack([jnp.ones((), jnp.int32), suit])
+        return AutoencodeState(shown, left, jnp.zeros((), jnp.int32)), obs
+
+    def step(self, key: jax.Array, state: AutoencodeState, action: jax.Array) -> tuple[Any, TimeStep]:
+        last = self._cards - 1
+        time = state.time + 1
+        watches = state.time < last
+        suit, left = deal(random_words(key, 1)[0], state.left)
+        suit = jnp.where(watches, suit, 0)
+        left = jnp.where(watches, left, state.left)
+        asked = state.shown[jnp.clip(2 * last - state.time, 0, last)]
+        reward = graded(action == asked, 1 / self._cards)
+        shown = jnp.where(watches & (jnp.arange(self._cards) == time), suit, state.shown)
+        return AutoencodeState(shown, left, time), TimeStep(
+            obs=jnp.stack([(time < last).astype(jnp.int32), suit]),
+            reward=jnp.where(watches, 0.0, reward),
+            terminated=time > 2 * last,
+            truncated=jnp.zeros((), bool),
+        )
+
+
+@flax.struct.dataclass
+class HigherLowerState:
+    """int32[], the rank of the card that is shown; int32[13], the cards that are left of each rank."""
+
+    rank: jax.Array
+    left: jax.Array
+
+
+class HigherLower(JaxEnv):
+    """Action 0 says that the next card is higher than the one that is shown, 1 that it is lower.
+
+    Observation Discrete(13), the rank, aces lowest; action Discrete(2). With n cards an episode has n - 1
+    steps of reward 1 / n, -1 / n, or 0 where both cards have the same rank, and terminates at the last card.
+    Counting cards helps.
+
+    Args:
+      num_decks: of 52 cards.
+    """
+
+    def __init__(self, num_decks: int = 1):
+        given = dict(locals())
+        label = "jaxrl:memory/HigherLower"
+        self._cards = check_decks(f"{label}: num_decks", num_decks)
+        self.spec = EnvSpec(
+            name=format_call(label, changed_arguments(HigherLower, given)),
+            observation_space=Discrete(_RANKS),
+            action_space=Discrete(2),
+            max_episode_steps=self._cards - 1,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[HigherLowerState, jax.Array]:
+        rank, left = deal(random_words(key, 1)[0], full_deck(_RANKS, self._cards))
+        return HigherLowerState(rank, left), rank
+
+    def step(self, key: jax.Array, state: HigherLowerState, action: jax.Array) -> tuple[Any, TimeStep]:
+        rank, left = deal(random_words(key, 1)[0], state.left)
+        guessed = jnp.where(action == 0, 1, -1)
+        reward = (guessed * jnp.sign(rank - state.rank)).astype(jnp.float32) / self._cards
+        return HigherLowerState(rank, left), TimeStep(
+            obs=rank, reward=reward, terminated=left.sum() == 0, truncated=jnp.zeros((), bool)
+        )
+
+
+@flax.struct.dataclass
+class CountRecallState:
+    """Two decks.
+
+    Attributes:
+      values: int32[K], the cards of each kind that are left to be seen.
+      queries: int32[K], the same of those that are left to be asked for.
+      query: int32[], the kind that is asked for.
+    """
+
+    values: jax.Array
+    queries: jax.Array
+    query: jax.Array
+
+
+class CountRecall(JaxEnv):
+    """Each step shows a card and asks how many of some kind were seen so far, that card included.
+
+    Observation MultiDiscrete[K, K]: the kind of the card and the kind that is asked for, each from a deck of
+    its own. Action Discrete(n / K + 1), the number. With n cards an episode has n - 1 steps of reward
+    1 / (n - 1) or -1 / (n - 1), and terminates at the last card. The best return is 1.
+
+    Args:
+      num_decks: of 52 cards.
+      deck_type: the kinds: "colors" (2), "suits" (4) or "ranks" (13).
+    """
+
+    def __init__(self, num_decks: int = 1, deck_type: str = "colors"):
+        given = dict(locals())
+        label = "jaxrl:memory/CountRecall"
+        self._cards = check_decks(f"{label}: num_decks", num_decks)
+        self._kinds = KINDS[check_choice(f"{label}: deck_type", deck_type, tuple(KINDS))]
+        self.spec = EnvSpec(
+            name=format_call(label, changed_arguments(CountRecall, given)),
+            observation_space=MultiDiscrete((self._kinds,) * 2),
+            action_space=Discrete(self._cards // self._kinds + 1),
+            max_episode_steps=self._cards - 1,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[CountRecallState, jax.Array]:
+        full = full_deck(self._kinds, self._cards)
+        return self._deal(key, full, full)
+
+    def step(self, key: jax.Array, state: CountRecallState, action: jax.Array) -> tuple[Any, TimeStep]:
+        seen = self._cards // self._kinds - state.values[state.query]
+        reward = graded(action == seen, 1 / (self._cards - 1))
+        state, obs = self._deal(key, state.values, state.queries)
+        return state, TimeStep(
+            obs=obs, reward=reward, terminated=state.values.sum() == 0, truncated=jnp.zeros((), bool)
+        )
+
+    def _deal(
+        self, key: jax.Array, values: jax.Array, queries: jax.Array
+    ) -> tuple[CountRecallState, jax.Array]:
+        words = random_words(key, 2)
+        (value, values) = deal(words[0], values)
+        (query, queries) = deal(words[1], queries)
+        return CountRecallState(values, queries, query), jnp.stack([value, query])

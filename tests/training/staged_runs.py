@@ -1,0 +1,69 @@
+"""Helpers of tests of runs with a curriculum: their configuration, and resumes in every stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+import jaxrl
+from jaxrl.training.trainer import Trainer
+from jaxrl.types import PyTree
+
+
+def staged_config(
+    stages: Iterable[Mapping[str, Any]], steps: int, sections: Mapping[str, Mapping[str, Any]], **fields: Any
+) -> ConfigDict:
+    """A small run of so many steps; `sections` by their names, then `fields` by their dotted names."""
+    config = jaxrl.default_config()
+    config.num_devices = 1
+    config.network.update(core="none", hidden_sizes=(4,))
+    config.ppo.update(num_epochs=1)
+    config.stop.steps = steps
+    config.evaluate.update(every_steps=0, episodes=2)
+    config.log.every_steps = 1_000_000
+    config.curriculum.stages = tuple(json.dumps(stage) for stage in stages)
+    for name, values in sections.items():
+        config[name].update(values)
+    config.update_from_flattened_dict(fields)
+    return config
+
+
+def host(state: PyTree) -> list[np.ndarray]:
+    """All arrays of a state."""
+    state = state.replace(key=jax.random.key_data(state.key))
+    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
+
+
+def seen_from_each_stage(
+    trainer: Trainer, folder: Path, iterations: int, stages: int, update: Callable[[int], Any]
+) -> list[Any]:
+    """What `update(stage)` returns of every iteration; the same again from the start of each stage.
+
+    The run that is loaded there ends in the same state.
+    """
+
+    def advance() -> list[Any]:
+        seen = []
+        while trainer.progress.iteration < iterations:
+            stage = int(trainer.state.tasks.stage)
+            if not (folder / str(stage)).exists():
+                trainer.save(folder / str(stage))
+            seen.append(update(stage))
+        return seen
+
+    seen = advance()
+    end = host(trainer.state)
+    for stage in range(stages):
+        trainer.load(folder / str(stage))
+        assert int(trainer.state.tasks.stage) == stage
+        left = advance()
+        assert left == seen[-len(left) :]
+        for there, here in zip(end, host(trainer.state), strict=True):
+            np.testing.assert_array_equal(there, here)
+    return seen
