@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config.arguments import with_arguments
 from jaxrl.config.common_names import full_name_here
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES
 from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import with_arguments
 from jaxrl.config.sections import EnvConfig
 from jaxrl.config.stages import parse
 from jaxrl.config.success import Success

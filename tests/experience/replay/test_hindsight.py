@@ -13,7 +13,7 @@ import pytest
 
 from jaxrl.algorithms.hindsight import HindsightPlan
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, Transitions
-from jaxrl.config.hindsight import STRATEGIES
+from jaxrl.config.replay import STRATEGIES
 from jaxrl.envs.goals import NearGoals
 from jaxrl.experience.replay import HindsightReplayBuffer, Replay
 from jaxrl.experience.replay.hindsight import first_age
