@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from jaxrl.commands import COMMANDS, module_of
+from jaxrl.commands import COMMANDS, arguments_of
 from jaxrl.config import declared_fields, words
 
-FLAGS = {argument.name for command in COMMANDS for argument in getattr(module_of(command), "ARGUMENTS", ())}
+FLAGS = {argument.name for command in COMMANDS for argument in arguments_of(command)}
 
 
 @pytest.mark.parametrize("word", words._FIELDS)
