@@ -2,15 +2,14 @@
 
   python benchmarks/known_table.py
 
-It measures nothing: the figures are those of jaxrl/config/known_environments.py. docs/results.md has the
+It measures nothing: the figures are those of jaxrl/config/known_environments.yaml. docs/results.md has the
 table, and a test compares the two.
 """
 
 from __future__ import annotations
 
 from jaxrl.config.files import load_config
-from jaxrl.config.known_environments import KNOWN, KnownEnvironment
-from jaxrl.config.known_returns import MeasuredReturn
+from jaxrl.config.known_environments import KnownEnvironment, MeasuredReturn, known_environments
 
 
 def flags(known: KnownEnvironment, measured: MeasuredReturn) -> str:
@@ -31,14 +30,13 @@ def row(known: KnownEnvironment, measured: MeasuredReturn) -> str:
 
 
 def table() -> str:
-    """All environments that were measured and of which a figure is published, in the order of KNOWN."""
+    """All environments that were measured and of which a figure is published, in the order of the table."""
     lines = [
         "| `jaxrl train` | config | million steps | seconds | here | published |",
         "|---|---|---|---|---|---|",
     ]
-    return "\n".join(
-        lines + [row(known, known.measured) for known in KNOWN if known.measured and known.published]
-    )
+    known = known_environments()
+    return "\n".join(lines + [row(x, x.measured) for x in known if x.measured and x.published])
 
 
 if __name__ == "__main__":

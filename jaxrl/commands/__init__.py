@@ -1,7 +1,7 @@
 """The commands of `jaxrl COMMAND`: one module each, with its flags, one call, and what is printed.
 
 The docstring of a module is what its `--help` prints, from `jaxrl COMMAND ARGUMENTS: what it does.` on; its
-`ARGUMENTS` are listed after the first paragraph.
+arguments are listed after the first paragraph.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.text import one_line
 from jaxrl.config.version import __version__
+
+if TYPE_CHECKING:
+    from jaxrl.commands.arguments import Argument
 
 # By what they are for, as `jaxrl` lists them.
 GROUPS = {
@@ -66,6 +70,13 @@ def _show(text: str) -> None:
 
 def module_of(command: str) -> ModuleType:
     return importlib.import_module(f"jaxrl.commands.{command.replace('-', '_')}")
+
+
+def arguments_of(command: str) -> tuple[Argument, ...]:
+    """The arguments of a command, as its help lists them; none of one that hands them on."""
+    module = module_of(command)
+    found: tuple[Argument, ...] = getattr(module.main, "arguments", getattr(module, "ARGUMENTS", ()))
+    return found
 
 
 def _usage() -> str:

@@ -12,37 +12,37 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, Argument, CommandArguments, flag
 
 _CONFIG = "ppo_architectures"
-ARGUMENTS = (
-    Argument("CONFIG", f"what is trained, a config file or the name of a shipped one (default: {_CONFIG})"),
-    Argument("--env=SUITE:NAME", "another environment (default: jaxrl:Platformer with all that it shows)"),
-    CONFIG_FIELD,
-    Argument(
+
+
+class _Flags(CommandArguments):
+    config = Argument(
+        "CONFIG", f"what is trained, a config file or the name of a shipped one (default: {_CONFIG})"
+    )
+    env = Argument(
+        "--env=SUITE:NAME", "another environment (default: jaxrl:Platformer with all that it shows)"
+    )
+    config_field = CONFIG_FIELD
+    seconds: float = flag(
         "--seconds=S",
         "how long to train each, after compilation: minutes in all on a CPU; 0: do not train "
         "(default: {default})",
-        float,
         2.0,
         low=0.0,
         high=command_line.LONGEST,
-    ),
-    Argument("--output=FILE", "JSON file with the figures (default: none)", str),
-    DEBUG,
-)
+    )
+    output: str | None = flag("--output=FILE", "JSON file with the figures (default: none)")
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Measures what `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, known_only=True)
     if not _names_a_config(left):
         left = [_CONFIG, *left]
-    arguments = run_arguments.parse_training([argv[0], *left])
+    arguments = run_arguments.parse_training(["jaxrl", *left])
     command_line.require_single(arguments.config, "architectures")
 
     from jaxrl.config import resolve
@@ -58,11 +58,11 @@ def _job(argv: Sequence[str]) -> int:
     command_line.say(f"{len(suitable)} for {config.env.name}: {_names(suitable)}")
     for name, why in others.items():
         command_line.say(f"left out: {name}: {why}")
-    found = list(architectures.measure(suitable, values["seconds"], command_line.measuring))
+    found = list(architectures.measure(suitable, flags.seconds, command_line.measuring))
     record = _record(config.env.name, found, others)
     _show(record)
-    if values["output"]:
-        command_line.say(f"written to {command_line.write_json('output', values['output'], record)}")
+    if flags.output:
+        command_line.say(f"written to {command_line.write_json('output', flags.output, record)}")
     return 0
 
 

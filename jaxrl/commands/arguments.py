@@ -6,15 +6,22 @@ import math
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from absl import flags
 
 from jaxrl.config import ConfigError, words
 from jaxrl.config.errors import did_you_mean
+from jaxrl.runs import storage
 
 _LONGEST_FLAG = 200  # characters
+_KINDS: dict[str, type[bool | int | float | str]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+}
 _WIDTH, _GAP = 80, 3  # of the help; columns between a term and what it means
 
 
@@ -50,45 +57,83 @@ class Argument:
         return f"{flag}{equals}" if flag.startswith("--") and "." not in flag else ""
 
 
+def flag(term: str, help: str = "", default: Any = None, low: Any = None, high: Any = None) -> Any:
+    """Declares a flag in the class of a command's flags, which says its type; see `CommandArguments`."""
+    return Argument(term, help, None, default, low, high)
+
+
+class CommandArguments:
+    """The flags of a command: the class declares them, `parse` returns an instance with their values.
+
+    `seconds: float = flag("--seconds=S", "how long", 1.0, low=0.01)`; without a default the type is
+    `float | None`. Arguments without a type are listed in the help and left to others.
+    """
+
+    @classmethod
+    def arguments(cls) -> tuple[Argument, ...]:
+        return tuple(cls.declared().values())
+
+    @classmethod
+    def declared(cls) -> dict[str, Argument]:
+        """The arguments by the name of their attribute, in their order."""
+        kinds = {name: _KINDS[kind.removesuffix(" | None")] for name, kind in cls.__annotations__.items()}
+        return {
+            name: replace(argument, kind=kinds.get(name))
+            for name, argument in vars(cls).items()
+            if isinstance(argument, Argument)
+        }
+
+    @classmethod
+    def parse(
+        cls, argv: Sequence[str], known_only: bool = False, positional: bool = False
+    ) -> tuple[Self, list[str]]:
+        """As the function `parse`; returns the flags, and the arguments that are left."""
+        declared = cls.declared()
+        values, left = parse(cls.arguments(), argv, known_only, positional)
+        found = cls()
+        vars(found).update({name: values[x.name] for name, x in declared.items() if x.kind is not None})
+        return found, left
+
+
 RUN = Argument("RUN", "folder of the run; also as --workdir=RUN")
-WORKDIR = Argument("--workdir=RUN", "", str)
+WORKDIR: Any = Argument("--workdir=RUN", "", str)
 CONFIG_FIELD = Argument("--config.FIELD=VALUE", "changes a field (`jaxrl train --help=all` lists them)")
 ENV = Argument("--env=SUITE:NAME", "its environment; without CONFIG the shipped config that suits it")
-SAMPLE = Argument("--sample", "sample actions instead of taking the most likely ones", bool)
-GREEDY = Argument(
+SAMPLE: Any = Argument("--sample", "sample actions instead of taking the most likely ones", bool)
+GREEDY: Any = Argument(
     "--greedy",
     "take the most likely actions (default: what was better in the evaluations during training)",
     bool,
 )
-CHECKPOINT = Argument(
+CHECKPOINT: Any = Argument(
     "--checkpoint=S",
     "which checkpoint: best (default), by evaluation during training, of a run without any the latest; "
     "latest; or a step",
     str,
     "best",
 )
-TRUST = Argument(
+TRUST: Any = Argument(
     "--trust",
     "import the modules that the run's configuration names (module:Class): they can run any code, so only "
     "for runs of your own or of people you trust",
     bool,
 )
 # Those that decide something else say so: `replace(SEED, help=...)`.
-SEED = Argument("--seed=K", "decides the episodes (default: {default})", int, 0, low=0, high=2**32 - 1)
-JSON = Argument("--json", "one JSON object instead of a table", bool)
-MINARI = Argument("--minari", "also write DIR/data, a Minari data set (extra minari)", bool)
-DEBUG = Argument("--debug", "full tracebacks instead of one line for bad input", bool)
+SEED: Any = Argument("--seed=K", "decides the episodes (default: {default})", int, 0, low=0, high=2**32 - 1)
+JSON: Any = Argument("--json", "one JSON object instead of a table", bool)
+MINARI: Any = Argument("--minari", "also write DIR/data, a Minari data set (extra minari)", bool)
+DEBUG: Any = Argument("--debug", "full tracebacks instead of one line for bad input", bool)
 
 
-def sample_choice(values: Mapping[str, Any]) -> bool | None:
+def sample_choice(sample: bool, greedy: bool) -> bool | None:
     """True with --sample, False with --greedy, None with neither.
 
     Raises:
       ConfigError: both are given.
     """
-    if values["sample"] and values["greedy"]:
+    if sample and greedy:
         raise ConfigError("`--sample` and `--greedy` exclude each other")
-    return True if values["sample"] else False if values["greedy"] else None
+    return True if sample else False if greedy else None
 
 
 def help_text(introduction: str | None, arguments: Sequence[Argument]) -> str:
@@ -186,18 +231,20 @@ def require_no_flags(
         raise ConfigError(f"unknown flags: {', '.join(each)}")
 
 
-def run_folder(flag: str | None, left: Sequence[str]) -> str:
+def run_folder(given: str | None, left: Sequence[str]) -> str:
     """The folder of a run, which a command takes as its only argument or as `--workdir`.
 
     Raises:
-      ConfigError: there is none, or more than one.
+      ConfigError: there is none, or more than one, or it cannot be reached.
     """
-    if len(left) + bool(flag) > 1:
-        named = " and ".join(f"`{name}`" for name in (flag, *left) if name)
+    if len(left) + bool(given) > 1:
+        named = " and ".join(f"`{name}`" for name in (given, *left) if name)
         raise ConfigError(f"one run folder is to be named, not {named}")
-    if not flag and not any(left):
+    if not given and not any(left):
         raise ConfigError("`--workdir` is missing: name the folder of a run")
-    return flag or left[0]
+    folder = given or left[0]
+    storage.require_run_folder("--workdir", folder)
+    return folder
 
 
 def _is_unicode(given: str) -> bool:

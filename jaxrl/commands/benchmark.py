@@ -12,36 +12,33 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag
 from jaxrl.config.local_files import is_remote
 
-ARGUMENTS = (
-    Argument("CONFIG", "what to time: a config file, or the name of a shipped one; or --config=CONFIG"),
-    ENV,
-    CONFIG_FIELD,
-    Argument(
+
+class _Flags(CommandArguments):
+    config = Argument(
+        "CONFIG", "what to time: a config file, or the name of a shipped one; or --config=CONFIG"
+    )
+    env = ENV
+    config_field = CONFIG_FIELD
+    seconds: float = flag(
         "--seconds=S",
         "how long to train for in all, after compilation and warm-up (default: {default})",
-        float,
         20.0,
         low=0.1,
         high=command_line.LONGEST,
-    ),
-    Argument("--workdir=DIR", "where throughput.json goes (default: nowhere)", str),
-    DEBUG,
-)
+    )
+    workdir: str | None = flag("--workdir=DIR", "where throughput.json goes (default: nowhere)")
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Runs the benchmark that `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, known_only=True)
-    arguments = run_arguments.parse_training([argv[0], *left])
+    arguments = run_arguments.parse_training(["jaxrl", *left])
     command_line.require_single(arguments.config, "benchmark")
-    workdir = values["workdir"]
+    workdir = flags.workdir
     if workdir and not is_remote(workdir):
         command_line.require_writable_folder("workdir", workdir)
 
@@ -51,7 +48,7 @@ def _job(argv: Sequence[str]) -> int:
 
     devices = choose_devices(arguments.config)
     use_compilation_cache()
-    result = measure(arguments.config, devices, values["seconds"])
+    result = measure(arguments.config, devices, flags.seconds)
     arguments.announce()
     _show(result)
     if workdir:

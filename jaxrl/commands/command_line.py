@@ -5,6 +5,7 @@ Nothing here imports jax: a typing mistake is answered in a fraction of a second
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -12,10 +13,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ml_collections import ConfigDict
 
+from jaxrl.commands.arguments import Argument, CommandArguments, help_text
 from jaxrl.config import ConfigError, check_config, installation
 from jaxrl.config.errors import RunError, told
 from jaxrl.config.local_files import discard
@@ -25,6 +27,7 @@ from jaxrl.parallel.process_exit import before_leaving, leave, must_leave
 from jaxrl.reporting.display import terminal
 from jaxrl.runs import storage
 
+Flags = TypeVar("Flags", bound=CommandArguments)
 FAILED, BAD_INPUT = 1, 2  # exit codes
 _UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)  # of files: whatever asks for one is given such an error
 # What flags of several commands may say at most.
@@ -152,6 +155,43 @@ def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequen
         show(str(usage))
         return 0
     return exit_code(lambda: job(argv), "--debug" in argv)
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command, which is called with the program's name and its arguments; None takes the process's.
+
+    Attributes:
+      introduction: the docstring of its module, for the help.
+      arguments: what it takes.
+      job: of the program's name and its arguments; returns the exit code.
+    """
+
+    introduction: str | None
+    arguments: tuple[Argument, ...]
+    job: Callable[[Sequence[str]], int]
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        return run_job(help_text(self.introduction, self.arguments), self.job, argv)
+
+
+def command(
+    introduction: str | None, flags: type[Flags], known_only: bool = False, positional: bool = False
+) -> Callable[[Callable[[Flags, list[str]], int]], Command]:
+    """Makes a command of a function of its flags and the arguments that are left.
+
+    Args:
+      introduction: see `Command`.
+      flags: the class that declares them.
+      known_only: leave flags that are not declared to the function; see `arguments.parse`.
+      positional: leave it arguments that are no flags.
+    """
+
+    def make(job: Callable[[Flags, list[str]], int]) -> Command:
+        run = lambda argv: job(*flags.parse(argv, known_only, positional))  # noqa: E731
+        return Command(introduction, flags.arguments(), run)
+
+    return make
 
 
 def show(text: str) -> None:

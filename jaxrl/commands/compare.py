@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.runs import storage
@@ -23,63 +23,60 @@ if TYPE_CHECKING:
     from jaxrl.comparison.results import Comparison
 
 _MOST_RESAMPLES = 1_000_000
-ARGUMENTS = (
-    Argument("RUN...", "run folders, folders that hold some, or patterns; local or gs://"),
-    Argument("--sequential=RUN", "a pair instead of RUN...: that of one thread, which is the baseline,", str),
-    Argument("--parallel=RUN", "and that of several; says if they make the same updates", str),
-    Argument(
+
+
+class _Flags(CommandArguments):
+    run = Argument("RUN...", "run folders, folders that hold some, or patterns; local or gs://")
+    sequential: str | None = flag(
+        "--sequential=RUN", "a pair instead of RUN...: that of one thread, which is the baseline,"
+    )
+    parallel: str | None = flag("--parallel=RUN", "and that of several; says if they make the same updates")
+    output: str | None = flag(
         "--output=DIR",
         "where the report goes: report.html, report.md, report.pdf, compare.json (default: nowhere); "
         "FILE.png: the learning curves alone",
-        str,
-    ),
-    Argument(
+    )
+    metric: str = flag(
         "--metric=KEY",
         "the return to compare by (default: {default}; another is episode/return)",
-        str,
         "eval/return",
-    ),
-    Argument(
+    )
+    threshold: float | None = flag(
         "--threshold=R",
         "the return whose first reaching measures sample efficiency (default: nine tenths of the way from"
         " the lowest return at the start to the highest final one)",
-        float,
-    ),
-    Argument("--baseline=NAME", "the variant that others are measured against (default: the first)", str),
-    Argument(
-        "--pool", "average over environments, each scaled to [0, 1]; all variants must have all of them", bool
-    ),
-    Argument("--force", "compare also what is not comparable; the report says why it is not", bool),
-    Argument(
-        "--resamples=N", "of the bootstrap (default: {default})", int, 2000, low=100, high=_MOST_RESAMPLES
-    ),
-    DEBUG,
-)
+    )
+    baseline: str | None = flag(
+        "--baseline=NAME", "the variant that others are measured against (default: the first)"
+    )
+    pool: bool = flag(
+        "--pool", "average over environments, each scaled to [0, 1]; all variants must have all of them"
+    )
+    force: bool = flag("--force", "compare also what is not comparable; the report says why it is not")
+    resamples: int = flag(
+        "--resamples=N", "of the bootstrap (default: {default})", 2000, low=100, high=_MOST_RESAMPLES
+    )
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, paths: Sequence[str]) -> int:
     """Runs the comparison that `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, paths = parse(ARGUMENTS, argv, positional=True)
-    pair = _pair(values, paths)
+    pair = _pair(flags, paths)
     if not (pair or paths):
         raise ConfigError("no run is named: jaxrl compare RUN [RUN...] --output=DIR")
     for path in pair or paths:
         storage.require_reachable("RUN", path)
-    output = values["output"]
+    output = flags.output
     picture = output if (output or "").endswith(".png") else None
     if output and not is_remote(output):
         command_line.require_writable_folder("output", os.path.dirname(output) or "." if picture else output)
 
     from jaxrl.comparison import Options, compare_folders, compare_pair
 
-    names = ("metric", "threshold", "baseline", "pool", "resamples")
-    chosen: dict[str, Any] = {name: values[name] for name in names}
+    options = Options(flags.metric, flags.threshold, flags.baseline, flags.pool, flags.resamples)
     compared = functools.partial(compare_pair, *pair) if pair else functools.partial(compare_folders, paths)
-    comparison = compared(Options(**chosen), values["force"])
+    comparison = compared(options, flags.force)
     _show(comparison)
     if picture:
         from jaxrl.comparison import comparison_report
@@ -93,13 +90,13 @@ def _job(argv: Sequence[str]) -> int:
     return 0
 
 
-def _pair(values: Mapping[str, Any], paths: Sequence[str]) -> tuple[str, str] | None:
+def _pair(flags: _Flags, paths: Sequence[str]) -> tuple[str, str] | None:
     """The runs of --sequential and --parallel."""
-    sequential = values["sequential"]
-    parallel = values["parallel"]
+    sequential = flags.sequential
+    parallel = flags.parallel
     if not (sequential or parallel):
         return None
-    if not (sequential and parallel) or paths or values["pool"] or values["baseline"]:
+    if not (sequential and parallel) or paths or flags.pool or flags.baseline:
         raise ConfigError(
             "`--sequential` and `--parallel` name a run each, without others, --pool and --baseline"
         )

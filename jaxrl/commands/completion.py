@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxrl.commands import COMMANDS, command_line, module_of
+from jaxrl.commands import COMMANDS, arguments_of, command_line
 from jaxrl.config import ConfigError, declared_fields
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import Field
@@ -71,7 +71,7 @@ def _words(command: str) -> list[str]:
     """The words that may follow a command: its flags, and the fields of a config."""
     if command == "completion":
         return list(_SHELLS)
-    arguments = getattr(module_of(command), "ARGUMENTS", ())
+    arguments = arguments_of(command)
     flags = [argument.word for argument in arguments if argument.word]
     if not any(argument.name.startswith("config.") for argument in arguments):
         return flags

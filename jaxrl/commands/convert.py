@@ -10,40 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError, resolve
 
-ARGUMENTS = (
-    Argument(
-        "--input=FILE",
-        "parameters in .npz or .safetensors, named as jaxrl export names them",
-        str,
-    ),
-    Argument("CONFIG", "the config of the new run; or --config=CONFIG"),
-    ENV,
-    CONFIG_FIELD,
-    Argument("--workdir=DIR", "folder of the new run", str),
-    DEBUG,
-)
+
+class _Flags(CommandArguments):
+    input: str = flag(
+        "--input=FILE", "parameters in .npz or .safetensors, named as jaxrl export names them", ""
+    )
+    config = Argument("CONFIG", "the config of the new run; or --config=CONFIG")
+    env = ENV
+    config_field = CONFIG_FIELD
+    workdir: str = flag("--workdir=DIR", "folder of the new run", "")
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Runs the conversion that `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, known_only=True)
-    source, workdir = (str(values[name] or "") for name in ("input", "workdir"))
-    for name, given in (("input", source), ("workdir", workdir)):
+    for name, given in (("input", flags.input), ("workdir", flags.workdir)):
         if not given:
             raise ConfigError(f"`--{name}` is missing: jaxrl convert --input=FILE --workdir=DIR")
-    arguments = run_arguments.parse_training([argv[0], *left, f"--workdir={workdir}"])
+    arguments = run_arguments.parse_training(["jaxrl", *left, f"--workdir={flags.workdir}"])
 
     from jaxrl.training import conversion
 
-    made = conversion.from_file(source, resolve(arguments.config, 1), workdir)
+    made = conversion.from_file(flags.input, resolve(arguments.config, 1), flags.workdir)
     arguments.announce()
-    command_line.say(f"converted   {made.taken} arrays of {source}")
-    command_line.say(f"written to  {workdir}/checkpoints/{made.step}")
+    command_line.say(f"converted   {made.taken} arrays of {flags.input}")
+    command_line.say(f"written to  {flags.workdir}/checkpoints/{made.step}")
     return 0

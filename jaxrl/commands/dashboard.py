@@ -10,34 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 
-ARGUMENTS = (
-    Argument("DIR", "a folder with runs, at any depth; local or gs:// (default: runs)"),
-    Argument(
-        "--host=A", "the address to listen on (default: {default}, this machine alone)", str, "127.0.0.1"
-    ),
-    Argument("--port=N", "its port (default: {default}; 0: any that is free)", int, 8050, low=0, high=65535),
-    Argument(
+
+class _Flags(CommandArguments):
+    dir = Argument("DIR", "a folder with runs, at any depth; local or gs:// (default: runs)")
+    host: str = flag(
+        "--host=A", "the address to listen on (default: {default}, this machine alone)", "127.0.0.1"
+    )
+    port: int = flag(
+        "--port=N", "its port (default: {default}; 0: any that is free)", 8050, low=0, high=65535
+    )
+    interval: float | None = flag(
         "--interval=S",
         "seconds between looks (default: 2; 15 with gs://)",
-        float,
         low=0.1,
         high=command_line.LONGEST,
-    ),
-    DEBUG,
-)
+    )
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, names: Sequence[str]) -> int:
     """Serves until a signal; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, names = parse(ARGUMENTS, argv, positional=True)
     if len(names) > 1:
         raise ConfigError(f"one `DIR` is to be named, not {' and '.join(names)}")
     folder = names[0] if names else "runs"
@@ -45,6 +42,6 @@ def _job(argv: Sequence[str]) -> int:
     from jaxrl.diagnostics.dashboard import collection, server
 
     collection.require_folder(folder)
-    interval = values["interval"] or (15.0 if is_remote(folder) else 2.0)
-    server.serve(folder, values["host"], values["port"], float(interval), command_line.say)
+    interval = flags.interval or (15.0 if is_remote(folder) else 2.0)
+    server.serve(folder, flags.host, flags.port, float(interval), command_line.say)
     return 0

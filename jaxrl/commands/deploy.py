@@ -20,86 +20,86 @@ from jaxrl.commands.arguments import (
     SEED,
     TRUST,
     WORKDIR,
-    Argument,
-    help_text,
-    parse,
+    CommandArguments,
+    flag,
     run_folder,
 )
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.config.sections import SAMPLED
 from jaxrl.config.text import count, number
-from jaxrl.runs import storage
 from jaxrl.runs.registry import DEFAULT, Gate, ModelRegistry, check_name, check_stage
 
 if TYPE_CHECKING:
     from jaxrl.inference.deployment import Deployment
 
-ARGUMENTS = (
-    RUN,
-    WORKDIR,
-    Argument("--to=DIR", "the registry, a folder or gs:// or s3:// (default: {default})", str, DEFAULT),
-    Argument("--name=NAME", "of the model (default: the name of the run's folder)", str),
-    Argument("--stage=STAGE", "staging or production, which is to point at it too", str, ""),
-    CHECKPOINT,
-    Argument(
+
+class _Flags(CommandArguments):
+    run = RUN
+    workdir: str | None = WORKDIR
+    to: str = flag("--to=DIR", "the registry, a folder or gs:// or s3:// (default: {default})", DEFAULT)
+    name: str | None = flag("--name=NAME", "of the model (default: the name of the run's folder)")
+    stage: str = flag("--stage=STAGE", "staging or production, which is to point at it too", "")
+    checkpoint: str = CHECKPOINT
+    gate: str | None = flag(
         "--gate=CONDITIONS",
         'what the evaluation must meet: "success_rate>=0.9", several with commas; any metric of jaxrl '
         "evaluate, such as mean, the mean return",
-        str,
-    ),
-    Argument(
+    )
+    episodes: int = flag(
         "--episodes=N",
         "greedy episodes to evaluate (default: {default}; 0 for none)",
-        int,
         100,
         low=0,
         high=command_line.MOST_EPISODES,
-    ),
-    SEED,
-    Argument(
+    )
+    seed: int = SEED
+    mlflow: str = flag(
         "--mlflow=URI",
         "register it with MLflow too, http(s)://HOST or sqlite:///FILE; stages become aliases",
-        str,
         "",
-    ),
-    Argument("--licence=ID", "the model's licence, such as Apache-2.0, for its card", str, ""),
-    TRUST,
-    DEBUG,
-)
+    )
+    licence: str = flag("--licence=ID", "the model's licence, such as Apache-2.0, for its card", "")
+    trust: bool = TRUST
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Deploys what `argv` asks for; returns the exit code (1: acts differently; 2: bad input; 3: gate)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, positional=True)
-    workdir = run_folder(values["workdir"], left)
-    storage.require_run_folder("--workdir", workdir)
-    gates = Gate.parse(values["gate"]) if values["gate"] else ()
-    if gates and not values["episodes"]:
-        raise ConfigError(f"`--gate` (={values['gate']!r}) needs episodes: --episodes is 0")
-    name = check_name("--name", values["name"] or os.path.basename(os.path.abspath(workdir)))
-    if values["stage"]:
-        check_stage("--stage", values["stage"])
-    if not is_remote(values["to"]):
-        command_line.require_writable_folder("to", values["to"])
-    registry = ModelRegistry(values["to"], "--to", writable=True)
+    workdir = run_folder(flags.workdir, left)
+    gates = Gate.parse(flags.gate) if flags.gate else ()
+    if gates and not flags.episodes:
+        raise ConfigError(f"`--gate` (={flags.gate!r}) needs episodes: --episodes is 0")
+    name = check_name("--name", flags.name or os.path.basename(os.path.abspath(workdir)))
+    if flags.stage:
+        check_stage("--stage", flags.stage)
+    if not is_remote(flags.to):
+        command_line.require_writable_folder("to", flags.to)
+    registry = ModelRegistry(flags.to, "--to", writable=True)
 
     from jaxrl.inference import mlflow_registry
     from jaxrl.inference.deployment import DeploymentOrder, deploy
     from jaxrl.reporting.writers.tracker import keep_off_terminal
 
-    if values["mlflow"]:
-        mlflow_registry.require(values["mlflow"])
+    if flags.mlflow:
+        mlflow_registry.require(flags.mlflow)
         for library in mlflow_registry.LIBRARIES:
             keep_off_terminal(library)
-    chosen = {key: values[key] for key in ("stage", "checkpoint", "episodes", "seed", "licence", "trust")}
-    made = deploy(DeploymentOrder(run=workdir, name=name, gates=gates, **chosen), registry)
+    order = DeploymentOrder(
+        run=workdir,
+        name=name,
+        gates=gates,
+        stage=flags.stage,
+        checkpoint=flags.checkpoint,
+        episodes=flags.episodes,
+        seed=flags.seed,
+        licence=flags.licence,
+        trust=flags.trust,
+    )
+    made = deploy(order, registry)
     _show(name, made)
-    if uri := values["mlflow"]:
+    if uri := flags.mlflow:
         with registry.fetch(name, made.number) as folder:
             version = mlflow_registry.MlflowVersion(
                 name=name,

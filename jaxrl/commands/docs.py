@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 
 # A link in the checkout to docs/; a wheel holds what it leads to.
 _FOLDER = Path(__file__).parents[1] / "docs"
-ARGUMENTS = (Argument("PAGE", "its name, also as others give it: replay, docs/replay.md"), DEBUG)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+class _Flags(CommandArguments):
+    page = Argument("PAGE", "its name, also as others give it: replay, docs/replay.md")
+    debug: bool = DEBUG
+
+
+@command_line.command(__doc__, _Flags, positional=True)
+def main(_: _Flags, left: Sequence[str]) -> int:
     """Prints what `argv` asks for; returns the exit code (2: there is no such page)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    _, left = parse(ARGUMENTS, argv, positional=True)
     pages = _pages()
     if not left:
         command_line.show(_list(pages))

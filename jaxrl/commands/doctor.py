@@ -12,33 +12,29 @@ import json
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, JSON, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, JSON, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.diagnostics import machine_health
 
-ARGUMENTS = (
-    Argument("--workdir=DIR", "where runs will go, for the room on its disk (default: here)", str, "."),
-    Argument("--bucket=gs://BUCKET", "also writes, reads and deletes an object there", str),
-    JSON,
-    DEBUG,
-)
+
+class _Flags(CommandArguments):
+    workdir: str = flag("--workdir=DIR", "where runs will go, for the room on its disk (default: here)", ".")
+    bucket: str | None = flag("--bucket=gs://BUCKET", "also writes, reads and deletes an object there")
+    as_json: bool = JSON
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags)
+def main(flags: _Flags, _: Sequence[str]) -> int:
     """Examines the machine; returns the exit code (0 ready, 1 broken, 2 bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, _ = parse(ARGUMENTS, argv)
-    workdir = values["workdir"]
-    bucket = values["bucket"]
+    workdir = flags.workdir
+    bucket = flags.bucket
     if is_remote(workdir):
         raise ConfigError(f"`--workdir` (={workdir}) must be a local folder; --bucket tries buckets")
     if bucket and not bucket.startswith("gs://"):
         raise ConfigError(f"`--bucket` (={bucket}) must start with gs://")
-    as_json = values["json"]
+    as_json = flags.as_json
     findings = []
     for finding in machine_health.examine(workdir, bucket):
         findings.append(finding)

@@ -12,10 +12,10 @@ import ast
 import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
@@ -30,47 +30,40 @@ _WIDTH = 80
 _WANTING = """\
 These need data or packages beside the suite, or have spaces that are not
 supported; `jaxrl environments SUITE:NAME` says which:"""
-ARGUMENTS = (
-    Argument("SUITE", "lists its environments: spaces, masks, time limits"),
-    Argument(
+
+
+class _Flags(CommandArguments):
+    suite = Argument("SUITE", "lists its environments: spaces, masks, time limits")
+    suite_name = Argument(
         "SUITE:NAME", "shows one, also with arguments and of a module of your own: 'my_env:Recall(delay=20)'"
-    ),
-    Argument("NAME", "shows the one of that name in the first suite that has it, as --env takes it"),
-    Argument("--match=TEXT", "only names with this text in them", str, ""),
-    Argument("--names", "only names, without making the environments", bool),
-    Argument(
-        "--wrappers=W",
-        "of the one that is shown: one wrapper, or a tuple of wrappers as in env.wrappers",
-        str,
-        "",
-    ),
-    Argument("--steps=N", "random steps to play (default: {default})", int, 100, low=1, high=_MOST_STEPS),
-    DEBUG,
-)
+    )
+    name = Argument("NAME", "shows the one of that name in the first suite that has it, as --env takes it")
+    match: str = flag("--match=TEXT", "only names with this text in them", "")
+    names: bool = flag("--names", "only names, without making the environments")
+    wrappers: str = flag(
+        "--wrappers=W", "of the one that is shown: one wrapper, or a tuple of wrappers as in env.wrappers", ""
+    )
+    steps: int = flag("--steps=N", "random steps to play (default: {default})", 100, low=1, high=_MOST_STEPS)
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, asked: Sequence[str]) -> int:
     """Lists or shows what `argv` asks for; returns the exit code (0 shown, 1 it failed, 2 bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, asked = parse(ARGUMENTS, argv, positional=True)
     if len(asked) > 1:
         raise ConfigError(f"one suite or environment at a time, not {', '.join(asked)}")
-    chosen: dict[str, Any] = {name: values[name] for name in ("match", "names", "wrappers", "steps")}
     if not asked:
         _show_suites()
         return 0
     # To look at an environment takes no accelerator, which a run may be using.
     os.environ["JAX_PLATFORMS"] = "cpu"
     if suite := _suite(asked[0]):
-        _show_suite(suite, chosen["match"], chosen["names"])
+        _show_suite(suite, flags.match, flags.names)
     else:
         name, found = full_name("NAME", asked[0])
         if found:
             command_line.say(found)
-        _show_one(name, _wrappers(chosen["wrappers"]), chosen["steps"])
+        _show_one(name, _wrappers(flags.wrappers), flags.steps)
     return 0
 
 

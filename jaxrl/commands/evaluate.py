@@ -21,16 +21,14 @@ from jaxrl.commands.arguments import (
     SEED,
     TRUST,
     WORKDIR,
-    Argument,
-    help_text,
-    parse,
+    CommandArguments,
+    flag,
     run_folder,
     sample_choice,
 )
 from jaxrl.config import ConfigError, task_environment, versions
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
-from jaxrl.runs import storage
 from jaxrl.runs.commits import commits
 from jaxrl.runs.origin import origin
 
@@ -40,146 +38,135 @@ if TYPE_CHECKING:
 
 _EPISODES_OF_LEVEL = 10
 _MOST_FILMED = 100  # their pictures lie in memory
-ARGUMENTS = (
-    RUN,
-    WORKDIR,
-    Argument(
+
+
+class _Flags(CommandArguments):
+    run = RUN
+    workdir: str | None = WORKDIR
+    episodes: int | None = flag(
         "--episodes=N",
         "how many episodes to play in each way, exactly (default: 100); 0 with --video makes the film alone",
-        int,
         low=0,
         high=command_line.MOST_EPISODES,
-    ),
-    CHECKPOINT,
-    Argument("--sample", "only sampled actions", bool),
-    Argument(
+    )
+    checkpoint: str = CHECKPOINT
+    sample: bool = flag("--sample", "only sampled actions")
+    greedy: bool = flag(
         "--greedy",
         "only the most likely actions (default: episodes in both ways, of --levels, films and pages in the "
         "one that was better in the evaluations during training)",
-        bool,
-    ),
-    replace(SEED, help="decides the episodes (default: 0)", default=None),
-    Argument(
+    )
+    seed: int | None = replace(SEED, help="decides the episodes (default: 0)", default=None)
+    environment: str = flag(
         "--environment=E",
         "play another one, such as levels that training never shows, or one of the run's tasks (default: the "
         "run's)",
-        str,
         "",
-    ),
-    Argument(
+    )
+    suite: str | None = flag(
         "--suite=FILE",
         "play the categories of environments that FILE lists (docs/evaluation.md), or those of a shipped "
         "suite: cartpole, navigation, platformer",
-        str,
-    ),
-    Argument(
+    )
+    levels: int | None = flag(
         "--levels=N",
         "instead of episodes of the default task, a few (--episodes, default 10) in each of N random levels "
         "that can be solved, and in those with names (docs/levels.md)",
-        int,
         low=1,
         high=command_line.MOST_EPISODES,
-    ),
-    Argument(
+    )
+    cvar: bool = flag(
         "--cvar",
         "with --levels: also the solve rate in the worst of them, chosen by one seed of rollouts and scored "
         "by another, with a plot",
-        bool,
-    ),
-    Argument(
+    )
+    video: str | None = flag(
         "--video=FILE",
         "a film of one episode, FILE.gif or FILE.mp4; with --suite a folder for a film of each level",
-        str,
-    ),
-    Argument(
+    )
+    video_episodes: int = flag(
         "--video-episodes=N",
         "episodes in the film, one after the other (default: {default})",
-        int,
         1,
         low=1,
         high=_MOST_FILMED,
-    ),
-    Argument(
+    )
+    inspect: str | None = flag(
         "--inspect=FILE",
         "one episode as a page, FILE.html, to step through: pictures beside probabilities of actions, value, "
         "reward and carry",
-        str,
-    ),
-    TRUST,
-    DEBUG,
-)
+    )
+    trust: bool = TRUST
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Runs the evaluation that `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, positional=True)
-    workdir = run_folder(values["workdir"], left)
-    storage.require_run_folder("--workdir", workdir)
-    if values["environment"] and values["suite"]:
+    workdir = run_folder(flags.workdir, left)
+    if flags.environment and flags.suite:
         raise ConfigError(
             "`--environment` and `--suite` exclude each other: list the environment in the suite"
         )
 
-    if values["levels"] and (values["suite"] or values["video"]):
+    if flags.levels and (flags.suite or flags.video):
         raise ConfigError("`--levels` excludes `--suite` and `--video`")
-    if values["video-episodes"] > 1 and (values["suite"] or not values["video"]):
+    if flags.video_episodes > 1 and (flags.suite or not flags.video):
         raise ConfigError("`--video-episodes` is about one film: it needs `--video`, without `--suite`")
-    if values["cvar"] and not values["levels"]:
+    if flags.cvar and not flags.levels:
         raise ConfigError("`--cvar` is about the worst of many levels: it needs `--levels`")
-    if values["episodes"] == 0 and (values["suite"] or not (values["video"] or values["inspect"])):
+    if flags.episodes == 0 and (flags.suite or not (flags.video or flags.inspect)):
         raise ConfigError(
             "`--episodes` (=0) must be at least 1, but for a film of one environment (--video, --inspect)"
         )
-    if values["inspect"]:
-        _check_inspect(values["inspect"], bool(values["suite"]))
+    if flags.inspect:
+        _check_inspect(flags.inspect, bool(flags.suite))
 
     from jaxrl.evaluation import trained_policy
     from jaxrl.parallel import cpu_devices
 
     cpu_devices.offer_cpu_devices(cpu_devices.available_cores())
-    if values["video"]:
-        _check_video(values["video"], bool(values["suite"]))
-    sample = sample_choice(values)
-    if values["suite"]:
-        return _suite(workdir, values, sample)
-    defaults = {"episodes": 100, "seed": 0, "environment": ""}
+    if flags.video:
+        _check_video(flags.video, bool(flags.suite))
+    sample = sample_choice(flags.sample, flags.greedy)
+    if flags.suite:
+        return _suite(workdir, flags.suite, flags, sample)
+    trained = trained_policy.load(workdir, flags.checkpoint, trust=flags.trust)
     asked: dict[str, Any] = {
-        name: default if values[name] is None else values[name] for name, default in defaults.items()
+        "episodes": 100 if flags.episodes is None else flags.episodes,
+        "seed": flags.seed or 0,
+        "environment": _full_name(flags.environment, trained),
     }
-    trained = trained_policy.load(workdir, values["checkpoint"], trust=values["trust"])
-    asked["environment"] = _full_name(asked["environment"], trained)
     if trained.folder != workdir:
         command_line.say(f"best member {trained.folder}")
     print(f"checkpoint  {trained.checkpoint}")
     draws = trained.draws(sample)
-    if values["levels"]:
-        _levels(trained, values, asked, draws)
+    if flags.levels:
+        _levels(trained, flags.levels, flags, asked, draws)
     elif asked["episodes"]:
         _play(trained, asked, sample)
-    if values["video"]:
+    if flags.video:
         environment = asked["environment"] or trained.config.env.name
-        about = (draws, asked["seed"], values["video"], values["video-episodes"])
+        about = (draws, asked["seed"], flags.video, flags.video_episodes)
         command_line.say(_film(trained, environment, *about))
-    if values["inspect"]:
+    if flags.inspect:
         environment = asked["environment"] or trained.config.env.name
-        command_line.say(_inspect(trained, environment, draws, asked["seed"], values["inspect"]))
+        command_line.say(_inspect(trained, environment, draws, asked["seed"], flags.inspect))
     return 0
 
 
-def _levels(trained: TrainedPolicy, values: Mapping[str, Any], asked: Mapping[str, Any], draws: bool) -> None:
+def _levels(
+    trained: TrainedPolicy, levels: int, flags: _Flags, asked: Mapping[str, Any], draws: bool
+) -> None:
     from jaxrl.evaluation.levels import job
 
     question = job.LevelQuestion(
-        levels=values["levels"],
-        episodes=values["episodes"] or _EPISODES_OF_LEVEL,
+        levels=levels,
+        episodes=flags.episodes or _EPISODES_OF_LEVEL,
         sample=draws,
         seed=asked["seed"],
         environment=asked["environment"],
-        cvar=bool(values["cvar"]),
+        cvar=bool(flags.cvar),
     )
     job.run(trained, question)
 
@@ -280,12 +267,12 @@ def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, 
         raise RunError(str(error)) from error
 
 
-def _suite(workdir: str, values: Mapping[str, Any], sample: bool | None) -> int:
+def _suite(workdir: str, suite: str, flags: _Flags, sample: bool | None) -> int:
     from jaxrl.evaluation.suites import job
 
-    given = {name: values[name] for name in ("checkpoint", "episodes", "seed", "video")}
-    asked = job.SuiteQuestion(values["suite"], sample=sample, **given)
-    job.run(workdir, asked, suite_table.show, command_line.say, values["trust"])
+    given = {name: getattr(flags, name) for name in ("checkpoint", "episodes", "seed", "video")}
+    asked = job.SuiteQuestion(suite, sample=sample, **given)
+    job.run(workdir, asked, suite_table.show, command_line.say, flags.trust)
     return 0
 
 

@@ -20,9 +20,8 @@ from jaxrl.commands.arguments import (
     RUN,
     TRUST,
     WORKDIR,
-    Argument,
-    help_text,
-    parse,
+    CommandArguments,
+    flag,
     run_folder,
     sample_choice,
 )
@@ -35,67 +34,58 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 1_000_000  # they are played one by one
 FORMATS = ("stablehlo", "onnx", "numpy", "safetensors")
-ARGUMENTS = (
-    RUN,
-    WORKDIR,
-    Argument(
-        "--format=F",
-        "stablehlo (runs with jax alone), onnx (onnxruntime), numpy or safetensors (arrays)",
-        str,
-    ),
-    Argument(
-        "--output=DIR", "where to (default: WORKDIR/export/FORMAT; must be given for several runs)", str
-    ),
-    CHECKPOINT,
-    Argument("--sample", "sample actions, from a key that is one more input (stablehlo only)", bool),
-    Argument(
+
+
+class _Flags(CommandArguments):
+    run = RUN
+    workdir: str | None = WORKDIR
+    format: str | None = flag(
+        "--format=F", "stablehlo (runs with jax alone), onnx (onnxruntime), numpy or safetensors (arrays)"
+    )
+    output: str | None = flag(
+        "--output=DIR", "where to (default: WORKDIR/export/FORMAT; must be given for several runs)"
+    )
+    checkpoint: str = CHECKPOINT
+    sample: bool = flag("--sample", "sample actions, from a key that is one more input (stablehlo only)")
+    greedy: bool = flag(
         "--greedy",
         "take the most likely actions (default of stablehlo: what was better in the evaluations during "
         "training; the other formats always do)",
-        bool,
-    ),
-    Argument(
+    )
+    batch: int | None = flag(
         "--batch=N",
         "fixed batch size (stablehlo and onnx; default: any, where the network allows it)",
-        int,
         low=1,
         high=command_line.LARGEST_BATCH,
-    ),
-    Argument(
+    )
+    steps: int = flag(
         "--steps=N",
         "steps played to check what was written (default: {default}, in 8 environments)",
-        int,
         200,
         low=1,
         high=_MOST_STEPS,
-    ),
-    TRUST,
-    DEBUG,
-)
+    )
+    trust: bool = TRUST
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Exports what `argv` asks for; returns the exit code (1: acts differently; 2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, positional=True)
-    kind = values["format"]
-    if len(left) > 1 and not values["workdir"]:
-        return _ensemble(values, left)
-    workdir = run_folder(values["workdir"], left)
-    _require_format(kind)
-    sample = sample_choice(values)
+    if len(left) > 1 and not flags.workdir:
+        return _ensemble(flags, left)
+    workdir = run_folder(flags.workdir, left)
+    kind = _format_of(flags)
+    sample = sample_choice(flags.sample, flags.greedy)
     if sample and kind != "stablehlo":
         raise ConfigError(
             f"`--sample` needs --format=stablehlo: draw from the distribution that {kind} returns"
         )
-    output = _output(values, f"{workdir}/export/{kind}")
+    output = _output(flags, f"{workdir}/export/{kind}")
 
     from jaxrl.inference.export import export
 
-    result = export(workdir, kind, output, sample=sample, **_export_settings(values))
+    result = export(workdir, kind, output, sample=sample, **_export_settings(flags))
     if sample is None and result.mode != result.actions:
         command_line.say(
             f"note        evaluations during training were better {result.mode}: draw from the distribution "
@@ -104,40 +94,40 @@ def _job(argv: Sequence[str]) -> int:
     return _report(result, kind, output)
 
 
-def _ensemble(values: dict[str, Any], runs: Sequence[str]) -> int:
+def _ensemble(flags: _Flags, runs: Sequence[str]) -> int:
     """Exports several runs as one; returns the exit code."""
-    kind = values["format"]
-    _require_format(kind)
-    if sample_choice(values):
+    kind = _format_of(flags)
+    if sample_choice(flags.sample, flags.greedy):
         raise ConfigError("`--sample`: several policies together take the best action by their mean")
-    if not values["output"]:
+    if not flags.output:
         raise ConfigError("`--output` is missing: name the folder for the export of several runs")
-    output = _output(values, "")
+    output = _output(flags, "")
 
     from jaxrl.inference.ensemble_export import export_ensemble
 
-    return _report(export_ensemble(runs, kind, output, **_export_settings(values)), kind, output)
+    return _report(export_ensemble(runs, kind, output, **_export_settings(flags)), kind, output)
 
 
-def _output(values: dict[str, Any], default: str) -> str:
+def _output(flags: _Flags, default: str) -> str:
     """The folder to write, which must be a local one that can be written."""
-    kind = values["format"]
-    if values["batch"] and kind in ("numpy", "safetensors"):
+    kind = flags.format
+    if flags.batch and kind in ("numpy", "safetensors"):
         raise ConfigError(f"`--batch` says nothing to --format={kind}: arrays know no batch")
-    output = values["output"] or default
+    output = flags.output or default
     if is_remote(output):
         raise ConfigError(f"`--output` (={output!r}) must be a local folder")
     command_line.require_writable_folder("output", output)
     return output
 
 
-def _require_format(kind: str) -> None:
-    if kind not in FORMATS:
-        raise ConfigError(f"`--format` (={kind!r}) must be one of {', '.join(FORMATS)}")
+def _format_of(flags: _Flags) -> str:
+    if flags.format not in FORMATS:
+        raise ConfigError(f"`--format` (={flags.format!r}) must be one of {', '.join(FORMATS)}")
+    return flags.format
 
 
-def _export_settings(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in ("checkpoint", "batch", "steps", "trust")}
+def _export_settings(flags: _Flags) -> dict[str, Any]:
+    return {name: getattr(flags, name) for name in ("checkpoint", "batch", "steps", "trust")}
 
 
 def _report(result: Exported, kind: str, output: str) -> int:

@@ -11,60 +11,67 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, TRUST, Argument, help_text, parse
+from jaxrl.commands.arguments import (
+    CONFIG_FIELD,
+    DEBUG,
+    ENV,
+    TRUST,
+    Argument,
+    CommandArguments,
+    flag,
+)
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
     from jaxrl.config import Config
     from jaxrl.inference import PolicyFunction
 
-ARGUMENTS = (
-    Argument("CONFIG", "an untrained policy (as fast): a config file, or the name of a shipped one"),
-    ENV,
-    CONFIG_FIELD,
-    Argument("--workdir=DIR", "instead of CONFIG: the policy of a run", str),
-    TRUST,
-    Argument("--all", "every encoder and architecture that takes the observations, times every core", bool),
-    Argument("--batch=1,8,64,512", "batch sizes", str, "1,8,64,512"),
-    Argument(
+
+class _Flags(CommandArguments):
+    config = Argument("CONFIG", "an untrained policy (as fast): a config file, or the name of a shipped one")
+    env = ENV
+    config_field = CONFIG_FIELD
+    workdir: str | None = flag("--workdir=DIR", "instead of CONFIG: the policy of a run")
+    trust: bool = TRUST
+    all_architectures: bool = flag(
+        "--all", "every encoder and architecture that takes the observations, times every core"
+    )
+    batch: str = flag("--batch=1,8,64,512", "batch sizes", "1,8,64,512")
+    seconds: float = flag(
         "--seconds=S",
         "how long for each batch size, after compilation and warm-up (default: {default})",
-        float,
         1.0,
         low=0.01,
         high=command_line.LONGEST,
-    ),
-    Argument("--output=FILE", "JSON file (default: DIR/inference_benchmark.json; with CONFIG: none)", str),
-    DEBUG,
-)
+    )
+    output: str | None = flag(
+        "--output=FILE", "JSON file (default: DIR/inference_benchmark.json; with CONFIG: none)"
+    )
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Times what `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, known_only=True)
-    workdir = values["workdir"]
+    workdir = flags.workdir
     if workdir and left:
         raise ConfigError(f"`{left[0]}` is no flag of a run that has its configuration already (--workdir)")
-    arguments = None if workdir else run_arguments.parse_training([argv[0], *left])
+    arguments = None if workdir else run_arguments.parse_training(["jaxrl", *left])
 
-    batches = _batches(values["batch"])
+    batches = _batches(flags.batch)
 
     from jaxrl.diagnostics.latency import benchmark
 
     if arguments is None:
-        config, trained = _of_run(str(workdir), values["trust"])
+        config, trained = _of_run(str(workdir), flags.trust)
     else:
         config, trained = _of_config(arguments.config)
-    seconds = values["seconds"]
-    record = benchmark(config, trained, values["all"], batches, seconds)
+    seconds = flags.seconds
+    record = benchmark(config, trained, flags.all_architectures, batches, seconds)
     if arguments is not None:
         arguments.announce()
     _show(record)
-    output = values["output"] or (f"{workdir}/inference_benchmark.json" if workdir else None)
+    output = flags.output or (f"{workdir}/inference_benchmark.json" if workdir else None)
     if output:
         command_line.say(f"written to {command_line.write_json('output', output, record)}")
     return 0

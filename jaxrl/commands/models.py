@@ -16,26 +16,23 @@ import json
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.runs.registry import DEFAULT, LATEST, ModelRegistry, check_stage
 
 _COUNTS = {"list": (0, 0), "show": (1, 1), "promote": (2, 2), "rollback": (2, 2), "verify": (0, 1)}
-ARGUMENTS = (
-    Argument("ACTION", "list, show, promote, rollback or verify, as below"),
-    Argument("--registry=DIR", "a folder, gs:// or s3:// (default: {default})", str, DEFAULT),
-    DEBUG,
-)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+class _Flags(CommandArguments):
+    action = Argument("ACTION", "list, show, promote, rollback or verify, as below")
+    registry: str = flag("--registry=DIR", "a folder, gs:// or s3:// (default: {default})", DEFAULT)
+    debug: bool = DEBUG
+
+
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Does what `argv` asks for; returns the exit code (1: damage; 2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, positional=True)
     action, *rest = left or ["list"]
     if action not in _COUNTS:
         raise ConfigError(f"`ACTION` (={action!r}) is none{did_you_mean(action, _COUNTS)}")
@@ -44,7 +41,7 @@ def _job(argv: Sequence[str]) -> int:
         takes = f"{low} arguments" if low == high else f"{low} to {high} arguments"
         raise ConfigError(f"`{action}` takes {takes}, not {len(rest)}: `jaxrl models --help` shows them")
     writes = action in ("promote", "rollback")
-    registry = ModelRegistry(values["registry"], "--registry", writable=writes)
+    registry = ModelRegistry(flags.registry, "--registry", writable=writes)
     if action == "list":
         return _list(registry)
     if action == "show":

@@ -11,12 +11,12 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag, help_text
 from jaxrl.commands.training_arguments import ShortFlag
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import describe
@@ -30,22 +30,28 @@ if TYPE_CHECKING:
     from jaxrl.pipeline.stages import PipelineStage
 
 _DEFAULT = "configs/pipeline_config.yaml"
-ARGUMENTS = (
-    Argument("FILE", "a pipeline (.yaml), or the name of a shipped one, such as navigation; or --config="),
-    Argument("--config=FILE", "", str),
-    Argument("--output=DIR", "where folders of pipelines are (default: {default})", str, "pipelines"),
-    Argument(
-        "--workdir=DIR", "the folder itself (default: the newest of this name in --output, or a new one)", str
-    ),
-    Argument("--new", "begin a new folder", bool),
-    Argument("--only=STAGE", "run this stage alone; several with commas", str),
-    Argument("--from=STAGE", "leave out the stages before it", str),
-    Argument("--until=STAGE", "leave out the stages after it", str),
-    Argument("--force=STAGE", "run this stage though it is done; several with commas", str),
-    Argument("--dry-run", "print stages, reasons, commands and expected times, and run nothing", bool),
-    Argument("--status", "print what is done, and run nothing", bool),
-    DEBUG,
-)
+
+
+class _Flags(CommandArguments):
+    file = Argument(
+        "FILE", "a pipeline (.yaml), or the name of a shipped one, such as navigation; or --config="
+    )
+    config: str | None = flag("--config=FILE", "")
+    output: str = flag("--output=DIR", "where folders of pipelines are (default: {default})", "pipelines")
+    workdir: str | None = flag(
+        "--workdir=DIR", "the folder itself (default: the newest of this name in --output, or a new one)"
+    )
+    new: bool = flag("--new", "begin a new folder")
+    only: str | None = flag("--only=STAGE", "run this stage alone; several with commas")
+    first: str | None = flag("--from=STAGE", "leave out the stages before it")
+    last: str | None = flag("--until=STAGE", "leave out the stages after it")
+    force: str | None = flag("--force=STAGE", "run this stage though it is done; several with commas")
+    dry_run: bool = flag("--dry-run", "print stages, reasons, commands and expected times, and run nothing")
+    status: bool = flag("--status", "print what is done, and run nothing")
+    debug: bool = DEBUG
+
+
+ARGUMENTS = _Flags.arguments()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str], interruption: Interruption) -> int:
-    values, left = parse(ARGUMENTS, argv, positional=True)
-    given = [x for x in (values["config"], *left) if x]
+    flags, left = _Flags.parse(argv, positional=True)
+    given = [x for x in (flags.config, *left) if x]
     if len(given) != 1:
         named = " and ".join(f"`{name}`" for name in given) or "none"
         raise ConfigError(f"one `FILE` is to be named, such as {_DEFAULT}, not {named}")
@@ -68,28 +74,28 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     from jaxrl.pipeline.plan import Planner, StageSelection
 
     pipeline = definition.read(given[0], command_flags())
-    folder = _folder(values, pipeline)
-    chosen = {name: tuple(filter(None, (values[name] or "").split(","))) for name in ("only", "force")}
-    selection = StageSelection(**chosen, first=values["from"], last=values["until"])
+    folder = _folder(flags, pipeline)
+    only, force = (tuple(filter(None, (given or "").split(","))) for given in (flags.only, flags.force))
+    selection = StageSelection(only=only, force=force, first=flags.first, last=flags.last)
     planner = Planner(pipeline, folder, selection)
     _check_training(planner)
-    if values["dry-run"] or values["status"]:
-        _show(planner, folder, values["output"], commands=bool(values["dry-run"]))
+    if flags.dry_run or flags.status:
+        _show(planner, folder, flags.output, commands=bool(flags.dry_run))
         return 0
     return _run(pipeline, folder, planner, interruption)
 
 
-def _folder(values: dict[str, Any], pipeline: PipelineDefinition) -> PipelineFolder:
+def _folder(flags: _Flags, pipeline: PipelineDefinition) -> PipelineFolder:
     from jaxrl.pipeline import pipeline_folder
 
-    for flag in ("output", "workdir"):
-        if is_remote(values[flag] or ""):
-            raise ConfigError(f"`--{flag}` (={values[flag]!r}) must be a local folder")
-    if values["workdir"] and values["new"]:
+    for name, given in (("output", flags.output), ("workdir", flags.workdir)):
+        if is_remote(given or ""):
+            raise ConfigError(f"`--{name}` (={given!r}) must be a local folder")
+    if flags.workdir and flags.new:
         raise ConfigError("`--workdir` and `--new` both say a folder: leave one out")
-    newest = None if values["new"] else pipeline_folder.latest(values["output"], pipeline.name)
-    path = values["workdir"] or newest or pipeline_folder.new(values["output"], pipeline.name)
-    command_line.require_writable_folder("workdir" if values["workdir"] else "output", path)
+    newest = None if flags.new else pipeline_folder.latest(flags.output, pipeline.name)
+    path = flags.workdir or newest or pipeline_folder.new(flags.output, pipeline.name)
+    command_line.require_writable_folder("workdir" if flags.workdir else "output", path)
     return pipeline_folder.PipelineFolder(path.rstrip("/") or path, pipeline.name)
 
 
@@ -136,13 +142,13 @@ def _show(planner: Planner, folder: PipelineFolder, output: str, commands: bool)
 
 def command_flags() -> CommandFlags:
     """The flags of the commands that stages run."""
-    from jaxrl.commands import module_of
+    from jaxrl.commands import arguments_of
     from jaxrl.pipeline.definition import FieldFlag
     from jaxrl.pipeline.settings import STAGES
 
     training = {kind.command for kind in STAGES.values() if kind.takes_fields}
     others = {name for kind in STAGES.values() for name in (kind.command, kind.instead) if name}
-    flags = {name: _flags_of(module_of(name).ARGUMENTS, name in training) for name in training | others}
+    flags = {name: _flags_of(arguments_of(name), name in training) for name in training | others}
     fields = {name: flag for name, flag in flags["train"].items() if isinstance(flag, FieldFlag)}
     return {name: (fields if name in training else {}) | found for name, found in flags.items()}
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, SEED, TRUST, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, SEED, TRUST, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
@@ -34,60 +34,59 @@ if TYPE_CHECKING:
 
 _LABEL = "`jaxrl play`: "
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # SIGINT raises anyway
-ARGUMENTS = (
-    Argument("GAME", "a game of two, against --opponent; a run as opponent needs none"),
-    Argument(
+
+
+class _Flags(CommandArguments):
+    game = Argument("GAME", "a game of two, against --opponent; a run as opponent needs none")
+    opponent: str = flag(
         "--opponent=RUN",
         "of GAME: the folder of a run, random, greedy, mcts-N, a search with N simulations for each move, "
         "minimax where the game is solved, or baseline, Pgx's own policy (default: {default})",
-        str,
         "random",
-    ),
-    Argument("--seat=N", "of GAME: 0 begins (default), 1 does not", int, 0, low=0, high=1),
-    replace(SEED, help="of GAME: decides the opponent's moves"),
-    Argument("--best-moves", "of GAME: a run takes the most likely move instead of drawing one", bool),
-    TRUST,
-    Argument(
+    )
+    seat: int = flag("--seat=N", "of GAME: 0 begins (default), 1 does not", 0, low=0, high=1)
+    seed: int = replace(SEED, help="of GAME: decides the opponent's moves")
+    best_moves: bool = flag(
+        "--best-moves", "of GAME: a run takes the most likely move instead of drawing one"
+    )
+    trust: bool = TRUST
+    levels: str = flag(
         "--levels=DIR",
         "whose levels: train (default), test, or a folder that jaxrl prepare-data has written, such as "
         "data/levels/train",
-        str,
         "train",
-    ),
-    Argument(
-        "--category=C", "simple (default), medium, complex, mine_heavy, exploration or all", str, "simple"
-    ),
-    Argument("--level=N", "the first level that is played (default: {default})", int, 0, low=0),
-    Argument("--record=FILE", "appends each attempt to FILE, a line of JSON", str, ""),
-    Argument("--replay=FILE", "shows the attempts of such a FILE; with the same --levels", str, ""),
-    Argument("--speed=X", "steps per second, 1 to 60 (default: {default})", float, 12.0, low=1.0, high=60.0),
-    DEBUG,
-)
+    )
+    category: str = flag(
+        "--category=C", "simple (default), medium, complex, mine_heavy, exploration or all", "simple"
+    )
+    level: int = flag("--level=N", "the first level that is played (default: {default})", 0, low=0)
+    record: str = flag("--record=FILE", "appends each attempt to FILE, a line of JSON", "")
+    replay: str = flag("--replay=FILE", "shows the attempts of such a FILE; with the same --levels", "")
+    speed: float = flag(
+        "--speed=X", "steps per second, 1 to 60 (default: {default})", 12.0, low=1.0, high=60.0
+    )
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, games: Sequence[str]) -> int:
     """Lets a person play; returns the exit code (0 left, 1 it failed, 2 bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    chosen, games = parse(ARGUMENTS, argv, positional=True)
     if len(games) > 1:
         raise ConfigError(f"one game is played, not {', '.join(games)}")
-    if games or chosen["opponent"] != "random":
-        return _game(games[0] if games else "", chosen)
-    if chosen["record"] and chosen["replay"]:
+    if games or flags.opponent != "random":
+        return _game(games[0] if games else "", flags)
+    if flags.record and flags.replay:
         raise ConfigError("`--record` and `--replay` exclude each other: a recording is there already")
-    rounds = _recordings(chosen) if chosen["replay"] else _levels(chosen)
-    record = Path(chosen["record"]) if chosen["record"] else None
+    rounds = _recordings(flags) if flags.replay else _levels(flags)
+    record = Path(flags.record) if flags.record else None
     if record is not None:
         _append(record, "")  # before anything is played
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RunError("`jaxrl play` needs a terminal to draw on and to read keys from")
-    return _show(rounds, chosen, record)
+    return _show(rounds, flags, record)
 
 
-def _game(game: str, chosen: dict[str, Any]) -> int:
+def _game(game: str, flags: _Flags) -> int:
     """Lets a person play a game of two on standard input; "" is the game of the run that is the opponent."""
     import jax
 
@@ -98,48 +97,46 @@ def _game(game: str, chosen: dict[str, Any]) -> int:
     terms = EntryTerms(
         full_name("GAME", game)[0] if game else "",
         label="GAME",
-        samples=not chosen["best-moves"],
-        trust=chosen["trust"],
+        samples=not flags.best_moves,
+        trust=flags.trust,
     )
-    (opponent,) = enter([chosen["opponent"]], terms)
-    session = GameSession(opponent, chosen["seat"], jax.random.key(chosen["seed"]))
+    (opponent,) = enter([flags.opponent], terms)
+    session = GameSession(opponent, flags.seat, jax.random.key(flags.seed))
     converse(session, input, command_line.say)
     return 0
 
 
-def _levels(chosen: dict[str, Any]) -> list[Round]:
+def _levels(flags: _Flags) -> list[Round]:
     """The game of a person, by the values of the flags."""
     from jaxrl.envs.native.platformer.game.terminal import KeyMoves, Round
 
-    found = _read_levels(chosen["levels"], chosen["category"])
-    if chosen["level"] >= len(found):
-        raise ConfigError(
-            f"`--level` (={chosen['level']}) must be less than {len(found)}, the number of levels"
-        )
+    found = _read_levels(flags.levels, flags.category)
+    if flags.level >= len(found):
+        raise ConfigError(f"`--level` (={flags.level}) must be less than {len(found)}, the number of levels")
     return [Round(level, f"level {n}", KeyMoves) for n, level in enumerate(found)]
 
 
-def _recordings(chosen: dict[str, Any]) -> list[Round]:
+def _recordings(flags: _Flags) -> list[Round]:
     """The attempts of `--replay` from number `--level`, with their levels."""
     from jaxrl.envs.native.platformer.game.record import RecordError, read_records
     from jaxrl.envs.native.platformer.game.terminal import RecordedMoves, Round
 
-    label = f"`--replay` (={chosen['replay']!r})"
+    label = f"`--replay` (={flags.replay!r})"
     try:
-        records = read_records(Path(chosen["replay"]))
+        records = read_records(Path(flags.replay))
     except OSError as error:
         raise ConfigError(f"{label} cannot be read: {error.strerror or error}") from error
     except RecordError as error:
         raise ConfigError(f"{label} {error}") from error
-    if chosen["level"] >= len(records):
+    if flags.level >= len(records):
         raise ConfigError(
-            f"`--level` (={chosen['level']}) must be less than {len(records)}, the number of attempts"
+            f"`--level` (={flags.level}) must be less than {len(records)}, the number of attempts"
         )
-    by_digest = {level.digest: level for level in _read_levels(chosen["levels"], "all")}
+    by_digest = {level.digest: level for level in _read_levels(flags.levels, "all")}
     for number, record in enumerate(records, 1):
         if record.digest not in by_digest:
             raise ConfigError(
-                f"{label} line {number} was played in a level that `--levels` (={chosen['levels']!r}) lacks"
+                f"{label} line {number} was played in a level that `--levels` (={flags.levels!r}) lacks"
             )
     return [
         Round(by_digest[record.digest], f"attempt {n}", functools.partial(RecordedMoves, record.actions))
@@ -156,7 +153,7 @@ def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
         raise ConfigError(str(error)) from error
 
 
-def _show(rounds: Sequence[Round], chosen: dict[str, Any], record: Path | None) -> int:
+def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
     """Lets a person play; returns the exit code."""
     try:
         import curses
@@ -169,10 +166,10 @@ def _show(rounds: Sequence[Round], chosen: dict[str, Any], record: Path | None) 
         if record is not None:
             _append(record, AttemptRecord.of(attempt).line())
 
-    endless = not chosen["replay"]
+    endless = not flags.replay
     try:
         with _ending_signals():
-            show(rounds, chosen["level"], endless, 1 / chosen["speed"], keep)
+            show(rounds, flags.level, endless, 1 / flags.speed, keep)
     except _Ended as ended:
         return 128 + ended.signum
     except curses.error as error:

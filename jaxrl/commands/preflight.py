@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag
 from jaxrl.config import ReplayConfig
 from jaxrl.config.remedies import memory_remedies
 from jaxrl.parallel import topologies
@@ -30,35 +30,33 @@ if TYPE_CHECKING:
 _LARGEST_SHOWN = 3
 # On each GPU, a search tries multiples of so many environments.
 _GPU_UNIT = 1024
-ARGUMENTS = (
-    Argument("CONFIG", "what to train: a config file, or the name of a shipped one; or --config=CONFIG"),
-    ENV,
-    CONFIG_FIELD,
-    Argument(
+
+
+class _Flags(CommandArguments):
+    config = Argument(
+        "CONFIG", "what to train: a config file, or the name of a shipped one; or --config=CONFIG"
+    )
+    env = ENV
+    config_field = CONFIG_FIELD
+    topology: str = flag(
         "--topology=DEVICES",
         "what to compile for (default: this machine's devices). A Cloud TPU slice, GENERATION:SHAPE: v3, "
         "v4, v5e, v5p or v6e, and its chips in each direction, such as v5e:4x8; needs the extra tpu, but "
         "no TPU. Or GPUs of one host, GPU or GPU:COUNT: a100, l4, rtx4090, h100, h200, b200 or rtx5090, "
         "such as h100:8; needs the extra cuda12, but no GPU",
-        str,
         "",
-    ),
-    Argument("--find-batch", "also search the largest env.num_envs that fits", bool),
-    DEBUG,
-)
+    )
+    find_batch: bool = flag("--find-batch", "also search the largest env.num_envs that fits")
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Runs the preflight that `argv` asks for; returns the exit code (1: does not fit, 2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, known_only=True)
-    arguments = run_arguments.parse_training([argv[0], *left])
+    arguments = run_arguments.parse_training(["jaxrl", *left])
     config = arguments.config
     command_line.require_single(config, "preflight")
-    described = topologies.parse(values["topology"]) if values["topology"] else None
+    described = topologies.parse(flags.topology) if flags.topology else None
 
     from jaxrl.diagnostics import memory_fit
 
@@ -75,7 +73,7 @@ def _job(argv: Sequence[str]) -> int:
     enforced = described is not None and described.enforces_memory
     report = memory_fit.examine(resolved, topology, limit, enforced)
     _show(report, f"{topology.description}{platform}", described)
-    if not values["find-batch"]:
+    if not flags.find_batch:
         return 0 if report.fits else command_line.FAILED
 
     def try_one(count: int) -> MemoryReport:

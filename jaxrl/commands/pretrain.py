@@ -17,32 +17,40 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, resumption, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag, help_text
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.text import number
 from jaxrl.runs.signals import Interruption, catch_signals
 
-ARGUMENTS = (
-    Argument("CONFIG", "a config file, or the name of a shipped one; or --config="),
-    Argument("--config=CONFIG"),
-    ENV,
-    Argument("--data=DIR", "the episodes: jaxrl record, jaxrl prepare-data", str, ""),
-    Argument("--bc-epochs=N", "passes over them at most (default: {default})", int, 10, 1, LARGEST_INT32),
-    Argument(
-        "--bc-batch-size=N", "steps of an update, about (default: {default})", int, 64, 1, LARGEST_INT32
-    ),
-    Argument("--bc-learning-rate=X", "of Adam (default: {default})", float, 3e-4, 0.0, 1e3),
-    Argument("--bc-patience=N", "checks without a better one that end it; 0: none does", int, 3, 0, 10**6),
-    Argument("--bc-validation=X", "share of the episodes that only checks", float, 0.1, 0.0, 0.9),
-    Argument("--class-weights=W", "balanced: each action weighs the same; none", str, "none"),
-    CONFIG_FIELD,
-    Argument("--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"),
-    DEBUG,
-)
+
+class _Flags(CommandArguments):
+    config = Argument("CONFIG", "a config file, or the name of a shipped one; or --config=")
+    config_flag = Argument("--config=CONFIG")
+    env = ENV
+    data: str = flag("--data=DIR", "the episodes: jaxrl record, jaxrl prepare-data", "")
+    bc_epochs: int = flag(
+        "--bc-epochs=N", "passes over them at most (default: {default})", 10, 1, LARGEST_INT32
+    )
+    bc_batch_size: int = flag(
+        "--bc-batch-size=N", "steps of an update, about (default: {default})", 64, 1, LARGEST_INT32
+    )
+    bc_learning_rate: float = flag("--bc-learning-rate=X", "of Adam (default: {default})", 3e-4, 0.0, 1e3)
+    bc_patience: int = flag(
+        "--bc-patience=N", "checks without a better one that end it; 0: none does", 3, 0, 10**6
+    )
+    bc_validation: float = flag("--bc-validation=X", "share of the episodes that only checks", 0.1, 0.0, 0.9)
+    class_weights: str = flag("--class-weights=W", "balanced: each action weighs the same; none", "none")
+    config_field = CONFIG_FIELD
+    workdir = Argument(
+        "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"
+    )
+    debug: bool = DEBUG
+
+
+ARGUMENTS = _Flags.arguments()
 # With which training goes on from a clone, as docs/imitation.md has it.
 _GUIDANCE = {"value_warmup": "2", "teacher_coef": "10"}
-_OWN = [argument for argument in ARGUMENTS if argument.kind is not None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str], interruption: Interruption) -> int:
-    values, left = parse(_OWN, argv, known_only=True)
-    if not values["data"]:
+    flags, left = _Flags.parse(argv, known_only=True)
+    if not flags.data:
         raise ConfigError("`--data` is missing: name a folder of episodes (jaxrl record)")
     arguments = run_arguments.parse_training([argv[0], *left])
     command_line.require_single(arguments.config, "jaxrl pretrain")
@@ -64,13 +72,13 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     from jaxrl.training.cloning_run import clone
 
     plan = CloningPlan(
-        data=values["data"],
-        epochs=values["bc-epochs"],
-        batch_size=values["bc-batch-size"],
-        learning_rate=values["bc-learning-rate"],
-        validation=values["bc-validation"],
-        patience=values["bc-patience"],
-        class_weights=values["class-weights"],
+        data=flags.data,
+        epochs=flags.bc_epochs,
+        batch_size=flags.bc_batch_size,
+        learning_rate=flags.bc_learning_rate,
+        validation=flags.bc_validation,
+        patience=flags.bc_patience,
+        class_weights=flags.class_weights,
     )
     outcome, found = clone(arguments.config, plan, arguments.workdir, interruption, arguments.processes)
     if found is not None:

@@ -14,27 +14,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, JSON, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, JSON, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
     from jaxrl.diagnostics.device_trace import TraceSummary
 
-ARGUMENTS = (
-    Argument("DIR", "a run's folder or a trace in it; of several traces the newest"),
-    Argument("--top=N", "how many operations to list (default: {default})", int, 15, low=1, high=10_000),
-    replace(JSON, help="one JSON object instead of tables"),
-    DEBUG,
-)
+
+class _Flags(CommandArguments):
+    dir = Argument("DIR", "a run's folder or a trace in it; of several traces the newest")
+    top: int = flag("--top=N", "how many operations to list (default: {default})", 15, low=1, high=10_000)
+    as_json: bool = replace(JSON, help="one JSON object instead of tables")
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Summarises what `argv` names; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, known_only=True)
     if unknown := [argument for argument in left if argument.startswith("-")]:
         raise ConfigError(f"unknown flag `{unknown[0]}`")
     if len(left) != 1:
@@ -43,10 +39,10 @@ def _job(argv: Sequence[str]) -> int:
     from jaxrl.diagnostics.device_trace import newest, read
 
     summary = read(newest(left[0]))
-    if values["json"]:
+    if flags.as_json:
         print(json.dumps(dataclasses.asdict(summary), indent=2))
     else:
-        _show(summary, values["top"])
+        _show(summary, flags.top)
     return 0
 
 

@@ -25,69 +25,73 @@ from jaxrl.commands.arguments import (
     TRUST,
     WORKDIR,
     Argument,
-    help_text,
-    parse,
+    CommandArguments,
+    flag,
     run_folder,
     sample_choice,
 )
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
-from jaxrl.runs import storage
 
 DEFAULT_EPISODES = 100
 _MOST_NAMED = 20  # replays, one a line
 SOLVER = "solver"
-PLAYER = Argument(
+PLAYER: Any = Argument(
     "--player=solver",
     "the environment's solver plays; of jaxrl:Platformer each level once",
     str,
 )
-ARGUMENTS = (
-    RUN,
-    WORKDIR,
-    Argument("--output=DIR", "a new folder, or an empty one", str, ""),
-    Argument("--episodes=N", "how many (default: 100)", int, low=1, high=command_line.MOST_EPISODES),
-    Argument("--env=NAME", "the environment, with --player", str, ""),
-    PLAYER,
-    CHECKPOINT,
-    SAMPLE,
-    GREEDY,
-    SEED,
-    MINARI,
-    TRUST,
-    DEBUG,
-)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+class _Flags(CommandArguments):
+    run = RUN
+    workdir: str | None = WORKDIR
+    output: str = flag("--output=DIR", "a new folder, or an empty one", "")
+    episodes: int | None = flag(
+        "--episodes=N", "how many (default: 100)", low=1, high=command_line.MOST_EPISODES
+    )
+    env: str = flag("--env=NAME", "the environment, with --player", "")
+    player: str | None = PLAYER
+    checkpoint: str = CHECKPOINT
+    sample: bool = SAMPLE
+    greedy: bool = GREEDY
+    seed: int = SEED
+    minari: bool = MINARI
+    trust: bool = TRUST
+    debug: bool = DEBUG
+
+
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Records what `argv` asks for; returns the exit code (0 written, 1 it failed, 2 bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, positional=True)
-    if values["player"] or values["env"]:
-        return _solver(values, [*left, *([values["workdir"]] if values["workdir"] else [])])
-    workdir = run_folder(values["workdir"], left)
-    storage.require_run_folder("--workdir", workdir)
-    if not values["output"]:
+    if flags.player or flags.env:
+        return _solver(flags, [*left, *([flags.workdir] if flags.workdir else [])])
+    workdir = run_folder(flags.workdir, left)
+    if not flags.output:
         raise ConfigError("`--output` is missing: name a new folder")
-    asked = {name: values[name] for name in ("output", "seed", "checkpoint", "minari", "trust")}
-    asked |= {"episodes": values["episodes"] or DEFAULT_EPISODES, "sample": sample_choice(values)}
-    return write_recording(workdir=workdir, **asked)
+    return write_recording(
+        workdir=workdir,
+        output=flags.output,
+        seed=flags.seed,
+        checkpoint=flags.checkpoint,
+        minari=flags.minari,
+        trust=flags.trust,
+        episodes=flags.episodes or DEFAULT_EPISODES,
+        sample=sample_choice(flags.sample, flags.greedy),
+    )
 
 
-def _solver(values: dict[str, Any], runs: Sequence[str]) -> int:
+def _solver(flags: _Flags, runs: Sequence[str]) -> int:
     """Records the solver of the environment that the flags name."""
     if runs:
         raise ConfigError(f"`--player` and `--env` are for recordings without a run, which {runs[0]!r} is")
-    if not values["env"]:
+    if not flags.env:
         raise ConfigError("`--env` is missing: name the environment whose solver plays")
-    if not values["output"]:
+    if not flags.output:
         raise ConfigError("`--output` is missing: name a new folder")
-    require_solver(values["player"])
-    env = full_name("--env", values["env"])[0]
-    return record_solver(env, values["output"], values["episodes"], values["seed"], values["minari"])
+    require_solver(flags.player)
+    env = full_name("--env", flags.env)[0]
+    return record_solver(env, flags.output, flags.episodes, flags.seed, flags.minari)
 
 
 def require_solver(player: str | None) -> None:

@@ -1,13 +1,15 @@
-"""`--resume`: which run to continue, with which configuration, and the command that does it."""
+"""`--resume`: which run to continue, with which configuration, and the commands for a run that has ended."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
@@ -23,6 +25,9 @@ from jaxrl.config.data_files import read_json
 from jaxrl.config.declarations import values_of
 from jaxrl.config.trust import require_trusted
 from jaxrl.runs import storage
+
+if TYPE_CHECKING:
+    from jaxrl.training.in_folder import RunOutcome
 
 RUNS = "runs"  # where runs without --workdir go
 _FLAG = "--resume"
@@ -159,6 +164,28 @@ def without_folder(argv: Sequence[str]) -> list[str]:
         elif not argument.startswith(tuple(f"{flag}=" for flag in _FOLDERS)):
             arguments.append(argument)
     return arguments
+
+
+def next_steps(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:
+    """Yields the lines that a run prints at its end: where it is, and what can be done with it.
+
+    Args:
+      outcome: of the run.
+      argv: the program and the arguments that trained it.
+    """
+    folder = outcome.folder
+    program = jaxrl()
+    yield f"run folder:  {folder}"
+    if outcome.resumable:
+        yield f"resume:      {command(argv, folder)}"
+        return
+    evaluate = [*program, "evaluate", f"--workdir={folder}"]
+    # The module is the user's own: they have just trained with it.
+    yield f"evaluate:    {shlex.join(evaluate + ['--trust'] * outcome.needs_trust)}"
+    yield f"watch:       {shlex.join([*program, 'watch', folder])}"
+    if outcome.has_tensorboard and importlib.util.find_spec("tensorboard"):
+        logs = os.path.join(folder, "tensorboard")
+        yield f"tensorboard: {shlex.join(['tensorboard', f'--logdir={logs}'])}"
 
 
 def jaxrl() -> list[str]:

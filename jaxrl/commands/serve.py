@@ -16,72 +16,65 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import CHECKPOINT, DEBUG, TRUST, Argument, help_text, parse
+from jaxrl.commands.arguments import CHECKPOINT, DEBUG, TRUST, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.parallel import tpu_slices
 
 RUNTIMES = ("numpy", "onnx", "stablehlo")
-ARGUMENTS = (
-    Argument("MODEL", "what to serve"),
-    Argument("--host=ADDRESS", "where to listen (default: {default}); others need a token", str, "127.0.0.1"),
-    Argument("--port=N", "the port (default: {default}; 0 for any free one)", int, 8000, low=0, high=65535),
-    Argument("--runtime=R", f"{', '.join(RUNTIMES)} (default: the fastest)", str, ""),
-    Argument(
-        "--largest_batch=N",
-        "rows of one request, and of one pass (default: {default})",
-        int,
-        64,
-        low=1,
-        high=4096,
-    ),
-    Argument(
+
+
+class _Flags(CommandArguments):
+    model = Argument("MODEL", "what to serve")
+    host: str = flag(
+        "--host=ADDRESS", "where to listen (default: {default}); others need a token", "127.0.0.1"
+    )
+    port: int = flag("--port=N", "the port (default: {default}; 0 for any free one)", 8000, low=0, high=65535)
+    runtime: str = flag("--runtime=R", f"{', '.join(RUNTIMES)} (default: the fastest)", "")
+    largest_batch: int = flag(
+        "--largest_batch=N", "rows of one request, and of one pass (default: {default})", 64, low=1, high=4096
+    )
+    wait_ms: float = flag(
         "--wait_ms=T",
         "how long a request may wait for others to share its pass (default: {default}: no longer than "
         "those take that have arrived)",
-        float,
         0.0,
         low=0,
         high=1000,
-    ),
-    Argument("--sessions=N", "most sessions at a time (default: {default})", int, 10_000, low=1, high=2**20),
-    Argument(
+    )
+    sessions: int = flag(
+        "--sessions=N", "most sessions at a time (default: {default})", 10_000, low=1, high=2**20
+    )
+    idle_seconds: float = flag(
         "--idle_seconds=S",
         "a session that is not used for so long ends (default: {default})",
-        float,
         600.0,
         low=0.1,
         high=command_line.LONGEST,
-    ),
-    Argument("--follow", "take over the version that the stage points at, as it moves", bool),
-    Argument(
+    )
+    follow: bool = flag("--follow", "take over the version that the stage points at, as it moves")
+    follow_seconds: float = flag(
         "--follow_seconds=S",
         "pause between looks at the registry (default: {default})",
-        float,
         2.0,
         low=0.05,
         high=command_line.LONGEST,
-    ),
-    replace(CHECKPOINT, help="of a run: best (default), latest, or a step"),
-    TRUST,
-    DEBUG,
-)
+    )
+    checkpoint: str = replace(CHECKPOINT, help="of a run: best (default), latest, or a step")
+    trust: bool = TRUST
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Serves what `argv` asks for; returns the exit code (0 after SIGTERM; 2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, positional=True)
     if len(left) != 1:
         raise ConfigError(
             "`MODEL` is missing: name a model, a run or NAME@VERSION" if not left else "one MODEL"
         )
-    if values["runtime"] and values["runtime"] not in RUNTIMES:
-        hint = did_you_mean(values["runtime"], RUNTIMES)
-        raise ConfigError(f"`--runtime` (={values['runtime']!r}) is none{hint}")
+    if flags.runtime and flags.runtime not in RUNTIMES:
+        hint = did_you_mean(flags.runtime, RUNTIMES)
+        raise ConfigError(f"`--runtime` (={flags.runtime!r}) is none{hint}")
 
     from jaxrl.inference.serving import server, targets
     from jaxrl.inference.serving.server_options import ServerOptions
@@ -89,26 +82,26 @@ def _job(argv: Sequence[str]) -> int:
 
     tpu_slices.hush_libtpu()
     options = ServerOptions(
-        host=values["host"],
-        port=values["port"],
-        runtime=values["runtime"],
-        largest_batch=values["largest_batch"],
-        wait_seconds=values["wait_ms"] / 1e3,
-        sessions=values["sessions"],
-        idle_seconds=values["idle_seconds"],
-        follow_seconds=values["follow_seconds"] if values["follow"] else 0.0,
+        host=flags.host,
+        port=flags.port,
+        runtime=flags.runtime,
+        largest_batch=flags.largest_batch,
+        wait_seconds=flags.wait_ms / 1e3,
+        sessions=flags.sessions,
+        idle_seconds=flags.idle_seconds,
+        follow_seconds=flags.follow_seconds if flags.follow else 0.0,
     )
     server.check_options(options)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     target = targets.RegistryTarget.parse(left[0]) if targets.is_named(left[0]) else None
-    if values["follow"] and (target is None or not target.moves):
+    if flags.follow and (target is None or not target.moves):
         raise ConfigError(f"`--follow` needs a stage, NAME@STAGE; `MODEL` is {left[0]!r}")
     number = target.number() if target else 0
     with web.bind(options.host, options.port) as listening:
         if target is not None:
             policy = target.read(number, options)
         else:
-            policy = targets.read_folder(left[0], values["checkpoint"], values["trust"], options)
+            policy = targets.read_folder(left[0], flags.checkpoint, flags.trust, options)
         for timing in policy.timings:
             command_line.say(f"{'runtime' if timing is policy.timings[0] else 'slower':<11} {timing}")
         server.serve(policy, options, listening, target, number, command_line.say)

@@ -11,30 +11,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import Argument, help_text, parse
+from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config import ConfigError, text
 from jaxrl.runs.storage.copy import sync
 
-ARGUMENTS = (
-    Argument("SOURCE, DESTINATION", "folders: local, gs://bucket/folder or s3://bucket/folder"),
-    Argument("--dry-run", "say what would be copied, and copy nothing", bool),
-    Argument("--debug", "full tracebacks instead of one line for what goes wrong", bool),
-)
+
+class _Flags(CommandArguments):
+    source_destination = Argument(
+        "SOURCE, DESTINATION", "folders: local, gs://bucket/folder or s3://bucket/folder"
+    )
+    dry_run: bool = flag("--dry-run", "say what would be copied, and copy nothing")
+    debug: bool = flag("--debug", "full tracebacks instead of one line for what goes wrong")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, folders: Sequence[str]) -> int:
     """Copies what `argv` asks for; returns the exit code (1: not all, 2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, folders = parse(ARGUMENTS, argv, known_only=True)
     for argument in folders:
         if argument.startswith("-"):
             raise ConfigError(f"unknown flag `{argument}`; valid: --dry-run, --debug")
     if len(folders) != 2:
         raise ConfigError(f"two folders are needed, SOURCE and DESTINATION; {len(folders)} were given")
-    dry_run = values["dry-run"]
+    dry_run = flags.dry_run
     report = sync(folders[0], folders[1], dry_run)
     done = "would be copied" if dry_run else "copied"
     counts = (

@@ -13,50 +13,50 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import CHECKPOINT, DEBUG, SEED, TRUST, Argument, help_text, parse
+from jaxrl.commands.arguments import (
+    CHECKPOINT,
+    DEBUG,
+    SEED,
+    TRUST,
+    Argument,
+    CommandArguments,
+    flag,
+)
 from jaxrl.config import ConfigError
 
 _MOST_GAMES = 1_000_000
-ARGUMENTS = (
-    Argument("RUN|PLAYER...", "two or more: folders of runs, random, greedy, mcts-N, minimax, baseline"),
-    Argument(
-        "--games=N",
-        "of each pair, half from each seat (default: {default})",
-        int,
-        400,
-        low=2,
-        high=_MOST_GAMES,
-    ),
-    replace(SEED, help="decides the games (default: {default})"),
-    Argument("--best-moves", "policies take the most likely move instead of drawing one", bool),
-    replace(CHECKPOINT, help="of runs: best (default), latest, or a step"),
-    Argument("--game=E", "the game, if no run says it, such as jaxrl:TicTacToe", str, ""),
-    Argument("--openskill", "rate by OpenSkill too; needs the `openskill` extra", bool),
-    Argument(
-        "--output=DIR",
-        "where tournament.html, tournament.json and tournament.png go (default: nowhere)",
-        str,
-    ),
-    TRUST,
-    DEBUG,
-)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+class _Flags(CommandArguments):
+    run_player = Argument(
+        "RUN|PLAYER...", "two or more: folders of runs, random, greedy, mcts-N, minimax, baseline"
+    )
+    games: int = flag(
+        "--games=N", "of each pair, half from each seat (default: {default})", 400, low=2, high=_MOST_GAMES
+    )
+    seed: int = replace(SEED, help="decides the games (default: {default})")
+    best_moves: bool = flag("--best-moves", "policies take the most likely move instead of drawing one")
+    checkpoint: str = replace(CHECKPOINT, help="of runs: best (default), latest, or a step")
+    game: str = flag("--game=E", "the game, if no run says it, such as jaxrl:TicTacToe", "")
+    openskill: bool = flag("--openskill", "rate by OpenSkill too; needs the `openskill` extra")
+    output: str | None = flag(
+        "--output=DIR", "where tournament.html, tournament.json and tournament.png go (default: nowhere)"
+    )
+    trust: bool = TRUST
+    debug: bool = DEBUG
+
+
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, names: Sequence[str]) -> int:
     """Plays the tournament that `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, names = parse(ARGUMENTS, argv, positional=True)
     if len(names) < 2:
         raise ConfigError("two players are needed: jaxrl tournament RUN random")
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"{twice!r} is named twice")
-    if values["games"] % 2:
-        raise ConfigError(f"`--games` (={values['games']}) must be even: half are from each seat")
-    output = values["output"]
+    if flags.games % 2:
+        raise ConfigError(f"`--games` (={flags.games}) must be even: half are from each seat")
+    output = flags.output
     if output:
         command_line.require_writable_folder("output", output)
 
@@ -69,18 +69,16 @@ def _job(argv: Sequence[str]) -> int:
     if output:
         require_packages("compare")
     entry = EntryTerms(
-        values["game"],
-        checkpoint=values["checkpoint"],
-        samples=not values["best-moves"],
-        trust=values["trust"],
+        flags.game,
+        checkpoint=flags.checkpoint,
+        samples=not flags.best_moves,
+        trust=flags.trust,
     )
     contestants = enter(names, entry)
     for each in contestants:
         if isinstance(each, Trained):
             command_line.say(f"{each.name}: {each.checkpoint}")
-    results = tournament.run(
-        contestants, values["games"], values["seed"], values["openskill"], command_line.say
-    )
+    results = tournament.run(contestants, flags.games, flags.seed, flags.openskill, command_line.say)
     record = results.record()
     for shown in report.tables(record):
         print()

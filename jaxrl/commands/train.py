@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from jaxrl.commands import command_line, next_steps, run_arguments
+from jaxrl.commands import command_line, resumption, run_arguments
 from jaxrl.commands.arguments import help_text
 from jaxrl.commands.training_arguments import ARGUMENTS
 from jaxrl.config import ConfigError, check_config, text
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         notes = arguments.notes
         outcome = start(config, arguments.workdir, interruption, debug, processes, started, notes)
         if outcome.is_first:
-            lines = "\n".join(next_steps.lines(outcome, rest))
+            lines = "\n".join(resumption.next_steps(outcome, rest))
             command_line.show(text.printable(lines, command_line.output_encoding()))
         return outcome.exit_code
 

@@ -19,43 +19,35 @@ from jaxrl.commands.arguments import (
     JSON,
     RUN,
     WORKDIR,
-    Argument,
-    help_text,
-    parse,
+    CommandArguments,
+    flag,
     run_folder,
 )
 from jaxrl.config.fields import LARGEST_COUNT
-from jaxrl.runs import storage
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from jaxrl.runs.checkpoint.verification import CheckpointEntry
 
-ARGUMENTS = (
-    RUN,
-    WORKDIR,
-    Argument(
+
+class _Flags(CommandArguments):
+    run = RUN
+    workdir: str | None = WORKDIR
+    step: int | None = flag(
         "--step=N",
         "only this checkpoint (default: all, and what lies beside them)",
-        int,
         low=0,
         high=LARGEST_COUNT,
-    ),
-    JSON,
-    DEBUG,
-)
+    )
+    as_json: bool = JSON
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Verifies what `argv` asks for; returns the exit code (0 intact, 1 damaged, 2 bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, left = parse(ARGUMENTS, argv, positional=True)
-    workdir = run_folder(values["workdir"], left)
-    storage.require_run_folder("--workdir", workdir)
+    workdir = run_folder(flags.workdir, left)
     import jax
 
     from jaxrl.runs.checkpoint.verification import CHECKPOINT, verify
@@ -65,11 +57,11 @@ def _job(argv: Sequence[str]) -> int:
     # An accelerator may be in use by the very run that is looked at.
     jax.config.update("jax_platforms", "cpu")
     runs = member_folders(workdir) or [workdir]
-    entries = {run: verify(run, values["step"], Progress.check) for run in runs}
+    entries = {run: verify(run, flags.step, Progress.check) for run in runs}
     intact = {run: sum(e.kind == CHECKPOINT and e.problem is None for e in entries[run]) for run in runs}
     bad = {run: sum(entry.bad for entry in entries[run]) for run in runs}
     ok = all(intact.values()) and not any(bad.values())
-    if values["json"]:
+    if flags.as_json:
         found = [dataclasses.asdict(entry) for run in runs for entry in entries[run]]
         print(json.dumps({"ok": ok, "entries": found}, indent=2))
         return 0 if ok else 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
@@ -21,34 +21,31 @@ if TYPE_CHECKING:
     from jaxrl.evaluation.episodes_check import EpisodesCheck
 
 _PICKLES, _HDF5 = (".pkl", ".pickle"), (".hdf5", ".h5")  # refused with the remedy, and read
-ARGUMENTS = (
-    Argument(
+
+
+class _Flags(CommandArguments):
+    data: str | None = flag(
         "--data=DIR",
         "what jaxrl prepare-data or jaxrl record has written, or a file of D4RL's layout; or --data-dir=DIR",
-        str,
-    ),
-    Argument("--data-dir=DIR", "", str),
-    Argument("--env=NAME", "the environment of episodes (default: the one that the manifest names)", str, ""),
-    Argument(
+    )
+    data_dir: str | None = flag("--data-dir=DIR", "")
+    env: str = flag(
+        "--env=NAME", "the environment of episodes (default: the one that the manifest names)", ""
+    )
+    simulate: int = flag(
         "--simulate=N",
         "how many episodes of replays are simulated again (default: {default})",
-        int,
         20,
         low=0,
         high=command_line.MOST_EPISODES,
-    ),
-    DEBUG,
-)
+    )
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags)
+def main(flags: _Flags, _: Sequence[str]) -> int:
     """Verifies what `argv` names; returns the exit code (0 intact, 1 at fault, 2 bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, _ = parse(ARGUMENTS, argv)
-    given = str(values["data"] or values["data-dir"] or "")
+    given = str(flags.data or flags.data_dir or "")
     if not given:
         raise ConfigError("`--data` is missing: name a folder that jaxrl prepare-data has written")
     folder = Path(given)
@@ -57,7 +54,7 @@ def _job(argv: Sequence[str]) -> int:
         raise ConfigError(f"`--data` (={given!r}) is no folder")
     from jaxrl.evaluation.episodes_check import check_episodes
 
-    checked = check_episodes(folder, values["env"], values["simulate"])
+    checked = check_episodes(folder, flags.env, flags.simulate)
     return _levels(folder) if checked is None else _show(checked)
 
 

@@ -12,32 +12,24 @@ import sys
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.diagnostics.live.live_run import Watcher
 from jaxrl.runs import records, storage
 
-ARGUMENTS = (
-    Argument("DIR...", "run folders, folders that hold some, or patterns; local or gs://"),
-    Argument(
-        "--interval=S",
-        "seconds between looks (default: 1; 5 with gs://)",
-        float,
-        low=0.1,
-        high=command_line.LONGEST,
-    ),
-    DEBUG,
-)
+
+class _Flags(CommandArguments):
+    dir = Argument("DIR...", "run folders, folders that hold some, or patterns; local or gs://")
+    interval: float | None = flag(
+        "--interval=S", "seconds between looks (default: 1; 5 with gs://)", low=0.1, high=command_line.LONGEST
+    )
+    debug: bool = DEBUG
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True)
+def main(flags: _Flags, names: Sequence[str]) -> int:
     """Watches what `argv` names until a key ends it; returns the exit code (2: bad input)."""
-    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
-
-
-def _job(argv: Sequence[str]) -> int:
-    values, names = parse(ARGUMENTS, argv, positional=True)
     if not names:
         raise ConfigError("no folder is named: jaxrl watch DIR [DIR...]")
     for name in names:
@@ -45,7 +37,7 @@ def _job(argv: Sequence[str]) -> int:
         records.require_place(name)
     watcher = Watcher(names)
     watcher.look()
-    interval = values["interval"] or (5.0 if any(is_remote(name) for name in names) else 1.0)
+    interval = flags.interval or (5.0 if any(is_remote(name) for name in names) else 1.0)
     terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     if terminal and os.environ.get("TERM", "dumb") != "dumb":
         from jaxrl.diagnostics.live.live_view import display

@@ -1,22 +1,18 @@
 """The configuration: one declaration of each field, its check, and the frozen result."""
 
-from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
-from jaxrl.config.behavior_cloning import BehaviorCloningConfig
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import CurriculumConfig
-from jaxrl.config.dagger import DAggerConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
-from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.environment import check_same_spaces, environment_spec, task_environment
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import field
+from jaxrl.config.imitation import BehaviorCloningConfig, DAggerConfig
 from jaxrl.config.levels import LevelsConfig
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.network import NetworkConfig
-from jaxrl.config.ppo import PPOConfig
-from jaxrl.config.pqn import PQNConfig
-from jaxrl.config.r2d2 import R2D2Config
+from jaxrl.config.off_policy import DQNConfig, R2D2Config, SACConfig
+from jaxrl.config.on_policy import A2CConfig, PPOConfig, PQNConfig
 from jaxrl.config.replay import MemoryConfig, ReplayConfig
 from jaxrl.config.resolution import (
     changed_fields,
@@ -29,7 +25,6 @@ from jaxrl.config.resolution import (
     to_json,
     versions,
 )
-from jaxrl.config.sac import SACConfig
 from jaxrl.config.sections import (
     CheckpointConfig,
     EnvConfig,

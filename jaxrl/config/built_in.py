@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
-from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
-from jaxrl.config.behavior_cloning import BehaviorCloningConfig
-from jaxrl.config.dagger import DAggerConfig
-from jaxrl.config.dqn import DQNConfig
-from jaxrl.config.ppo import PPOConfig
-from jaxrl.config.pqn import PQNConfig
-from jaxrl.config.r2d2 import R2D2Config
-from jaxrl.config.sac import SACConfig
+from jaxrl.config.imitation import BehaviorCloningConfig, DAggerConfig
+from jaxrl.config.off_policy import DQNConfig, R2D2Config, SACConfig
+from jaxrl.config.on_policy import A2CConfig, PPOConfig, PQNConfig
 
 
 class BuiltInSections:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jaxrl.config.environment_process import ask
+from jaxrl.config.errors import ConfigError
 
 _LONGEST = 1000  # characters of a name; more is none
 
@@ -17,12 +18,27 @@ def full_name(field: str, environment: str) -> tuple[str, str]:
     Raises:
       ConfigError: no suite has it; the message says what may have to be installed.
     """
-    short = environment.partition("(")[0]
-    if not short or len(environment) > _LONGEST or (":" in short and not short.startswith("procgen:")):
+    if not _is_short(environment):
         return environment, ""
     first, *others = ask("common_names", field, environment).split("\t")
     also = f"; also {', '.join(others)}" if others else ""
     return first, f"{environment} is {first}{also}"
+
+
+def full_name_here(field: str, environment: str) -> str:
+    """The name of `full_name`, found in this process, which must have chosen its devices."""
+    if not _is_short(environment):
+        return environment
+    from jaxrl.envs import common_names, modules
+
+    try:
+        found = common_names.find(environment)
+        if not found:
+            raise common_names.not_found(environment)
+    except Exception as error:  # whatever a suite raises when it is imported for its names
+        reason = " ".join(str(error).split()) if isinstance(error, ValueError) else modules.one_line(error)
+        raise ConfigError(f"`{field}` (={environment!r}): {reason}") from error
+    return found[0]
 
 
 def tell(environment: str) -> int:
@@ -32,3 +48,9 @@ def tell(environment: str) -> int:
     found = common_names.find(environment)
     print("\t".join(found) if found else common_names.not_found(environment))
     return 0 if found else 2
+
+
+def _is_short(environment: str) -> bool:
+    """True of a name without a suite."""
+    short = environment.partition("(")[0]
+    return bool(short and len(environment) <= _LONGEST and (":" not in short or short.startswith("procgen:")))

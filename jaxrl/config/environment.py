@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config.arguments import with_arguments
-from jaxrl.config.common_names import full_name
+from jaxrl.config.common_names import full_name_here
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES
 from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import with_arguments
 from jaxrl.config.sections import EnvConfig
 from jaxrl.config.stages import parse
 from jaxrl.config.success import Success
@@ -23,9 +23,9 @@ _CENTRAL = "central_observation"  # the wrapper
 
 def with_full_names(config: Config) -> Config:
     config = _with_tasks(config)
-    env, _ = full_name("env.name", config.env.name)
+    env = full_name_here("env.name", config.env.name)
     wrappers = _with_central(config)
-    unseen = full_name("evaluate.unseen", config.evaluate.unseen)[0] if config.evaluate.unseen else ""
+    unseen = full_name_here("evaluate.unseen", config.evaluate.unseen)
     return dataclasses.replace(
         config,
         env=dataclasses.replace(config.env, name=env, wrappers=wrappers),
@@ -41,7 +41,7 @@ def _with_tasks(config: Config) -> Config:
     # Here and not above: environments import jax.
     from jaxrl.envs.native.mixture import mixture_name
 
-    tasks = tuple(full_name("env.tasks", task)[0] for task in env.tasks)
+    tasks = tuple(full_name_here("env.tasks", task) for task in env.tasks)
     name = mixture_name(tasks, env.task_shares)
     return dataclasses.replace(config, env=dataclasses.replace(env, tasks=tasks, name=name))
 

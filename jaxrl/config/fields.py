@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from jaxrl.config.errors import ConfigError
+from jaxrl.envs.names import format_call, parse_call
 
 T = TypeVar("T")
 
@@ -266,3 +267,21 @@ def _is_optional(kind: Any) -> bool:
 
 def _inner(kind: Any) -> Any:
     return next(k for k in get_args(kind) if k is not type(None))
+
+
+def name_alone(field: str, text: str) -> str:
+    """The name in a value such as `suite:Name(argument=value)`; raises ConfigError if it is none."""
+    return _parse_call(field, text)[0]
+
+
+def with_arguments(field: str, text: str, **changed: Any) -> str:
+    """A value of `field`, with some arguments added or replaced; raises ConfigError if it is no name."""
+    name, arguments = _parse_call(field, text)
+    return format_call(name, arguments | changed)
+
+
+def _parse_call(field: str, text: str) -> tuple[str, dict[str, Any]]:
+    try:
+        return parse_call(text)
+    except ValueError as error:
+        raise ConfigError(f"`{field}` (={text!r}): {error}") from error

@@ -14,7 +14,7 @@ from jaxrl.config.data_files import read_json, read_yaml
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import shorten
-from jaxrl.config.other_sections import LEARNER
+from jaxrl.config.other_layouts import LEARNER
 from jaxrl.config.overrides import override
 from jaxrl.config.own_environment import move
 

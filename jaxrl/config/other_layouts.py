@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrl.config import other_sections as names
 from jaxrl.config import words
 from jaxrl.config.built_in import BUILT_IN
 from jaxrl.config.converted_counts import Size
 from jaxrl.config.declarations import COMMON, declared_fields
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import shorten
-from jaxrl.config.other_sections import LEARNER
 from jaxrl.config.overrides import read_value
+
+LEARNER = "learner."  # begins the fields of the algorithm, whichever it is
 
 
 @dataclasses.dataclass
@@ -74,7 +74,8 @@ def translate(data: Mapping[Any, Any]) -> Translation:
       ConfigError: two keys say different things of the same field.
     """
     found = Translation()
-    theirs = {key for key in names.SECTIONS if key in data}
+    sections = words.table().sections
+    theirs = {key for key in sections if key in data}
     if not isinstance(data.get("algorithm"), Mapping):
         theirs.discard("algorithm")  # the name of one
     found.is_foreign = bool(theirs)
@@ -84,7 +85,7 @@ def translate(data: Mapping[Any, Any]) -> Translation:
                 _translate_key(found, "", str(key), value)
             else:
                 found.fields[str(key)] = value
-    for section in names.SECTIONS:
+    for section in sections:
         if section not in theirs:
             continue
         values = data[section]
@@ -116,12 +117,13 @@ def _translate_key(found: Translation, section: str, key: str, value: Any) -> No
     """Takes one key over; `section` is theirs, "" for a key without one."""
     name = f"{section}.{key}" if section else key
     word = words.normalize_word(key)
-    size = names.SIZES_OF_SECTIONS.get(section, {}).get(word) or names.SIZES.get(word)
+    names = words.table()
+    size = names.sections.get(section, {}).get("sizes", {}).get(word) or names.sizes.get(word)
     if isinstance(value, Mapping):
         found.left_out.append(name)
     elif size:
         found.size(name, size, value)
-    elif section == "model" and word in names.NETWORK_KINDS and isinstance(value, str):
+    elif section == "model" and word in names.network_kinds and isinstance(value, str):
         _translate_network(found, name, value)
     elif section == "model" and word in ("hidden-size", "hidden-dim") and isinstance(value, int):
         for field in ("network.hidden_sizes", "network.core_size"):
@@ -135,12 +137,13 @@ def _translate_key(found: Translation, section: str, key: str, value: Any) -> No
 
 def _field_of(section: str, word: str) -> str:
     """Our field for a word in a section of theirs; "" if it has no counterpart."""
-    keys = names.KEYS.get(section, {})
+    known = words.table().sections.get(section, {})
+    keys: Mapping[str, str] = known.get("keys", {})
     if word in keys:
         return keys[word]
     attribute = word.replace("-", "_")
     declared = declared_fields()
-    for ours in names.SECTIONS.get(section, ()):
+    for ours in known.get("ours", ()):
         if ours == "learner" and any(f"{name}.{attribute}" in declared for name in BUILT_IN):
             return LEARNER + attribute
         if ours != "learner" and (field := f"{ours}.{attribute}" if ours else attribute) in declared:
@@ -150,15 +153,16 @@ def _field_of(section: str, word: str) -> str:
 
 def _translate_network(found: Translation, name: str, value: str) -> None:
     """A kind of network, which may also be the name of an algorithm, or of a core."""
+    names = words.table()
     word = words.normalize_word(value) if ":" not in value else value
     if word in BUILT_IN:
         found.say(name, "algorithm", word)
-    elif word in names.RECURRENT:
-        found.say(name, "algorithm", names.RECURRENT[word])
+    elif word in names.recurrent:
+        found.say(name, "algorithm", names.recurrent[word])
         found.say(name, "network.core", "lstm")
-    elif word in names.WITHOUT_MEMORY:
+    elif word in names.without_memory:
         found.has_no_core = True
-    elif word.replace("-", "_") in names.CORES or ":" in word:
+    elif word.replace("-", "_") in names.cores or ":" in word:
         found.say(name, "network.core", word.replace("-", "_"))
     else:
         found.left_out.append(f"{name} (={shorten(value)})")
@@ -178,9 +182,10 @@ def _is_choice(field: str, value: Any) -> bool:
 
 
 def _value(field: str, value: Any) -> Any:
-    if field in names.VALUES and isinstance(value, (str, bool)):
+    values = words.table().values
+    if field in values and isinstance(value, (str, bool)):
         word = value.lower() if isinstance(value, str) and ":" not in value else value
-        return names.VALUES[field].get(word, word)
+        return values[field].get(word, word)
     if field == "algorithm" and isinstance(value, str) and value.lower() in BUILT_IN:
         return value.lower()
     return [value] if field == "network.hidden_sizes" and isinstance(value, int) else value
@@ -189,4 +194,4 @@ def _value(field: str, value: Any) -> Any:
 def _writer(key: Any) -> str:
     """The writer that `wandb: true`, `use_wandb: true` or `log_to_wandb: true` asks for; "" if it is none."""
     word = words.normalize_word(str(key)).removeprefix("use-").removeprefix("log-to-")
-    return word if word in names.WRITERS else ""
+    return word if word in words.table().writers else ""

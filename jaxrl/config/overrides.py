@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import unknown_fields
+from jaxrl.config import words
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.built_in import BUILT_IN
 from jaxrl.config.declarations import declared_fields
@@ -26,7 +26,7 @@ def override(config: ConfigDict, name: str, value: Any) -> None:
         fields = [field for field in declared if field.startswith(f"{name}.")]
         if fields:
             raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")
-        hint = unknown_fields.hint(name, declared, section_of(algorithm).name, prefix="config.")
+        hint = words.unknown_field_hint(name, declared, section_of(algorithm).name, prefix="config.")
         raise ConfigError(f"`config.{name}` is no field{hint}")
     assign(config, name, read_value(value, declared[name].kind))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from jaxrl.config.arguments import with_arguments
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES, CurriculumConfig
 from jaxrl.config.environment import environment_spec, spec_of
 from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import with_arguments
 
 
 def with_rebuilt_environments(config: Config) -> Config:

@@ -8,8 +8,8 @@ import math
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, at_least, at_most, between, field, one_of
-from jaxrl.config.hindsight import STRATEGIES
 
+STRATEGIES = ("future", "final", "episode", "random")  # of hindsight
 _MOST_UPDATES = 10_000  # on one rollout
 _MOST_STEPS = 1_000  # of one return
 _MOST_GOALS = 1_000  # for each row

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import stages, training_stages, unknown_fields
+from jaxrl.config import stages, training_stages, words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
 from jaxrl.config.configuration import Config
@@ -275,7 +275,7 @@ def _parts(data: Mapping[str, Any], declared: Mapping[str, Field], section: str)
         if name in parts:
             raise ConfigError(f"`{name}` (={value!r}) must be a section with fields of its own")
         if name not in declared:
-            hint = unknown_fields.hint(name, declared, section)
+            hint = words.unknown_field_hint(name, declared, section)
             raise ConfigError(f"`{name}` is no field of the configuration{hint}")
     for name, field in declared.items():
         parts[field.section][field.attribute] = field.check(given.get(name, field.default))

@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.config.arguments import name_alone
 from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
 from jaxrl.config.data_files import parse_json, read_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, shorten
+from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, name_alone, shorten
 from jaxrl.config.files import curriculum_file, curriculum_names
 
 _LARGEST_WINDOW = 100_000

@@ -12,13 +12,12 @@ from typing import Any, get_args
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config, declared_fields, unknown_fields
+from jaxrl.config import ConfigError, check_config, declared_fields, words
 from jaxrl.config.algorithms import section_of
-from jaxrl.config.arguments import name_alone, with_arguments
 from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import did_you_mean
-from jaxrl.config.fields import Field, describe, shorten
+from jaxrl.config.fields import Field, describe, name_alone, shorten, with_arguments
 from jaxrl.config.overrides import assign
 
 _FORMS = ("choice", "int", "uniform", "log")
@@ -286,7 +285,7 @@ def _field(name: str, declared: Mapping[str, Field], section: str) -> Field | No
         inner = [other for other in declared if other.startswith(f"{field}.")]
         if inner:
             raise ConfigError(f"`{name}` of the space is a section; name its fields, such as `{inner[0]}`")
-        hint = unknown_fields.hint(field, declared, section)
+        hint = words.unknown_field_hint(field, declared, section)
         raise ConfigError(f"`{name}` of the space is no field{hint}")
     if not parenthesis:
         return declared[field]

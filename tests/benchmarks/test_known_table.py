@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.config.known_environments import KNOWN, KnownEnvironment
-from jaxrl.config.known_returns import MeasuredReturn, PublishedReturn
+from jaxrl.config.known_environments import (
+    KnownEnvironment,
+    MeasuredReturn,
+    PublishedReturn,
+    known_environments,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +23,10 @@ def test_the_page_has_todays_figures() -> None:
     assert table in (ROOT / "docs/results.md").read_text()
 
 
-@pytest.mark.parametrize("known", [x for x in KNOWN if x.measured], ids=lambda known: known.names[0])
+MEASURED = [known for known in known_environments() if known.measured]
+
+
+@pytest.mark.parametrize("known", MEASURED, ids=lambda known: known.names[0])
 def test_a_measured_environment_is_no_family(known: KnownEnvironment) -> None:
     assert len(known.names) == 1
     assert "*" not in known.names[0]
@@ -31,5 +38,5 @@ def test_a_figure_says_of_what_it_is() -> None:
     assert str(MeasuredReturn("0 to 3", 0.25, 2)) == "0 to 3 after 0.2 M steps (2 seeds)"
     parts = MeasuredReturn("9.1", 1.0, 2, "sampled actions", arguments="(observation='parts')")
     assert str(parts) == "9.1 after 1.0 M steps, sampled actions, with observation='parts' (2 seeds)"
-    assert str(PublishedReturn("10.3", 1.0, "who")) == "10.3 after 1.0 M steps (who)"
-    assert str(PublishedReturn("28", None, "who")) == "28 (who)"
+    assert str(PublishedReturn("10.3", "who", 1.0)) == "10.3 after 1.0 M steps (who)"
+    assert str(PublishedReturn("28", "who")) == "28 (who)"

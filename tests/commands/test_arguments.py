@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.commands import COMMANDS, module_of, run
+from jaxrl.commands import COMMANDS, arguments_of, module_of, run
 from jaxrl.commands.arguments import Argument, help_text, parse
 from jaxrl.config import ConfigError
 from tests.commands.refusals import refused
@@ -70,7 +70,7 @@ def test_what_is_refused(argument: str, message: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_flag_is_declared_once(command: str) -> None:
     module = module_of(command)
-    words = [argument.word for argument in getattr(module, "ARGUMENTS", ()) if argument.word]
+    words = [argument.word for argument in arguments_of(command) if argument.word]
     assert len(words) == len(set(words))
     assert not [line for line in str(module.__doc__).splitlines() if line.startswith("  --")]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jaxrl.commands import next_steps, resumption, run_arguments
+from jaxrl.commands import resumption, run_arguments
 from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.files import load_config
 from jaxrl.training.in_folder import RunOutcome
@@ -171,18 +171,18 @@ def test_end_of_a_run_says_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> N
     done = RunOutcome(
         0, "runs/my run", resumable=False, needs_trust=False, has_tensorboard=True, is_first=True
     )
-    text = "\n".join(next_steps.lines(done, ["jaxrl train", "ppo"]))
+    text = "\n".join(resumption.next_steps(done, ["jaxrl train", "ppo"]))
     assert "run folder:  runs/my run" in text
     assert "evaluate '--workdir=runs/my run'\n" in text
     assert "watch 'runs/my run'" in text
     assert "tensorboard '--logdir=runs/my run/tensorboard'" in text
     assert "resume" not in text
     installed.clear()
-    assert "tensorboard" not in "\n".join(next_steps.lines(done, ["jaxrl train", "ppo"]))
+    assert "tensorboard" not in "\n".join(resumption.next_steps(done, ["jaxrl train", "ppo"]))
     own = dataclasses.replace(done, needs_trust=True)
-    (line,) = [x for x in next_steps.lines(own, ["jaxrl train", "ppo"]) if x.startswith("evaluate:")]
+    (line,) = [x for x in resumption.next_steps(own, ["jaxrl train", "ppo"]) if x.startswith("evaluate:")]
     assert line.endswith("--workdir=runs/my run' --trust")
     assert "--trust" not in text
     stopped = dataclasses.replace(done, exit_code=143, resumable=True)
-    text = "\n".join(next_steps.lines(stopped, ["jaxrl train", "ppo"]))
+    text = "\n".join(resumption.next_steps(stopped, ["jaxrl train", "ppo"]))
     assert "train ppo '--resume=runs/my run'" in text

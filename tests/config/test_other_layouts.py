@@ -128,6 +128,7 @@ def write(tmp_path: Path) -> Callable[[str], str]:
         ("tpu: {enabled: true}", {}),
         ("training: {episodes: 500, overlap: 3, name: x, groups: 4}", {}),
         ("hardware: {timeout: 5, seeds: 3, steps: 2}", {}),
+        ("logging: {s3_bucket: mine}", {}),  # runs cannot be copied there
         ("model: {architecture: ppo}", {}),
         ("model: {architecture: A2C}", {"algorithm": "a2c"}),
         ("model: {type: mlp, use_lstm: true}", {}),

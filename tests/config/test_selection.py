@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jaxrl.config import check_config, selection
 from jaxrl.config.files import load_config
-from jaxrl.config.known_environments import KNOWN, KnownEnvironment, known_environment
+from jaxrl.config.known_environments import KnownEnvironment, known_environment, known_environments
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import choose, suitable_config
 from jaxrl.envs import registry
@@ -71,16 +72,35 @@ def test_a_known_environment_of_every_installation_is_not_made_to_choose_a_confi
     assert [found.name, found.reason] == [said[0], f"the config is {said[0]}, since {said[1]}"]
 
 
-@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.names[0])
+@pytest.mark.parametrize("known", known_environments(), ids=lambda known: known.names[0])
 def test_what_is_known_of_an_environment_can_be_trained(known: KnownEnvironment) -> None:
     fields = load_config(known.config)
     fields.update_from_flattened_dict(dict(known.settings))  # An unknown field would raise.
 
 
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        ("{names: [a:B], config: ppo, setings: {}}", "setings"),
+        ("{names: [a:B]}", "config"),
+        ("{names: [a:B], config: ppo, published: [{score: 28, source: who}]}", r"score \(=28\)"),
+        ("{names: [a:B], config: ppo, measured: {score: '28', steps: '1', seeds: 1}}", r"steps \(='1'\)"),
+    ],
+)
+def test_a_damaged_table_names_the_entry(
+    entry: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "known_environments.yaml"
+    table.write_text(f"environments:\n  - {entry}\n")
+    monkeypatch.setattr("jaxrl.config.known_environments.TABLE", table)
+    with pytest.raises(ValueError, match=rf"^known_environments.yaml: the entry .*a:B.*{what}"):
+        known_environments.__wrapped__()
+
+
 def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) -> None:
     family = KnownEnvironment(("suite:Walker*",), "ppo_mujoco")
     own = KnownEnvironment(("suite:Walker2d-v4",), "ppo_mujoco", {"ppo.gamma": 0.98})
-    monkeypatch.setattr("jaxrl.config.known_environments.KNOWN", (family, own))
+    monkeypatch.setattr("jaxrl.config.known_environments.known_environments", lambda: (family, own))
     assert known_environment("suite:Walker2d-v4(frame_skip=4)") == own
     assert known_environment("suite:Walker-v1") == family
     assert known_environment("suite:Hopper-v4") is None

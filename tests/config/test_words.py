@@ -6,22 +6,22 @@ import re
 
 import pytest
 
-from jaxrl.commands import COMMANDS, module_of
+from jaxrl.commands import COMMANDS, arguments_of
 from jaxrl.config import declared_fields, words
 
-FLAGS = {argument.name for command in COMMANDS for argument in getattr(module_of(command), "ARGUMENTS", ())}
+FLAGS = {argument.name for command in COMMANDS for argument in arguments_of(command)}
 
 
-@pytest.mark.parametrize("word", words._FIELDS)
+@pytest.mark.parametrize("word", words.table().fields)
 def test_fields_exist(word: str) -> None:
-    assert words._FIELDS[word] in declared_fields()
+    assert words.table().fields[word] in declared_fields()
     assert word == words.normalize_word(word)
 
 
-@pytest.mark.parametrize("word", words._FLAGS)
+@pytest.mark.parametrize("word", words.table().flags)
 def test_flags_exist(word: str) -> None:
     assert word == words.normalize_word(word)
-    for flag in re.findall(r"--([\w.-]+)", words._FLAGS[word]):
+    for flag in re.findall(r"--([\w.-]+)", words.table().flags[word]):
         name = flag.removeprefix("config.")
         assert name in FLAGS if name == flag else name in declared_fields(), flag
 

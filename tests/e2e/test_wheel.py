@@ -60,6 +60,8 @@ def test_all_that_is_not_code_is_installed(installed: Path) -> None:
     assert (installed / "jaxrl/config/shipped/curricula/navigation.yaml").exists()
     assert (installed / "jaxrl/config/shipped/pipelines/navigation.yaml").exists()
     assert (installed / "jaxrl/config/shipped/pipeline_config.yaml").exists()
+    assert (installed / "jaxrl/config/known_environments.yaml").exists()
+    assert (installed / "jaxrl/config/other_trainers.yaml").exists()
     assert (installed / "jaxrl/reporting/pages/page.html").exists()
     assert (installed / "jaxrl/diagnostics/dashboard/page/index.html").exists()
     assert (installed / "bin/jaxrl").exists()

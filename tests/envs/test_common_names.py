@@ -96,11 +96,14 @@ def test_names_with_a_suite_stay_and_unknown_ones_are_one_line() -> None:
         full_name("env.name", "Nowhere-v0")
 
 
-@pytest.mark.slow
-def test_configurations_in_python_take_them() -> None:
+def test_configurations_in_python_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a process was started"))
     config = default_config()
     config.env.name = "Acrobot-v1"
     config.evaluate.unseen = "Acrobot-v1(torque_noise_max=1.0)"
     resolved = resolve(config, device_count=1)
     assert resolved.env.name == "gymnax:Acrobot-v1"
     assert resolved.evaluate.unseen == "gymnax:Acrobot-v1(torque_noise_max=1.0)"
+    config.env.name = "Nowhere-v0"
+    with pytest.raises(ConfigError, match=r"^`env.name` \(='Nowhere-v0'\): unknown environment 'Nowhere-v0'"):
+        resolve(config, device_count=1)

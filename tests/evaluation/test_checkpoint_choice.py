@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import jaxrl
-from jaxrl.commands import COMMANDS, module_of
+from jaxrl.commands import COMMANDS, arguments_of
 from jaxrl.config import ConfigError, to_json
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.recordings import Recording
@@ -67,7 +67,7 @@ def test_every_command_and_function_has_the_same_default() -> None:
         if "checkpoint" in fields:
             found[orders.__name__] = fields["checkpoint"]
     for name in COMMANDS:
-        for argument in getattr(module_of(name), "ARGUMENTS", ()):
+        for argument in arguments_of(name):
             if argument.name == "checkpoint":
                 found[name] = argument.default
     assert {"evaluate", "record", "export", "deploy", "serve", "tournament"} <= found.keys()

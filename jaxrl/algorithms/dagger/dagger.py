@@ -26,7 +26,7 @@ from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.config import Config, ConfigError, DAggerConfig
-from jaxrl.config.dagger import SOLVER
+from jaxrl.config.imitation import SOLVER
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics

@@ -12,7 +12,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.config.hindsight import STRATEGIES
+from jaxrl.config.replay import STRATEGIES
 from jaxrl.envs.goals import ACHIEVED, DESIRED, KEYS, Goals, NearGoals
 from jaxrl.experience.replay import hindsight
 from jaxrl.experience.replay.hindsight import EpisodeSpans

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.replay import HindsightPlan, PriorityPlan, ReplayPlan, Transitions
-from jaxrl.config.hindsight import STRATEGIES
+from jaxrl.config.replay import STRATEGIES
 from jaxrl.envs.goals import NearGoals
 from jaxrl.experience.replay import HindsightReplayBuffer, Replay
 from jaxrl.experience.replay.hindsight import first_age

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.config.hindsight import STRATEGIES
+from jaxrl.config.replay import STRATEGIES
 from jaxrl.experience.replay import HindsightReplayBuffer
 from tests.experience.replay.test_hindsight import step_like, steps
 

@@ -1,15 +1,64 @@
-"""The section of DAgger."""
+"""The sections of the algorithms that imitate: behavioural cloning and DAgger."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import above, at_least, at_most, between, field, with_default
+from jaxrl.config.fields import above, at_least, at_most, between, field, one_of, with_default
+from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.replay import MemoryConfig
 
-SOLVER = "solver"
+SOLVER = "solver"  # a teacher of DAgger
+_MOST_VALIDATIONS = 1_000_000
 _MOST_ROWS = 100_000  # of one sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class BehaviorCloningConfig(MinibatchConfig):
+    """Imitation of recorded episodes (docs/imitation.md).
+
+    Environments are not stepped: `env.num_envs` lanes hold the episodes, one after the other.
+    """
+
+    collects: ClassVar[bool] = False
+
+    rollout_length: int = with_default(
+        MinibatchConfig,
+        "rollout_length",
+        1024,
+        help="rows of each lane, of which there are env.num_envs: together they must hold the episodes",
+    )
+    num_epochs: int = with_default(
+        MinibatchConfig, "num_epochs", 1, help="passes over the episodes between two validations"
+    )
+    num_minibatches: int = with_default(
+        MinibatchConfig, "num_minibatches", 32, help="updates of each pass, each on other sequences"
+    )
+    sequence_length: int = with_default(MinibatchConfig, "sequence_length", 16)
+    learning_rate: float = with_default(MinibatchConfig, "learning_rate", 3e-4)
+    schedule: str = with_default(MinibatchConfig, "schedule", "constant")
+    data: str = field("", help="folder of episodes (jaxrl record, jaxrl prepare-data)", fixed=True)
+    validation: float = field(
+        0.1,
+        between(0, 0.9),
+        help="share of the episodes that only validates; at least one, if not 0",
+        fixed=True,
+    )
+    patience: int = field(
+        3,
+        at_least(0),
+        at_most(_MOST_VALIDATIONS),
+        help="validations in a row without a better likelihood that end learning, with the best parameters; "
+        "0: never",
+        fixed=True,
+    )
+    class_weights: str = field(
+        "none",
+        one_of("none", "balanced"),
+        help="balanced: every demonstrated action weighs the same, however rare it is; for discrete actions",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

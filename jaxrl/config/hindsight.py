@@ -1,5 +1,0 @@
-"""Names of hindsight, for every section that offers it."""
-
-from __future__ import annotations
-
-STRATEGIES = ("future", "final", "episode", "random")

@@ -1,0 +1,208 @@
+"""The sections of the algorithms that learn from a memory: DQN, R2D2 and SAC."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import (
+    LARGEST_INT32,
+    above,
+    at_least,
+    at_most,
+    between,
+    field,
+    one_of,
+    with_default,
+)
+from jaxrl.config.replay import ReplayConfig
+
+_MOST_ROWS = 100_000  # of one sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class DQNConfig(ReplayConfig):
+    """DQN (Mnih et al. 2015) with parts of Rainbow, each a field."""
+
+    learning_rate: float = field(2.5e-4, at_least(0), help="peak learning rate of Adam")
+    schedule: str = field(
+        "constant",
+        one_of("constant", "linear", "cosine"),
+        help="the learning rate over the run: constant, or falling to 0",
+    )
+    max_grad_norm: float = field(10.0, above(0), help="the gradient is scaled down to this norm")
+    double: bool = field(
+        True, help="the network chooses the action whose target value counts (van Hasselt et al. 2016)"
+    )
+    dueling: bool = field(
+        False, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True
+    )
+    target_period: int = field(
+        50, at_least(1), at_most(LARGEST_INT32), help="updates from one change of the target network on"
+    )
+    target_rate: float = field(
+        1.0,
+        between(0, 1),
+        help="how far the target network moves towards the network each time; 1: a copy; 0.005 with period "
+        "1: Polyak",
+    )
+    exploration: str = field(
+        "linear",
+        one_of("linear", "ladder"),
+        help="linear: the share of random actions (epsilon) falls; ladder: each environment has its own "
+        "(Horgan et al. 2018)",
+    )
+    exploration_start: float = field(1.0, between(0, 1), help="epsilon at the start; of the ladder, none")
+    exploration_end: float = field(0.05, between(0, 1), help="epsilon at the end; of the ladder, none")
+    exploration_fraction: float = field(
+        0.5, between(0, 1), help="part of the updates in which epsilon falls from start to end"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class R2D2Config(DQNConfig):
+    """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences."""
+
+    rollout_length: int = with_default(DQNConfig, "rollout_length", 40)
+    updates_per_rollout: int = with_default(DQNConfig, "updates_per_rollout", 2)
+    batch_size: int = with_default(
+        DQNConfig, "batch_size", 64, help="sequences of an update, over all devices"
+    )
+    capacity: int = with_default(DQNConfig, "capacity", 200_000)
+    learning_starts: int = with_default(DQNConfig, "learning_starts", 10_000)
+    n_step: int = with_default(DQNConfig, "n_step", 5)
+    gamma: float = with_default(DQNConfig, "gamma", 0.997)
+    prioritised: bool = with_default(
+        DQNConfig, "prioritised", True, help="sequences are drawn by their TD errors (Schaul et al. 2016)"
+    )
+    priority_alpha: float = with_default(DQNConfig, "priority_alpha", 0.9)
+    priority_beta: float = with_default(DQNConfig, "priority_beta", 0.6)
+    dueling: bool = with_default(DQNConfig, "dueling", True)
+    exploration: str = with_default(DQNConfig, "exploration", "ladder")
+    burn_in: int = field(
+        20,
+        at_least(0),
+        at_most(_MOST_ROWS),
+        help="steps at the start of each sequence that only renew the carry",
+        fixed=True,
+    )
+    trace_length: int = field(
+        80,
+        at_least(1),
+        at_most(_MOST_ROWS),
+        help="steps of each sequence that are learnt from, after the burn-in",
+        fixed=True,
+    )
+    overlap: int = field(
+        40,
+        at_least(0),
+        at_most(_MOST_ROWS),
+        help="steps that a sequence shares with the next one of its environment",
+        fixed=True,
+    )
+    priority_eta: float = field(
+        0.9,
+        between(0, 1),
+        help="share of the largest error in the priority of a sequence; the rest is that of the mean",
+    )
+    value_rescaling: bool = field(
+        True, help="targets are rescaled (Pohlen et al. 2018), so that rewards need no clipping"
+    )
+
+    @property
+    def interval(self) -> int:
+        """Steps from the start of one sequence to that of the next."""
+        return self.trace_length - self.overlap
+
+    def carry_interval(self, num_envs: int) -> int:
+        return max(self.interval, 1)
+
+    def steps_per_update(self, num_envs: int) -> int:
+        return self.batch_size * self.trace_length
+
+    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
+        _check_sequences(self, name, num_envs, unseen)
+
+
+@dataclasses.dataclass(frozen=True)
+class SACConfig(ReplayConfig):
+    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018)."""
+
+    rollout_length: int = with_default(ReplayConfig, "rollout_length", 4)
+    updates_per_rollout: int = with_default(ReplayConfig, "updates_per_rollout", 16)
+    batch_size: int = with_default(ReplayConfig, "batch_size", 256)
+    capacity: int = with_default(ReplayConfig, "capacity", 100_000)
+    n_step: int = with_default(ReplayConfig, "n_step", 1)
+    learning_rate: float = field(3e-4, at_least(0), help="learning rate of the policy's Adam")
+    critic_rate: float = field(1e-3, at_least(0), help="learning rate of the critics' Adam")
+    temperature_rate: float = field(1e-3, at_least(0), help="learning rate of the temperature's Adam")
+    max_grad_norm: float = field(100.0, above(0), help="each gradient is scaled down to this norm")
+    target_rate: float = field(
+        0.005, between(0, 1), help="how far the target critics move towards the critics at each update"
+    )
+    temperature: float = field(1.0, above(0), help="weight of the entropy (alpha) at the start")
+    learn_temperature: bool = field(
+        True, help="the temperature is learnt so that the entropy is `target_entropy`; False: it stays"
+    )
+    target_entropy: float | None = field(
+        None,
+        between(-1_000, 1_000),
+        help="entropy of an action in [-1, 1] that is aimed at, nats; none: minus its components",
+    )
+    trace_length: int = field(
+        0,
+        at_least(0),
+        at_most(_MOST_ROWS),
+        help="steps of each sequence that a recurrent network learns from; 0: single steps",
+        fixed=True,
+    )
+    overlap: int = with_default(R2D2Config, "overlap", 0)
+    burn_in: int = with_default(R2D2Config, "burn_in", 0)
+    priority_eta: float = with_default(R2D2Config, "priority_eta", 0.9)
+
+    @property
+    def interval(self) -> int:
+        """Steps from the start of one sequence to that of the next."""
+        return self.trace_length - self.overlap
+
+    def carry_interval(self, num_envs: int) -> int:
+        return max(self.interval, 1) if self.trace_length else super().carry_interval(num_envs)
+
+    def steps_per_update(self, num_envs: int) -> int:
+        return self.batch_size * max(self.trace_length, 1)
+
+    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
+        if self.trace_length:
+            _check_sequences(self, name, num_envs, unseen)
+        else:
+            super().check_sizes(name, num_envs, unseen)
+
+
+def _check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, unseen: int) -> None:
+    """Raises ConfigError if sequences begin where no carry is stored, or the memory holds no batch of them.
+
+    Args:
+      section: the fields.
+      name: of the section.
+      num_envs: of all devices.
+      unseen: see `ReplayConfig.check_sizes`.
+    """
+    if section.interval < 1:
+        raise ConfigError(
+            f"`{name}.overlap` (={section.overlap}) must be below "
+            f"`{name}.trace_length` (={section.trace_length})"
+        )
+    if section.rollout_length % section.interval:
+        raise ConfigError(
+            f"`{name}.trace_length` (={section.trace_length}) less `{name}.overlap` (={section.overlap}) "
+            f"must divide `{name}.rollout_length` (={section.rollout_length}): sequences begin at stored "
+            "carries"
+        )
+    window = section.burn_in + section.trace_length + section.n_step
+    skipped = -(-unseen // section.interval)
+    kept = max((section.rows(num_envs) - window) // section.interval + 1 - skipped, 0) * num_envs
+    if kept < section.batch_size:
+        raise ConfigError(
+            f"`{name}.capacity` (={section.capacity}) is below a batch: {num_envs} environments keep {kept} "
+            f"whole sequences of {window} steps, `{name}.batch_size` (={section.batch_size}) are drawn"
+        )
