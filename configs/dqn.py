@@ -30,6 +30,6 @@ def get_config() -> ConfigDict:
     c.dqn.learning_rate = 5e-4
     c.dqn.schedule = "linear"
     c.dqn.target_period = 50
-    c.dqn.exploration_fraction = 0.5
+    c.dqn.exploration_fraction = 0.2
     c.stop.steps = 500_000
     return c
