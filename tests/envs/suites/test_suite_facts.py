@@ -207,7 +207,8 @@ def pgx(says: Says) -> None:
     player = int(state.current_player)
     over = step(state, 4)  # a square that is taken
     assert over.terminated
-    says(REWARD, f"{over.rewards[player]:g} for the player who took it and {over.rewards[1 - player]:g} for the other")
+    lost, won = over.rewards[player], over.rewards[1 - player]
+    says(REWARD, f"{lost:g} for the player who took it and {won:g} for the other")
     np.testing.assert_array_equal(step(over, 0).observation, over.observation)
     assert not step(over, 0).rewards.any()
     says(OTHER, f"with a probability of {package.make('minatar-breakout').sticky_action_prob:g}")
