@@ -4,7 +4,7 @@ The teacher is made by `jaxrl train ppo --workdir=runs/teacher`.
 
 Command:  jaxrl train dagger
 Hardware: 2 CPU cores
-Minutes:  0.5 to 5, machine in use
+Minutes:  0.5 to 5, busy machine
 Expected: greedy return 485 to 500 after 4,096 to 7,168 steps (3 seeds; docs/results_imitation.md)
 """
 

@@ -1,6 +1,6 @@
 """Feed-forward DQN on CartPole: double Q-learning from a replay memory, three-step returns.
 
-Network, learning rate, batch, memory and updates for each environment step are those of CleanRL's DQN.
+Network, learning rate, batch, memory and updates for each environment step follow CleanRL's DQN.
 
 Command:  jaxrl train dqn
 Others:   --env=gymnax:Acrobot-v1

@@ -1,9 +1,10 @@
 """DQN on Atari's Pong with the network, memory and rates of Mnih et al. 2015; double, three-step returns.
 
-The memory keeps a million frames of 84 x 84 bytes, 7.1 GB; stacks of four are put together where they are
-drawn. An update on 32 of them follows every four steps, the target network is a copy every 10,000 steps of
-the game (2,500 updates here), epsilon falls to 0.01 over the first million. Adam with the rate of Rainbow
-(Hessel et al. 2018, table 1) in place of RMSProp, and episodes that end with a life as in the paper.
+The memory keeps a million frames of 84 x 84 bytes, 7.1 GB; stacks of four are rebuilt when they are
+sampled. An update on 32 of them follows every four steps, the target network is a copy every 10,000 steps
+of the game (2,500 updates here), epsilon falls to 0.01 over the first million. Adam with the rate of
+Rainbow (Hessel et al. 2018, table 1) in place of RMSProp, and episodes that end with a life as in the
+paper.
 
 Command:  jaxrl train dqn_atari
 Others:   --env="envpool:Breakout-v5(...)", with the same arguments

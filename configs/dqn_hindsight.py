@@ -1,4 +1,4 @@
-"""DQN with hindsight on BitFlip: 16 bits are to be turned into a goal, one at a time.
+"""DQN with hindsight on BitFlip: 16 bits must be flipped into a goal, one at a time.
 
 Without hindsight (`--config.dqn.hindsight=none`) it met no goal in 200,000 steps.
 

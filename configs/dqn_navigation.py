@@ -1,7 +1,7 @@
-"""DQN with hindsight on Navigation with sparse rewards: a goal is met or not, nothing says how near it is.
+"""DQN with hindsight on Navigation with sparse rewards: a goal is met or not, without any distance to it.
 
 Command:  jaxrl train dqn_navigation
-Others:   --config.dqn.hindsight=none, which takes three times as many steps to get there
+Others:   --config.dqn.hindsight=none, which takes three times as many steps to the same result
 Hardware: 2 CPU cores
 Minutes:  4 on a busy machine
 Expected: success in 95% of the episodes (1 seed; docs/results_replay.md)

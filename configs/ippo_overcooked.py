@@ -4,7 +4,7 @@ Command:  jaxrl train ippo_overcooked
 Others:   --env="jaxmarl:overcooked(layout='coord_ring', shaped_reward=1.0)" (docs/many_agents.md)
 Needs:    pip install "jaxrl-recurrent[jaxmarl]"
 Hardware: 2 CPU cores
-Minutes:  13, on one core with two or three other jobs on it
+Minutes:  13, on one core with two or three other jobs
 Expected: return of both cooks 457 with sampled actions (1 seed; docs/many_agents.md)
 """
 

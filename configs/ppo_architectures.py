@@ -1,10 +1,10 @@
-"""PPO on the platform game with all that it shows, for networks by name (docs/architectures.md).
+"""PPO on the platform game with all its observations, for named networks (docs/architectures.md).
 
 Command:  jaxrl train ppo_architectures
 Others:   --config.network.architecture=gat, and full_hgt, simplified_hgt, gcn, vision_free, local_only,
           impala, nature
 Hardware: 2 CPU cores
-Minutes:  5 to 60, by the architecture
+Minutes:  5 to 60, depending on the architecture
 Expected: mlp_baseline, gat and simplified_hgt in docs/architectures.md; the others not measured
 """
 

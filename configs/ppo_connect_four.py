@@ -1,9 +1,9 @@
-"""PPO plays Connect Four against itself and its past, which make random moves now and then.
+"""PPO plays Connect Four against itself and its past, which make occasional random moves.
 
 Command:  jaxrl train ppo_connect_four
 Needs:    pip install "jaxrl-recurrent[pgx]"
 Hardware: 2 CPU cores
-Minutes:  6, machine in use
+Minutes:  6, busy machine
 Expected: 99% of games won against random moves, 96% or more against greedy ones (3 seeds; docs/selfplay.md)
 """
 

@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo_parallel
 Short:    jaxrl train ppo_parallel --quick         # 500,000 steps with 16 environments
 Timed:    jaxrl train ppo_parallel --duration=1    # an hour; writes benchmark_metrics.json
-Beside:   ppo_sequential, which learns from as many environments with one thread (docs/how_to/modes.md)
+Beside:   ppo_sequential, with the same number of environments and one thread (docs/how_to/modes.md)
 Needs:    Qt 5: pip install PyQt5-Qt5, or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
 Hardware: 2 CPU cores
 Expected: in ten minutes (--duration=0.167) 536,576 steps at 883 a second, 2.3 GB, return 7.1 in training at

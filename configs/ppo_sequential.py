@@ -1,9 +1,9 @@
-"""PPO with Nature's CNN on procgen's CoinRun, environments stepped by one thread, in turn with learning.
+"""PPO with Nature's CNN on procgen's CoinRun, environments stepped by one thread, alternating with learning.
 
 Command:  jaxrl train ppo_sequential
 Short:    jaxrl train ppo_sequential --quick         # 500,000 steps with 16 environments
 Timed:    jaxrl train ppo_sequential --duration=1    # an hour; writes benchmark_metrics.json
-Beside:   ppo_parallel, which learns from as many environments with several threads (docs/how_to/modes.md)
+Beside:   ppo_parallel, with the same number of environments and several threads (docs/how_to/modes.md)
 Needs:    Qt 5: pip install PyQt5-Qt5, or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
 Hardware: 2 CPU cores
 Expected: in ten minutes (--duration=0.167) 475,136 steps at 780 a second, 1.9 GB, return 7.1 in training at

@@ -1,4 +1,4 @@
-"""One policy for CartPole, Acrobot and MountainCar at once, which sees which of them it plays.
+"""One policy for CartPole, Acrobot and MountainCar at once, which observes the index of its task.
 
 Command:  jaxrl train ppo_tasks
 Hardware: 2 CPU cores

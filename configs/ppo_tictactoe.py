@@ -1,7 +1,7 @@
-"""PPO plays tic-tac-toe against itself and its past, until it loses to nobody.
+"""PPO plays tic-tac-toe against itself and its past, until no opponent beats it.
 
 Command:  jaxrl train ppo_tictactoe
-Others:   --env=pgx:connect_four --config.stop.steps=1e7, and every other game of two (docs/selfplay.md)
+Others:   --env=pgx:connect_four --config.stop.steps=1e7, and other two-player games (docs/selfplay.md)
 Hardware: 2 CPU cores
 Minutes:  1 to 2
 Expected: no game of 2,000 lost to perfect play, half of them from either seat (docs/selfplay.md)

@@ -1,6 +1,6 @@
 """PQN-LSTM on bsuite's MemoryChain: a cue at the first step must be recalled 40 steps later.
 
-Only the last of 41 rewards says anything. Targets of lambda 0.95 carry it back through the rollout, and the
+Only the last of 41 rewards is informative. Targets of lambda 0.95 carry it back through the rollout, and the
 rollout is longer than an episode, so that gradients reach the cue.
 
 Command:  jaxrl train pqn_memory

@@ -1,6 +1,6 @@
 """PQN with a small CNN on MinAtar's Breakout (10x10 images, one channel for each kind of object).
 
-Network and hyperparameters are those of Gallici et al. 2024 for MinAtar, but Adam instead of RAdam.
+Network and hyperparameters follow Gallici et al. 2024 for MinAtar, with Adam instead of RAdam.
 
 Command:  jaxrl train pqn_minatar
 Others:   --env=gymnax:Asterix-MinAtar, gymnax:Freeway-MinAtar, gymnax:SpaceInvaders-MinAtar

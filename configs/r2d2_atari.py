@@ -1,6 +1,6 @@
 """R2D2 on Atari's Pong with the hyperparameters of Kapturowski et al. 2019 (table 2) for one machine.
 
-Sequences of 80 steps after 40 of burn-in, of which neighbours share 40; batches of 64, returns of 5 steps,
+Sequences of 80 steps after 40 of burn-in, with an overlap of 40; batches of 64, returns of 5 steps,
 gamma 0.997, priorities with exponents 0.9 and 0.6, the target network a copy every 2,500 updates, Adam with
 rate 1e-4, an LSTM of 512, and rescaled targets in place of clipped rewards; lives end no episode. The paper
 has 256 actors; its memory holds 4 million steps, this one half a million.

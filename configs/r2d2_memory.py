@@ -1,7 +1,7 @@
 """R2D2 on bsuite's MemoryChain: a cue at the first step must be recalled 40 steps later.
 
-Sequences of 80 steps hold whole episodes, so that gradients reach the cue; they begin at the carries that
-acting had, renewed by 20 steps of burn-in.
+Sequences of 80 steps hold whole episodes, so that gradients reach the cue; they begin with stored carries,
+renewed by 20 steps of burn-in.
 
 Command:  jaxrl train r2d2_memory
 Hardware: 2 CPU cores

@@ -1,6 +1,6 @@
-"""SAC with an LSTM on Pendulum without its velocity, which must be told from what was seen before.
+"""SAC with an LSTM on Pendulum without its velocity, which must be inferred from past observations.
 
-Policy and critics each have a core. They learn from sequences that begin at the carries that acting had,
+Policy and critics each have a core. They learn from sequences that begin with stored carries,
 renewed by 10 steps of burn-in.
 
 Command:  jaxrl train sac_memory

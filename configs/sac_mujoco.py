@@ -1,8 +1,8 @@
 """Soft actor-critic on MuJoCo's HalfCheetah with the hyperparameters of Haarnoja et al. 2018 (table 1).
 
-Two layers of 256, batches of 256, every rate 3e-4, gamma 0.99, targets that follow by 0.005, a million steps
-kept, an update for each step, and a temperature that is learnt (arXiv:1812.05905). Eight environments instead
-of one are stepped at once, with eight updates after each step of them.
+Two layers of 256, batches of 256, every rate 3e-4, gamma 0.99, targets averaged at 0.005, a million stored
+steps, an update per step, and a learnt temperature (arXiv:1812.05905). Eight environments instead of one
+step at once, followed by eight updates.
 
 Command:  jaxrl train sac_mujoco
 Others:   --env=envpool:Hopper-v4, envpool:Walker2d-v4, gymnasium:HalfCheetah-v5 (needs gymnasium[mujoco])

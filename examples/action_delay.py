@@ -1,4 +1,4 @@
-"""A wrapper of one's own: actions arrive one step late, as those of a robot behind a slow network do.
+"""A custom wrapper: actions arrive one step late, like a robot's behind a slow network.
 
 Command:  jaxrl train ppo --config.env.wrappers="('action_delay:ActionDelay',)"
 """
@@ -9,7 +9,7 @@ from jaxrl import Wrapper
 
 
 class ActionDelay(Wrapper):
-    """Plays the action of the step before; at the start of an episode `first`."""
+    """Plays the previous action; at the start of an episode `first`."""
 
     def __init__(self, env, first: int = 0):
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""An environment of one's own: a cart brakes at a dock, with a continuous force and a report of its success.
+"""A custom environment: a cart brakes at a dock, with a continuous force and a report of its success.
 
 Command:  jaxrl train ppo_continuous --env=docking:Docking --config.stop.steps=200_000 --workdir=runs/docking
 """

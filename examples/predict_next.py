@@ -1,4 +1,4 @@
-"""An auxiliary loss with parameters of its own: features and action predict the next observation.
+"""An auxiliary loss with its own parameters: features and action predict the next observation.
 
 Command:  jaxrl train ppo --config.ppo.auxiliary_loss=predict_next:prediction
 """

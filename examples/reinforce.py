@@ -1,4 +1,4 @@
-"""An algorithm of one's own: REINFORCE with a baseline (Williams 1992).
+"""A custom algorithm: REINFORCE with a baseline (Williams 1992).
 
 Command:  jaxrl train ppo_mlp --config.algorithm=reinforce:Reinforce --config.reinforce.learning_rate=3e-3
 """
@@ -33,7 +33,7 @@ class ReinforceConfig(MinibatchConfig):
 
 @flax.struct.dataclass
 class Hyperparams:
-    """The fields that a sweep, or each member of a population, may have values of its own for."""
+    """The fields that may differ in a sweep, or between members of a population."""
 
     learning_rate: jax.Array
     max_grad_norm: jax.Array

@@ -1,4 +1,4 @@
-r"""A network of one's own: an encoder with residual blocks, and a core that remembers by fading averages.
+r"""A custom network: an encoder with residual blocks, and a core that remembers by fading averages.
 
 Command:  jaxrl train ppo --config.network.encoder=residual_network:residual \
           --config.network.core=residual_network:fading
@@ -25,7 +25,7 @@ class Residual(nn.Module):
 
 
 class Fading(Core):
-    """Keeps an average of what it has seen, with a learnt rate for each unit."""
+    """Keeps a running average of its inputs, with a learnt rate for each unit."""
 
     size: int
     waits_for_the_carry = False  # no matrix product of a step needs the step before

@@ -1,4 +1,4 @@
-r"""A core of one's own, checked: traces of the past that fade at ten to a thousand steps.
+r"""A custom core, checked: traces of the past that fade over ten to a thousand steps.
 
 First:    python trace_core.py
 Command:  jaxrl train ppo --config.network.core=trace_core:Traces

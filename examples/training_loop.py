@@ -1,4 +1,4 @@
-"""A training loop of one's own: rollouts and updates by hand, with a rate that falls as returns rise.
+"""A custom training loop: rollouts and updates by hand, with a learning rate that falls as returns rise.
 
 Command:  python training_loop.py runs/loop
 """

@@ -58,11 +58,11 @@ def test_the_first_fault_is_one_line_with_its_file(
     assert "must" in capsys.readouterr().err
 
 
-def test_files_of_ones_own_as_the_docs_write_them(
+def test_custom_files_as_the_docs_write_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[2] / "docs/imitation.md").read_text()
-    code = page.partition("### Files of your own")[2].partition("```python\n")[2].partition("```")[0]
+    code = page.partition("### Custom files")[2].partition("```python\n")[2].partition("```")[0]
     monkeypatch.chdir(tmp_path)
     exec(code, {})
     folder = tmp_path / "data/mine"

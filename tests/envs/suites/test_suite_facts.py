@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 PAGE = Path(__file__).parents[3] / "docs/environments.md"
 KEY = jax.random.PRNGKey(0)
-SAME_START = "in the same step, from the state that the first episode of this environment began in"
+SAME_START = "in the same step, from the initial state of this environment's first episode"
 Says = Callable[[int, str], None]
 LIMIT, REWARD, NEXT, OTHER = range(1, 5)
 
@@ -150,7 +150,7 @@ def jaxmarl(says: Says) -> None:
     last = env.reset(KEY)[1].replace(step=env.max_steps)
     _, state, _, dones, _ = env.step(KEY, last, action)
     assert (bool(dones["__all__"]), int(state.step)) == (True, 0)  # of the next episode
-    says(LIMIT, f"{steps} steps, `max_steps` says {env.max_steps}")
+    says(LIMIT, f"{steps} steps, `max_steps` is {env.max_steps}")
     env = package.make("overcooked")
     declared, given = env.observation_space(env.agents[0]).shape, env.reset(KEY)[0][env.agents[0]].shape
     says(OTHER, f"overcooked declares observations of {declared} and gives {given}")
@@ -180,7 +180,7 @@ def navix(says: Says) -> None:
     package = importlib.import_module("navix")
     limit = package.make("Navix-DoorKey-8x8-v0").max_steps
     is_new = suites.suite_of("navix").version.startswith("4.")
-    says(LIMIT, f"Navix-DoorKey-8x8-v0 {limit}, four times" if is_new else f"0.7.4: {limit} of every")
+    says(LIMIT, f"Navix-DoorKey-8x8-v0 {limit}, four times" if is_new else f"0.7.4: {limit} in every")
     assert limit == (4 * 8 * 8 if is_new else 100)
     env = package.make("Navix-Empty-5x5-v0", max_steps=2)
     timestep = env.step(env.step(env.reset(KEY), 0), 0)
@@ -195,7 +195,7 @@ def navix(says: Says) -> None:
         for action in (2, 2, 1, 2, 2):
             timestep = env.step(timestep, action)
         assert timestep.is_termination()
-        says(REWARD, f"{float(timestep.reward):g} at the goal, whenever")
+        says(REWARD, f"{float(timestep.reward):g} at the goal, at any time")
 
 
 def pgx(says: Says) -> None:
@@ -207,7 +207,8 @@ def pgx(says: Says) -> None:
     player = int(state.current_player)
     over = step(state, 4)  # a square that is taken
     assert over.terminated
-    says(REWARD, f"{over.rewards[player]:g} for who took it and {over.rewards[1 - player]:g} for the other")
+    lost, won = over.rewards[player], over.rewards[1 - player]
+    says(REWARD, f"{lost:g} for the player who took it and {won:g} for the other")
     np.testing.assert_array_equal(step(over, 0).observation, over.observation)
     assert not step(over, 0).rewards.any()
     says(OTHER, f"with a probability of {package.make('minatar-breakout').sticky_action_prob:g}")

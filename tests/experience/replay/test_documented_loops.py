@@ -1,4 +1,4 @@
-"""The programs of `docs/replay.md` for a loop of one's own run, one after the other, as they stand there."""
+"""The programs of `docs/replay.md` for custom loops run, one after the other, as shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "replay.md"
 @pytest.fixture(scope="module")
 def results() -> list[dict[str, Any]]:
     """The names that each program leaves."""
-    section = re.search(r"\n## In a loop of your own\n(.*?)\n## ", PAGE.read_text(), re.DOTALL)
+    section = re.search(r"\n## In a custom loop\n(.*?)\n## ", PAGE.read_text(), re.DOTALL)
     assert section
     names: dict[str, Any] = {}
     found = []
