@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, Demonstrated
 from jaxrl.algorithms.replay import SequencePlan
-from jaxrl.experience.memory.memory import Memory
+from jaxrl.experience.memory import Memory
 from jaxrl.experience.replay import draws, ring
 from jaxrl.experience.replay.places import Places
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
