@@ -22,9 +22,9 @@ from jaxrl.evaluation.modes import modes_of
 from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.topologies import DescribedDevices
-from jaxrl.programs.capacity import memory_of, replay_bytes
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.jaxpr import LargeArray, largest_arrays, matmul_flops
+from jaxrl.programs.memory import memory_of, replay_bytes
 from jaxrl.training.run import choose_devices
 
 # The search ends when a number that fits and one that does not are this close, relative to the first.

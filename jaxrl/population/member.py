@@ -42,9 +42,6 @@ class MemberRuntime(Runtime):
         self._programs.training.compile()
         self.compiled = self._programs.training.compiled
 
-    def prepare(self, state: TrainState) -> TrainState:
-        return state
-
     def advance(self, state: TrainState, interval: PyTree, count: int) -> tuple[TrainState, PyTree, Array]:
         arguments = state, interval, jnp.int32(count)
         advanced: tuple[TrainState, PyTree, Array] = self._calls.call(
@@ -66,12 +63,6 @@ class MemberRuntime(Runtime):
 
     def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         return self._own_runtime.single_device_iteration(state)
-
-    def time_shares(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        """Nothing runs beside the program."""
 
 
 class MemberEvaluator(Evaluator):

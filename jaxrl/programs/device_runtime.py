@@ -52,9 +52,6 @@ class DeviceRuntime(Runtime):
         if self.learning.per_device.config.refresh_iterations:
             self._refresh = self._refresh.lower(self.learning.abstract_state()).compile()
 
-    def prepare(self, state: TrainState) -> TrainState:
-        return state
-
     def advance(
         self, state: TrainState, interval: Interval, count: int
     ) -> tuple[TrainState, Interval, Array]:
@@ -99,12 +96,6 @@ class DeviceRuntime(Runtime):
     def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         config = dataclasses.replace(self.learning.per_device.config, device_count=1)
         return Iteration.build(config, self._env, self.agent, Axis()).iterate, (state,)
-
-    def time_shares(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        """Nothing runs beside the program."""
 
     def _rows(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
         """`Iteration.rollout` with totals of [1], one on each device."""

@@ -39,9 +39,12 @@ class Runtime(abc.ABC):
     def compile(self) -> None:
         """Compiles what training takes."""
 
-    @abc.abstractmethod
     def prepare(self, state: TrainState) -> TrainState:
-        """Makes everything ready for a first iteration from `state`; returns the state to begin with."""
+        """Makes everything ready for a first iteration from `state`; returns the state to begin with.
+
+        To be overridden where there is something to make ready.
+        """
+        return state
 
     @abc.abstractmethod
     def advance(
@@ -93,10 +96,12 @@ class Runtime(abc.ABC):
           (function, arguments): pure, on whole arrays of all environments.
         """
 
-    @abc.abstractmethod
     def time_shares(self) -> dict[str, float]:
-        """Metrics of where the time since the last call went."""
+        """Metrics of where the time since the last call went; to be overridden like `close`."""
+        return {}
 
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Ends what runs beside the program; a later rollout starts it again."""
+    def close(self) -> None:  # noqa: B027
+        """Ends what runs beside the program; a later rollout starts it again.
+
+        To be overridden where anything does.
+        """

@@ -16,10 +16,10 @@ from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.compilation import await_turn
 from jaxrl.parallel.process_group import is_first
 from jaxrl.parallel.sharding import Topology
-from jaxrl.programs.capacity import replay_bytes, require_memory
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.host_runtime import HostRuntime
 from jaxrl.programs.hyperparameters import program_shape
+from jaxrl.programs.memory import replay_bytes, require_memory
 from jaxrl.programs.runtime import Runtime
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.reporting.writers import MultiWriter, Writer, console

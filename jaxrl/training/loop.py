@@ -119,10 +119,10 @@ class TrainingLoop:
             due = self.schedule.due(run.progress.iteration, self.saver.saved_at)
             # The host reads old metrics while the devices work, and waits for them only at an event.
             in_flight = 0 if due.evaluation or due.checkpoint else MAX_IN_FLIGHT - 1
-            goes_on = self._log_finished(in_flight)
-            if goes_on and due.evaluation:
-                goes_on = self._evaluate()
-            if goes_on and (due.checkpoint or run.progress.is_best):
+            continues = self._log_finished(in_flight)
+            if continues and due.evaluation:
+                continues = self._evaluate()
+            if continues and (due.checkpoint or run.progress.is_best):
                 self._save_between()
             reason = self._stop_reason()
         self.traces.close()
@@ -160,8 +160,8 @@ class TrainingLoop:
         reason = self.schedule.stop_reason(self.run.progress)
         if reason is None:
             return None
-        goes_on = self._log_finished(0)
-        return reason if goes_on else self.schedule.stop_reason(self.run.progress)
+        continues = self._log_finished(0)
+        return reason if continues else self.schedule.stop_reason(self.run.progress)
 
     def _log_finished(self, in_flight: int) -> bool:
         """Waits until `in_flight` dispatches are left and logs the rows of the others.

@@ -11,8 +11,7 @@ import pytest
 
 from jaxrl.config import ConfigError, from_json, resolve, to_json
 from jaxrl.config.remedies import memory_remedies
-from jaxrl.programs.capacity import replay_bytes
-from jaxrl.programs.memory import explain
+from jaxrl.programs.memory import explain, replay_bytes
 from jaxrl.training.assembly import Assembly
 from tests.algorithms.tiny import config_fields
 from tests.algorithms.tiny import tiny_config as tiny_learner

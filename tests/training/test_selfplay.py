@@ -19,7 +19,7 @@ from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.tournament.contest import play
 from jaxrl.evaluation.tournament.contestants import Scripted, Trained
 from jaxrl.parallel.sharding import Topology
-from jaxrl.programs.capacity import require_memory
+from jaxrl.programs.memory import require_memory
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import PyTree
@@ -206,7 +206,7 @@ def test_a_pool_larger_than_memory() -> None:
     topology, agent = Topology.of(1), program.collector.agent
     require_memory(resolved, topology, agent.spec, agent)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxrl.programs.capacity.memory_of", lambda _: 16 * 2**20)
+        patch.setattr("jaxrl.programs.memory.memory_of", lambda _: 16 * 2**20)
         with pytest.raises(ConfigError, match=r"`selfplay.pool_size` \(=10000\) .* a device has 1[56]"):
             require_memory(large, topology, agent.spec, agent)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from jaxrl.config import Config, ConfigError
-from jaxrl.config.curriculum import LEVEL_METHODS, STAGES
+from jaxrl.config.curriculum import LEARNABILITY, LEVEL_METHODS, STAGES
 from jaxrl.envs import modules
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
-from jaxrl.experience import level_replay
 from jaxrl.experience.curriculum.stage_sampler import StageSampler
+from jaxrl.experience.level_replay.learnability import LearnabilitySampler
+from jaxrl.experience.level_replay.replay_sampler import LevelReplaySampler
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler
 
@@ -22,7 +23,8 @@ def build(config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) ->
       reports: the values reported of episodes.
 
     Raises:
-      ConfigError: a stage does not fit the environment, or `curriculum.name` is no task sampler.
+      ConfigError: a stage or a method does not fit the environment or what is known of its episodes, or
+        `curriculum.name` is no task sampler.
     """
     name = config.curriculum.name
     if not config.curriculum.is_used:
@@ -30,8 +32,10 @@ def build(config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) ->
     if name == STAGES:
         return StageSampler.of(config, env, reports)
     assert isinstance(env, JaxEnv), "on the host only stages choose tasks"
+    if name == LEARNABILITY:
+        return LearnabilitySampler.of(config, env, reports)
     if name in LEVEL_METHODS:
-        return level_replay.build(config, env, reports)
+        return LevelReplaySampler.of(config, env, reports)
     try:
         found = modules.load_attribute("`curriculum.name`", name)
     except ValueError as error:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, Demonstrated
 from jaxrl.algorithms.replay import SequencePlan
-from jaxrl.experience.memory.memory import Memory
+from jaxrl.experience.memory import Memory
 from jaxrl.experience.replay import draws, ring
 from jaxrl.experience.replay.places import Places
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
@@ -59,28 +59,19 @@ class Aggregate(Memory):
     def init(self, example: Trajectory | None) -> AggregateState:
         assert example is not None
         size = self.plan.draws.rows
-
-        def zeros(count: int, tree: PyTree) -> PyTree:
-            return jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), tree)
-
-        labelled = jax.eval_shape(self._label, example)
+        rows = ring.empty_rows(size, jax.eval_shape(self._label, example))
+        carries = ring.empty_rows(size // self._sequences.interval, example.carry[self.plan.carry])
         zero = jnp.zeros((), jnp.int32)
-        carries = zeros(size // self._sequences.interval, example.carry[self.plan.carry])
-        return AggregateState(zeros(size, labelled), carries, zero, zero)
+        return AggregateState(rows, carries, zero, zero)
 
     def add(self, state: AggregateState, trajectory: Trajectory) -> AggregateState:
         size = self.plan.draws.rows
         length = len(trajectory.reward)
-        interval = self._sequences.interval
-
-        def put(first: Array) -> Any:
-            update = jax.lax.dynamic_update_slice_in_dim
-            return lambda x, new: update(x, new.astype(x.dtype), first, axis=0)
-
+        carry = trajectory.carry[self.plan.carry]
         return dataclasses.replace(
             state,
-            rows=jax.tree.map(put(state.cursor), state.rows, self._label(trajectory)),
-            carry=jax.tree.map(put(state.cursor // interval), state.carry, trajectory.carry[self.plan.carry]),
+            rows=ring.put_rows(state.rows, self._label(trajectory), state.cursor, size),
+            carry=ring.put_rows(state.carry, carry, state.cursor, size),
             cursor=(state.cursor + length) % size,
             count=jnp.minimum(state.count + length, size),
         )

@@ -12,7 +12,7 @@ from jaxrl.algorithms.demonstrations import Demonstrated, DemonstrationDraw, Dem
 from jaxrl.config import ConfigError
 from jaxrl.experience.demonstrations import lanes
 from jaxrl.experience.demonstrations.dataset import DatasetFault, read_dataset
-from jaxrl.experience.memory.memory import Memory
+from jaxrl.experience.memory import Memory
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
 

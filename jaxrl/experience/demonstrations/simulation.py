@@ -58,11 +58,6 @@ class Simulator:
         self._number_of = {level.digest: i for i, level in enumerate(levels)}
         self._play = jax.jit(self._steps)
 
-    @property
-    def has_levels(self) -> bool:
-        """True if episodes are played in levels, which replays must name."""
-        return bool(self._levels)
-
     def category_of(self, episode: Episode) -> str:
         """The category of its level; "" without levels."""
         return self._levels[self._number_of[episode.level]].category if episode.level else ""

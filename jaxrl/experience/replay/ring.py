@@ -83,16 +83,37 @@ def empty(
         newest = jax.eval_shape(lambda obs: frames.newest(obs, num_frames), example.obs)
         fields |= {"obs": newest, ANEW: jnp.zeros(example.reward.shape, bool)}
     envs = example.reward.shape[1]
-    zeros = lambda count, tree: jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), tree)  # noqa: E731
     items = rows // (interval or 1)
     return Ring(
-        rows=zeros(rows, fields) | ({CARRY: zeros(items, example.carry)} if interval else {}),
+        rows=empty_rows(rows, fields) | ({CARRY: empty_rows(items, example.carry)} if interval else {}),
         tree=priority_tree.empty(envs, items) if prioritised else None,
         # An array for each: one that stands in two places cannot be donated.
         cursor=jnp.zeros((), jnp.int32),
         count=jnp.zeros((), jnp.int32),
         draws=jnp.zeros((), jnp.int32),
     )
+
+
+def empty_rows(count: int, example: PyTree) -> PyTree:
+    """Zeros [count, ...] for a tree of [T, ...]."""
+    return jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), example)
+
+
+def put_rows(rows: PyTree, new: PyTree, at: Array, size: int) -> PyTree:
+    """Rows with new ones from row `at` on, whose number divides that of all.
+
+    Args:
+      rows: tree of [size, ...], or of [size / k, ...] where only each k-th row has something.
+      new: such a tree of the rows that are written.
+      at: int32[].
+      size: of the ring.
+    """
+
+    def put(x: Array, y: Array) -> Array:
+        first = at // (size // len(x))
+        return jax.lax.dynamic_update_slice_in_dim(x, y.astype(x.dtype), first, axis=0)
+
+    return jax.tree.map(put, rows, new)
 
 
 def write_rows(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTree:
@@ -108,12 +129,7 @@ def write_rows(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> Py
         count = trajectory.obs.shape[-1] // rows["obs"].shape[-1]
         new[ANEW] = frames.begins_anew(trajectory.obs, trajectory.reset, count)
         new["obs"] = frames.newest(trajectory.obs, count)
-
-    def put(x: Array, y: Array) -> Array:
-        first = at // (size // len(x))  # of carries there are fewer
-        return jax.lax.dynamic_update_slice_in_dim(x, y.astype(x.dtype), first, axis=0)
-
-    return jax.tree.map(put, rows, new)
+    return put_rows(rows, new, at, size)
 
 
 def observations_of(rows: dict[str, PyTree], row: Array, env: Array, num_frames: int) -> PyTree:

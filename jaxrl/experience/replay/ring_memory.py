@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import ReplayFeedback, ReplayPlan
-from jaxrl.experience.memory.memory import Memory
+from jaxrl.experience.memory import Memory
 from jaxrl.experience.replay import draws, priorities, priority_tree, ring
 from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.ring import Ring
