@@ -18,9 +18,11 @@ class AlgorithmConfig:
     Attributes:
       collects: True if training steps the environments. If not, the algorithm learns from its memory alone,
         and the clock of a run counts updates instead of environment steps.
+      constants: names of class attributes that were fields in former versions, which stored runs have.
     """
 
     collects: ClassVar[bool] = True
+    constants: ClassVar[tuple[str, ...]] = ()
 
     @property
     def rollout_length(self) -> int:

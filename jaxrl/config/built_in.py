@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.imitation import BehaviorCloningConfig, DAggerConfig
@@ -28,3 +28,10 @@ class BuiltInSections:
 
 BUILT_IN: dict[str, type[AlgorithmConfig]] = get_type_hints(BuiltInSections)
 DEFAULT = "ppo"
+
+
+def constant_of(name: str) -> Any:
+    """The value of a former field, dotted, that is a constant of its section by now; None of other names."""
+    section, _, attribute = name.rpartition(".")
+    kind = BUILT_IN.get(section, AlgorithmConfig)
+    return getattr(kind, attribute) if attribute in kind.constants else None

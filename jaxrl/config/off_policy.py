@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import (
@@ -61,7 +62,14 @@ class DQNConfig(ReplayConfig):
 
 @dataclasses.dataclass(frozen=True)
 class R2D2Config(DQNConfig):
-    """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences."""
+    """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences.
+
+    Attributes:
+      priority_eta: share of the largest error in the priority of a sequence; the rest is that of the mean.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = (*DQNConfig.constants, "priority_eta")
+    priority_eta: ClassVar[float] = 0.9
 
     rollout_length: int = with_default(DQNConfig, "rollout_length", 40)
     updates_per_rollout: int = with_default(DQNConfig, "updates_per_rollout", 2)
@@ -100,11 +108,6 @@ class R2D2Config(DQNConfig):
         help="steps that a sequence shares with the next one of its environment",
         fixed=True,
     )
-    priority_eta: float = field(
-        0.9,
-        between(0, 1),
-        help="share of the largest error in the priority of a sequence; the rest is that of the mean",
-    )
     value_rescaling: bool = field(
         True, help="targets are rescaled (Pohlen et al. 2018), so that rewards need no clipping"
     )
@@ -126,7 +129,14 @@ class R2D2Config(DQNConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018)."""
+    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018).
+
+    Attributes:
+      priority_eta: as of R2D2.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = (*ReplayConfig.constants, "priority_eta")
+    priority_eta: ClassVar[float] = R2D2Config.priority_eta
 
     rollout_length: int = with_default(ReplayConfig, "rollout_length", 4)
     updates_per_rollout: int = with_default(ReplayConfig, "updates_per_rollout", 16)
@@ -158,7 +168,6 @@ class SACConfig(ReplayConfig):
     )
     overlap: int = with_default(R2D2Config, "overlap", 0)
     burn_in: int = with_default(R2D2Config, "burn_in", 0)
-    priority_eta: float = with_default(R2D2Config, "priority_eta", 0.9)
 
     @property
     def interval(self) -> int:

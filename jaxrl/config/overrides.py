@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import words
 from jaxrl.config.algorithms import algorithm_of, section_of
-from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.built_in import BUILT_IN, constant_of
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import ConfigError
 
@@ -23,6 +23,9 @@ def override(config: ConfigDict, name: str, value: Any) -> None:
     algorithm = algorithm_of(config)
     declared = declared_fields(algorithm)
     if name not in declared:
+        constant = constant_of(name)
+        if constant is not None and read_value(value, type(constant)) == constant:
+            return  # as a file of a former version has it
         fields = [field for field in declared if field.startswith(f"{name}.")]
         if fields:
             raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")

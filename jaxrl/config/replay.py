@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
@@ -88,7 +89,14 @@ class MemoryConfig(AlgorithmConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig(MemoryConfig):
-    """Values learnt from what the memory replays."""
+    """Values learnt from what the memory replays.
+
+    Attributes:
+      priority_beta_draws: draws until the exponent of the importance weights is 1.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("priority_beta_draws",)
+    priority_beta_draws: ClassVar[int] = 100_000
 
     n_step: int = field(3, at_least(1), at_most(_MOST_STEPS), help="steps whose rewards a target sums")
     gamma: float = field(0.99, between(0, 1), help="discount factor")
@@ -100,9 +108,6 @@ class ReplayConfig(MemoryConfig):
     )
     priority_beta: float = field(
         0.4, between(0, 1), help="exponent of the importance weights at the start", fixed=True
-    )
-    priority_beta_draws: int = field(
-        100_000, at_least(1), at_most(LARGEST_INT32), help="draws until that exponent is 1", fixed=True
     )
     hindsight: str = field(
         "none",

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import stages, training_stages, words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
+from jaxrl.config.built_in import constant_of
 from jaxrl.config.configuration import Config
 from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
 from jaxrl.config.environment import (
@@ -274,7 +275,7 @@ def _parts(data: Mapping[str, Any], declared: Mapping[str, Field], section: str)
     for name, value in given.items():
         if name in parts:
             raise ConfigError(f"`{name}` (={value!r}) must be a section with fields of its own")
-        if name not in declared:
+        if name not in declared and (value is None or value != constant_of(name)):
             hint = words.unknown_field_hint(name, declared, section)
             raise ConfigError(f"`{name}` is no field of the configuration{hint}")
     for name, field in declared.items():

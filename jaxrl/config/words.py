@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.built_in import BUILT_IN, constant_of
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import did_you_mean
 
@@ -78,6 +78,8 @@ def unknown_field_hint(name: str, declared: Collection[str], section: str, prefi
       section: that of the run's algorithm.
       prefix: put before the field that is shown.
     """
+    if (constant := constant_of(name)) is not None:
+        return f", since it has the value {constant} in every run"
     given, _, last = name.rpartition(".")
     if f"{section}.{last}" in declared:
         return f"; did you mean `{prefix}{section}.{last}`?"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from jaxrl.config import ConfigError, default_config, from_json, resolve, to_json
+from jaxrl.config.files import load_config
+from jaxrl.config.overrides import override
 from tests.config.test_config import changed
 
 
@@ -29,6 +32,34 @@ def test_json_of_an_older_version_takes_defaults_for_newer_fields() -> None:
     stored = to_json(resolve(default_config(), 1))
     del stored["ppo"]["warmup_updates"]
     assert from_json(stored).ppo.warmup_updates == 0
+
+
+FORMER = {
+    "dqn.priority_beta_draws": 100_000,
+    "r2d2.priority_beta_draws": 100_000,
+    "r2d2.priority_eta": 0.9,
+    "sac.priority_beta_draws": 100_000,
+    "sac.priority_eta": 0.9,
+}
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_former_field_is_read_with_the_value_that_all_runs_have(name: str, tmp_path: Path) -> None:
+    section, _, field = name.partition(".")
+    stored = to_json(resolve(default_config(section), 1))
+    assert field not in stored[section]
+    expected = from_json(stored)
+    stored[section][field] = FORMER[name]
+    assert from_json(stored) == expected
+    file = tmp_path / "stored.yaml"
+    file.write_text(f"algorithm: {section}\n{name}: {FORMER[name]}\n")
+    assert load_config(str(file)) == default_config(section)
+    stored[section][field] = 0.5
+    rule = rf"since it has the value {FORMER[name]} in every run$"
+    with pytest.raises(ConfigError, match=rf"^`{name}` is no field of the configuration, {rule}"):
+        from_json(stored)
+    with pytest.raises(ConfigError, match=rf"^`config.{name}` is no field, {rule}"):
+        override(default_config(section), name, "0.5")
 
 
 def test_json_with_an_unknown_field_is_refused() -> None:
