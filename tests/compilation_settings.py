@@ -21,6 +21,7 @@ FLAGS = {
     # What the environment sets, jaxrl leaves out of its own options: tests trace its programs inside others,
     # where jax takes none.
     "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE",
 }
 # XLA ignores one that it does not know.
 EXTRA = "xla_cpu_disable_new_fusion_emitters"

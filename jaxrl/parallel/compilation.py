@@ -52,6 +52,12 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
             "vectorised loops, and LLVM's higher levels take 10% to 25% longer and gain nothing",
         ),
         XlaFlag(
+            "xla_cpu_experimental_ynn_fusion_type",
+            "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE",
+            "measured here (docs/performance.md): XLA's default but for convolutions, which YNNPACK makes "
+            "slower than XLA's own, on jax 0.11 by two fifths",
+        ),
+        XlaFlag(
             "xla_cpu_use_fusion_emitters",
             False,
             "measured here (docs/performance.md): MLIR's kernels are faster by an eighth, and take two "
