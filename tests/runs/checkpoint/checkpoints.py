@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
+from jaxrl.algorithms.ppo.ppo import PPOHyperparams
 from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.types import Acting, CollectorState, EpisodeStats, TrainState
