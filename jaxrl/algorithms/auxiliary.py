@@ -35,11 +35,18 @@ class AuxiliaryLoss:
     metrics: tuple[str, ...] = ()
     init: Callable[[Array, int, EnvSpec], PyTree] | None = None
 
-    def __call__(
-        self, params: PyTree, features: Array, out: Any, batch: Batch
-    ) -> tuple[Array, dict[str, Array]]:
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """The names of all that it reports."""
+        return ("loss/auxiliary", *self.metrics)
+
+    def __call__(self, params: PyTree, out: Any, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        """(the loss, what it reports by name): sums over the steps of a minibatch that count."""
         own = params[PARAMS] if self.init else None
-        return self.function(own, features, out, batch)
+        loss, metrics = self.function(own, out.features, out, batch)
+        sums = {name: batch.total(x) for name, x in metrics.items()}
+        total = batch.total(loss)
+        return total, sums | {"loss/auxiliary": total}
 
 
 def load(field: str, name: str) -> AuxiliaryLoss | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -107,13 +108,6 @@ class MinibatchAlgorithm(Algorithm):
         """
         return None
 
-    def keeps_statistics(self, learner: Any) -> Array | None:
-        """bool[], True if this rollout's observations are left out of the statistics; None: never.
-
-        May be overridden.
-        """
-        return None
-
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         """As `Algorithm.metrics`: `NAME/updates` are gradient steps since the start of the run."""
@@ -154,8 +148,7 @@ class MinibatchAlgorithm(Algorithm):
             prepared = self.prepare(learner, trajectory)
         with tracing.phase("update"):
             epochs = self._update(prepared, self._rollout_policy(learner, trajectory), key)
-            keeps = self.keeps_statistics(before)
-            learner = self._with_observations(epochs.learner, trajectory, keeps)
+            learner = self._with_observations(epochs.learner, trajectory)
         metrics: Metrics = self._averages(epochs.reports) | prepared.metrics
         if self.config.log.layers:
             made = epochs.reports["made"].any().astype(jnp.float32)
@@ -248,14 +241,11 @@ class MinibatchAlgorithm(Algorithm):
         return jax.eval_shape(self.agent.init_params, jax.random.key(0))
 
     def _engine(self, learner: Any, watch: bool = False) -> Minibatches:
-        def loss(params: PyTree, batch: Batch, key: Array) -> tuple[Array, dict[str, Array], PyTree]:
-            return self.loss(learner, params, batch, key)
-
         return Minibatches(
             config=self.config,
             agent=self.agent,
             axis=self.axis,
-            loss=loss,
+            loss=functools.partial(self.loss, learner),
             stop=self.stop(learner),
             rates=self.rates,
             watch=watch,
@@ -290,21 +280,12 @@ class MinibatchAlgorithm(Algorithm):
         # Of several tasks all that are played have rows in every rollout.
         return jax.lax.cond((stats.count > 0).any(), run, skip)
 
-    def _with_observations(self, learner: Any, trajectory: Trajectory, keeps: Array | None) -> Any:
-        """With the trajectory's observations in the statistics, if observations are normalised.
-
-        Args:
-          learner: after the updates.
-          trajectory: of the rollout.
-          keeps: bool[], True if statistics of anything stay as they are; None: they do not.
-        """
+    def _with_observations(self, learner: Any, trajectory: Trajectory) -> Any:
+        """With the trajectory's observations in the statistics, if observations are normalised."""
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
         after = observations.with_rollout(stats, self.agent.spec, trajectory, self.axis)
-        if keeps is not None:
-            keeps = keeps & (stats.count > 0).any()
-            after = jax.tree.map(lambda old, new: jnp.where(keeps, old, new), stats, after)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))
 
     def _averages(self, reports: Reports) -> dict[str, Metric]:

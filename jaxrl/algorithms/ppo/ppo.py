@@ -7,31 +7,42 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
+import flax.struct
 import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
-from jaxrl.algorithms.actor_critic import VALUE_HEAD, ActorCritic
+from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.advantage import explained_variance, global_moments, standardize
 from jaxrl.algorithms.auxiliary import load
 from jaxrl.algorithms.base import Learned, read_hyperparams
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
-from jaxrl.algorithms.ppo import losses
-from jaxrl.algorithms.ppo import teacher as teaching
-from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
+from jaxrl.algorithms.ppo import kickstarting, losses
+from jaxrl.algorithms.ppo.kickstarting import PPOState
 from jaxrl.algorithms.ppo.proximal import proximal_batch
-from jaxrl.algorithms.ppo.teacher import PPOState
 from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import Config, PPOConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean
-from jaxrl.networks.divergence import kl_divergence
 from jaxrl.types import Acting, Array, PyTree, Trajectory
 
-# Of a batch: the teacher's distribution at each step.
-_TEACHER = "teacher"
+
+@flax.struct.dataclass
+class PPOHyperparams:
+    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them.
+
+    `target_kl` is read only if the configuration sets `ppo.target_kl`: otherwise no stop is compiled in.
+    """
+
+    learning_rate: Array
+    gamma: Array
+    gae_lambda: Array
+    clip_range: Array
+    entropy_coef: Array
+    value_coef: Array
+    max_grad_norm: Array
+    target_kl: Array
 
 
 @dataclass(frozen=True)
@@ -62,47 +73,9 @@ class PPO(MinibatchAlgorithm):
         auxiliary = load("ppo.auxiliary_loss", config.ppo.auxiliary_loss)
         return ActorCritic.build(config.network, spec, config.normalize, auxiliary)
 
-    @property
-    def reported(self) -> tuple[str, ...]:
-        own = ("loss/auxiliary", *self.agent.auxiliary.metrics) if self.agent.auxiliary else ()
-        if self.config.ppo.teacher:
-            own = ("ppo/teacher_kl", "ppo/teacher_coef", *own)
-        if self._falling_entropy:
-            own = ("ppo/entropy_coef", *own)
-        return ("loss/policy", "loss/value", "loss/entropy", "ppo/approx_kl", "ppo/clip_fraction", *own)
-
-    @property
-    def teacher(self) -> tuple[str, str]:
-        return "ppo.teacher", self.config.ppo.teacher
-
     @classmethod
     def hyperparameters(cls, config: Config) -> PPOHyperparams:
         return read_hyperparams(PPOHyperparams, config.learner)
-
-    def init(self, key: Array, hyperparams: PPOHyperparams) -> PPOState:
-        learner = super().init(key, hyperparams)
-        assert isinstance(learner, PPOState)
-        if not self.config.ppo.teacher:
-            return learner
-        return teaching.expect(self.agent, learner, self.config.rows_per_device)
-
-    def with_teacher(self, learner: PPOState, acting: Acting) -> PPOState:
-        return dataclasses.replace(learner, teacher=acting)
-
-    def keeps_statistics(self, learner: PPOState) -> Array | None:
-        # Other statistics would be another policy.
-        return self._warms_up(learner) if self.config.ppo.value_warmup else None
-
-    def learn(self, learner: PPOState, experience: Trajectory, key: Array) -> Learned:
-        learned = super().learn(learner, experience, key)
-        if not self.config.ppo.value_warmup:
-            return learned
-        after: PPOState = learned.learner
-        # Adam has counted updates in which the policy had no gradients: with means that start from 0 and a
-        # correction that is over, its first steps would be three times as long as a fresh Adam's.
-        ends = self._warms_up(learner) & ~self._warms_up(after)
-        fresh = jax.tree.map(lambda x: jnp.where(ends, jnp.zeros_like(x), x), after.opt_state)
-        return dataclasses.replace(learned, learner=dataclasses.replace(after, opt_state=fresh))
 
     def prepare(self, learner: PPOState, trajectory: Trajectory) -> Prepared:
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
@@ -120,23 +93,23 @@ class PPO(MinibatchAlgorithm):
         if trajectory.behaviour is not None:
             batch = proximal_batch(self.config, self.agent, self.axis, learner.policy, batch)
         if learner.teacher is not None:
-            learner, taught = teaching.consult(self.agent, learner, trajectory)
-            batch = dataclasses.replace(batch, rows=batch.rows | {_TEACHER: taught})
+            learner, batch = kickstarting.consult(self.agent, learner, trajectory, batch)
         explained = Mean.of(explained_variance(variance[1], variance[2]))
-        signals = {"advantage": target_TB - value_TB, "value": value_TB}
+        signals = {"advantage": residual_TB, "value": value_TB}
         return Prepared(learner, batch, {"ppo/explained_variance": explained}, signals)
 
     def loss(
-        self, learner: RolloutState, params: PyTree, batch: Batch, key: Array
+        self, learner: PPOState, params: PyTree, batch: Batch, key: Array
     ) -> tuple[Array, dict[str, Array], None]:
+        config = self.config
         hyperparams = learner.hyperparams
         rows = batch.rows
-        if self.config.ppo.value_warmup:
-            params = self._without_policy(learner, params)
+        if config.ppo.value_warmup:
+            params = kickstarting.without_policy(config, learner, params)
         out = self.output(learner, params, batch)
         log_prob = out.distribution.log_prob(batch.action)
         clip = hyperparams.clip_range
-        if self.config.ppo.clip_value:
+        if config.ppo.clip_value:
             value = losses.clipped_value_loss(out.value, rows["value"], rows["target"], clip)
         else:
             value = losses.value_loss(out.value, rows["target"])
@@ -148,58 +121,21 @@ class PPO(MinibatchAlgorithm):
             "ppo/approx_kl": batch.total(losses.approx_kl(log_prob, rows["log_prob"])),
             "ppo/clip_fraction": batch.total(losses.clip_fraction(log_prob, rows["log_prob"], clip)),
         }
-        weight = self._entropy_weight(learner)
-        if self._falling_entropy:
-            sums["ppo/entropy_coef"] = batch.total(jnp.broadcast_to(weight, policy.shape))
-        entropy = weight * sums["loss/entropy"]
-        loss = sums["loss/policy"] + hyperparams.value_coef * sums["loss/value"] - entropy
+        entropy_coef = self.entropy_coef(learner)
+        value_loss = hyperparams.value_coef * sums["loss/value"]
+        loss = sums["loss/policy"] + value_loss - entropy_coef * sums["loss/entropy"]
+        if config.ppo.entropy_schedule != "constant":
+            sums["ppo/entropy_coef"] = batch.total(jnp.broadcast_to(entropy_coef, policy.shape))
         if self.agent.auxiliary:
-            found, metrics = self.agent.auxiliary(params, out.features, out, batch)
-            sums |= {name: batch.total(x) for name, x in metrics.items()}
-            sums["loss/auxiliary"] = batch.total(found)
-            loss = loss + sums["loss/auxiliary"]
-        if _TEACHER in rows:
-            pull = teaching.weight(self.config, learner)
-            kl = kl_divergence(rows[_TEACHER], out.distribution)
-            sums["ppo/teacher_kl"] = batch.total(kl)
-            sums["ppo/teacher_coef"] = batch.total(jnp.broadcast_to(pull, kl.shape))
-            loss = loss + pull * sums["ppo/teacher_kl"]
-        if self.config.ppo.value_warmup:
+            added, reported = self.agent.auxiliary(params, out, batch)
+            loss, sums = loss + added, sums | reported
+        if learner.teacher is not None:
+            added, reported = kickstarting.teacher_loss(config, learner, out, batch)
+            loss, sums = loss + added, sums | reported
+        if config.ppo.value_warmup:
             # The gradient of the branch that is not taken is 0.
-            only_value = hyperparams.value_coef * sums["loss/value"]
-            loss = jnp.where(self._warms_up(learner), only_value, loss)
+            loss = jnp.where(kickstarting.warms_up(config, learner), value_loss, loss)
         return loss, sums, None
-
-    @property
-    def _falling_entropy(self) -> bool:
-        return self.config.ppo.entropy_schedule != "constant"
-
-    def _entropy_weight(self, learner: RolloutState) -> Array:
-        """float32[]: of the entropy bonus, the same in all updates on a rollout."""
-        peak: Array = learner.hyperparams.entropy_coef
-        if not self._falling_entropy:
-            return peak
-        schedule = self.config.ppo.entropy_schedule
-        total = self.config.total_updates
-        return peak * optimizer.schedule_factor(schedule, learner.updates, total, elapsed=learner.elapsed)
-
-    def _warms_up(self, learner: RolloutState) -> Array:
-        """bool[], True if only the value function learns."""
-        planned = self.config.ppo.value_warmup * self.config.updates_per_iteration
-        return learner.updates < planned
-
-    def _without_policy(self, learner: RolloutState, params: PyTree) -> PyTree:
-        """The parameters, without gradients of what the policy reads as long as only the value learns.
-
-        A value function with a trunk of its own shares nothing with the policy.
-        """
-        if self.config.network.has_own_value:
-            return params
-        warms_up = self._warms_up(learner)
-        fixed = lambda x: jnp.where(warms_up, jax.lax.stop_gradient(x), x)  # noqa: E731
-        return {
-            name: part if name == VALUE_HEAD else jax.tree.map(fixed, part) for name, part in params.items()
-        }
 
     def policy_loss(
         self, learner: RolloutState, log_prob: Array, old_log_prob: Array, advantage: Array
@@ -219,3 +155,42 @@ class PPO(MinibatchAlgorithm):
         if self.config.ppo.target_kl is None:
             return None
         return lambda means: jnp.asarray(means["ppo/approx_kl"] > learner.hyperparams.target_kl)
+
+    def entropy_coef(self, learner: RolloutState) -> Array:
+        """float32[]: the weight of the entropy bonus, the same in all updates on a rollout."""
+        schedule = self.config.ppo.entropy_schedule
+        peak: Array = learner.hyperparams.entropy_coef
+        total = self.config.total_updates
+        return peak * optimizer.schedule_factor(schedule, learner.updates, total, elapsed=learner.elapsed)
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        names = ["loss/policy", "loss/value", "loss/entropy", "ppo/approx_kl", "ppo/clip_fraction"]
+        if self.config.ppo.entropy_schedule != "constant":
+            names.append("ppo/entropy_coef")
+        if self.config.ppo.teacher:
+            names += kickstarting.METRICS
+        if self.agent.auxiliary:
+            names += self.agent.auxiliary.reported
+        return tuple(names)
+
+    @property
+    def teacher(self) -> tuple[str, str]:
+        return "ppo.teacher", self.config.ppo.teacher
+
+    def with_teacher(self, learner: PPOState, acting: Acting) -> PPOState:
+        return dataclasses.replace(learner, teacher=acting)
+
+    def init(self, key: Array, hyperparams: PPOHyperparams) -> PPOState:
+        learner = super().init(key, hyperparams)
+        assert isinstance(learner, PPOState)
+        if not self.config.ppo.teacher:
+            return learner
+        return kickstarting.expect(self.agent, learner, self.config.rows_per_device)
+
+    def learn(self, learner: PPOState, experience: Trajectory, key: Array) -> Learned:
+        learned = super().learn(learner, experience, key)
+        if not self.config.ppo.value_warmup:
+            return learned
+        after = kickstarting.after_warmup(self.config, learner, learned.learner)
+        return dataclasses.replace(learned, learner=after)

@@ -52,7 +52,7 @@ def test_the_weight_follows_the_clock_of_a_budget_in_seconds() -> None:
     for elapsed, expected in ((0.0, 0.5), (0.25, 0.375), (1.0, 0.0)):
         # Far more updates than were planned would be the end by any other clock.
         spent = dataclasses.replace(learner, updates=jnp.int32(1_000), elapsed=jnp.float32(elapsed))
-        assert float(algorithm._entropy_weight(spent)) == pytest.approx(expected)
+        assert float(algorithm.entropy_coef(spent)) == pytest.approx(expected)
 
 
 def _with_constant(entropy_coef: float) -> Any:

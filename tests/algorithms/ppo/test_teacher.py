@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import optimizer
-from jaxrl.algorithms.ppo import teacher
+from jaxrl.algorithms.ppo import kickstarting
 from jaxrl.config import ConfigError
 from jaxrl.metrics.reduction import row
 from jaxrl.networks import normalizer
@@ -105,12 +105,12 @@ def test_the_weight_by_hand() -> None:
     total = config.total_updates
     for share, expected in ((0.0, 2.0), (0.25, 1.0), (0.5, 0.0), (0.75, 0.0)):
         at = dataclasses.replace(learner, updates=jnp.int32(share * total))
-        assert float(teacher.weight(config, at)) == expected
+        assert float(kickstarting.teacher_coef(config, at)) == expected
         # Of a run whose budget is in seconds, by those.
         at = dataclasses.replace(learner, updates=jnp.int32(0), elapsed=jnp.float32(share))
-        assert float(teacher.weight(config, at)) == expected
+        assert float(kickstarting.teacher_coef(config, at)) == expected
     config = tiny_config("ppo", **{**fields, "learner__teacher_fraction": 0.0})
-    assert float(teacher.weight(config, dataclasses.replace(learner, updates=jnp.int32(1)))) == 0.0
+    assert float(kickstarting.teacher_coef(config, dataclasses.replace(learner, updates=jnp.int32(1)))) == 0.0
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
+from jaxrl.algorithms.ppo.ppo import PPOHyperparams
 from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.types import Acting, CollectorState, EpisodeStats, TrainState
