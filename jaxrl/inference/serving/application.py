@@ -45,17 +45,13 @@ log = logging.getLogger(__name__)
 
 
 class ServingApplication:
-    """Answers one request after the other.
+    """Answers one request after the other."""
 
-    Attributes:
-      service: acts.
-      ready: False once the server is about to end.
-    """
-
-    def __init__(self, service: PolicyService, options: ServerOptions) -> None:
+    def __init__(self, service: PolicyService, options: ServerOptions, is_ready: Callable[[], bool]) -> None:
+        """Takes what acts, how, and a function that says no once the server is about to end."""
         self.service = service
         self._options = options
-        self.ready = True
+        self._is_ready = is_ready
         self._metrics = ServerMetrics(service)
         elements = sum(math.prod(array.shape) for array in service.policy.reader.arrays)
         elements += (service.policy.facts.mask_size or 0) + 16
@@ -144,8 +140,9 @@ class ServingApplication:
         if path == "/healthz":
             return 200, messages.JSON, b'{"status": "alive"}'
         if path == "/readyz":
-            said = "ready" if self.ready else "ending"
-            return (200 if self.ready else 503), messages.JSON, json.dumps({"status": said}).encode()
+            if self._is_ready():
+                return 200, messages.JSON, b'{"status": "ready"}'
+            return 503, messages.JSON, b'{"status": "ending"}'
         if path == "/metrics":
             return 200, "text/plain; version=0.0.4", self._metrics.text()
         facts = openapi.describe(self.service.policy, self._options, self.largest_body)

@@ -81,7 +81,7 @@ async def _serve(
     import uvicorn
 
     service = PolicyService(policy, options)
-    application = ServingApplication(service, options)
+    application = ServingApplication(service, options, lambda: not server.should_exit)
     config = uvicorn.Config(
         application,
         http=connections.protocol(),
@@ -99,7 +99,7 @@ async def _serve(
         timeout_graceful_shutdown=max(1, round(options.drain_seconds)),
     )
     server = uvicorn.Server(config)
-    tasks = [asyncio.create_task(_sweep(service, application, server))]
+    tasks = [asyncio.create_task(_sweep(service))]
     if target is not None and options.follow_seconds:
         tasks.append(asyncio.create_task(_follow(service, target, number, options, tell)))
     sockets.listen(_BACKLOG)  # From here on whoever connects is answered.
@@ -113,16 +113,11 @@ async def _serve(
         service.batcher.close()
 
 
-async def _sweep(service: PolicyService, application: ServingApplication, server: object) -> None:
-    """Ends unused sessions, also where nobody asks; notices that the server is about to end."""
-    elapsed = 0.0
+async def _sweep(service: PolicyService) -> None:
+    """Ends unused sessions, also where nobody asks."""
     while True:
-        await asyncio.sleep(0.05)
-        application.ready = not getattr(server, "should_exit", False)
-        elapsed += 0.05
-        if elapsed >= _SWEEP_SECONDS:
-            elapsed = 0.0
-            service.sessions.sweep()
+        await asyncio.sleep(_SWEEP_SECONDS)
+        service.sessions.sweep()
 
 
 async def _follow(

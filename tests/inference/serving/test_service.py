@@ -336,25 +336,39 @@ def test_a_run_is_served_as_its_policy_acts(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def answer_to(
+    model: Path, method: str, path: str, *pieces: dict[str, Any], is_ready: bool = True
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The beginning of an answer, and its content; after the pieces of a body nothing comes."""
+    headers = [(b"host", b"localhost:1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "path": path, "method": method, "headers": headers, "query_string": b""}
+    left = list(pieces)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return left.pop(0) if left else await asyncio.Event().wait()  # type: ignore[return-value]
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    service, options = service_of(served(model)), ServerOptions(token="")
+    asyncio.run(application.ServingApplication(service, options, lambda: is_ready)(scope, receive, send))
+    start, body = sent
+    return start, json.loads(body["body"])
+
+
 def test_a_body_that_does_not_come_is_given_up(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "_BODY_SECONDS", 0.05)
-    headers = [(b"host", b"localhost:1"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "path": "/act", "method": "POST", "headers": headers, "query_string": b""}
-
-    async def run() -> list[dict[str, Any]]:
-        app = application.ServingApplication(service_of(served(model)), ServerOptions(token=""))
-        messages = [{"type": "http.request", "body": b"{", "more_body": True}]
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return messages.pop() if messages else await asyncio.Event().wait()  # type: ignore[return-value]
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        await app(scope, receive, send)
-        return sent
-
-    start, body = asyncio.run(run())
+    begun = {"type": "http.request", "body": b"{", "more_body": True}
+    start, content = answer_to(model, "POST", "/act", begun)
     assert (start["status"], (b"connection", b"close") in start["headers"]) == (408, True)
-    assert json.loads(body["body"]) == {"error": "the body did not come within 0 s"}
+    assert content == {"error": "the body did not come within 0 s"}
+
+
+@pytest.mark.parametrize(("is_ready", "status", "said"), [(True, 200, "ready"), (False, 503, "ending")])
+def test_a_server_that_is_about_to_end_is_alive_and_not_ready(
+    model: Path, is_ready: bool, status: int, said: str
+) -> None:
+    start, content = answer_to(model, "GET", "/readyz", is_ready=is_ready)
+    assert (start["status"], content) == (status, {"status": said})
+    assert answer_to(model, "GET", "/healthz", is_ready=is_ready)[0]["status"] == 200
