@@ -20,19 +20,18 @@ class DQNConfig(ReplayConfig):
     )
     max_grad_norm: float = field(10.0, above(0), help="the gradient is scaled down to this norm")
     double: bool = field(
-        True, help="the network chooses the action whose target value counts (van Hasselt et al. 2016)"
+        True, help="the network chooses the action, the target network values it (van Hasselt et al. 2016)"
     )
     dueling: bool = field(
         False, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True
     )
     target_period: int = field(
-        50, at_least(1), at_most(LARGEST_INT32), help="updates from one change of the target network on"
+        50, at_least(1), at_most(LARGEST_INT32), help="updates between changes of the target network"
     )
     target_rate: float = field(
         1.0,
         between(0, 1),
-        help="how far the target network moves towards the network each time; 1: a copy; 0.005 with period "
-        "1: Polyak",
+        help="averaging rate of the target network at each change; 1: a copy; 0.005 with period 1: Polyak",
     )
     exploration: str = field(
         "linear",
@@ -43,5 +42,5 @@ class DQNConfig(ReplayConfig):
     exploration_start: float = field(1.0, between(0, 1), help="epsilon at the start; of the ladder, none")
     exploration_end: float = field(0.05, between(0, 1), help="epsilon at the end; of the ladder, none")
     exploration_fraction: float = field(
-        0.5, between(0, 1), help="part of the updates in which epsilon falls from start to end"
+        0.5, between(0, 1), help="share of the updates in which epsilon falls from start to end"
     )

@@ -27,7 +27,7 @@ class PQNConfig(MinibatchConfig):
     )
     exploration_end: float = field(0.05, between(0, 1), help="share of random actions at the end")
     exploration_fraction: float = field(
-        0.1, between(0, 1), help="part of the run in which epsilon falls from start to end"
+        0.1, between(0, 1), help="share of the run in which epsilon falls from start to end"
     )
     dueling: bool = field(
         False, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True

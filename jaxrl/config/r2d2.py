@@ -23,7 +23,7 @@ class R2D2Config(DQNConfig):
     n_step: int = with_default(DQNConfig, "n_step", 5)
     gamma: float = with_default(DQNConfig, "gamma", 0.997)
     prioritised: bool = with_default(
-        DQNConfig, "prioritised", True, help="sequences are drawn by their TD errors (Schaul et al. 2016)"
+        DQNConfig, "prioritised", True, help="sequences are sampled by their TD errors (Schaul et al. 2016)"
     )
     priority_alpha: float = with_default(DQNConfig, "priority_alpha", 0.9)
     priority_beta: float = with_default(DQNConfig, "priority_beta", 0.6)
@@ -53,7 +53,7 @@ class R2D2Config(DQNConfig):
     priority_eta: float = field(
         0.9,
         between(0, 1),
-        help="share of the largest error in the priority of a sequence; the rest is that of the mean",
+        help="weight of the largest error in the priority of a sequence; the mean has the rest",
     )
     value_rescaling: bool = field(
         True, help="targets are rescaled (Pohlen et al. 2018), so that rewards need no clipping"

@@ -93,8 +93,8 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
     found = len(spec.agents)
     if given not in (0, found) and (given, found) != (1, 0):
         raise ConfigError(
-            f"`env.num_agents` (={given}) must be left out, or {max(1, found)} for {spec.name}, which says "
-            "how many agents it has"
+            f"`env.num_agents` (={given}) must be left out, or {max(1, found)} for {spec.name}, which "
+            "declares its number of agents"
         )
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_agents=found))
     if isinstance(config.learner, MinibatchConfig):  # others refuse several agents
@@ -273,7 +273,7 @@ def _parts(data: Mapping[str, Any], declared: Mapping[str, Field], section: str)
     parts: dict[str, dict[str, Any]] = {field.section: {} for field in declared.values()}
     for name, value in given.items():
         if name in parts:
-            raise ConfigError(f"`{name}` (={value!r}) must be a section with fields of its own")
+            raise ConfigError(f"`{name}` (={value!r}) must be a section with its own fields")
         if name not in declared:
             hint = unknown_fields.hint(name, declared, section)
             raise ConfigError(f"`{name}` is no field of the configuration{hint}")

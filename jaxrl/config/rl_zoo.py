@@ -81,7 +81,7 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
         raise ConfigError(f"it has a section for each environment of rl-zoo: choose one by --env=NAME{hint}")
     algorithm = os.path.splitext(os.path.basename(path))[0]
     if algorithm not in _TRAINING:
-        raise ConfigError(f"its name says the algorithm, one of {', '.join(_TRAINING)}, not {algorithm!r}")
+        raise ConfigError(f"its name must be an algorithm, one of {', '.join(_TRAINING)}, not {algorithm!r}")
     section = {key: value for key, value in data[name].items() if value is not None}
     left_out = {}
     training = dict(_TRAINING[algorithm])

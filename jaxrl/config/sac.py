@@ -24,7 +24,7 @@ class SACConfig(ReplayConfig):
     temperature_rate: float = field(1e-3, at_least(0), help="learning rate of the temperature's Adam")
     max_grad_norm: float = field(100.0, above(0), help="each gradient is scaled down to this norm")
     target_rate: float = field(
-        0.005, between(0, 1), help="how far the target critics move towards the critics at each update"
+        0.005, between(0, 1), help="averaging rate of the target critics at each update"
     )
     temperature: float = field(1.0, above(0), help="weight of the entropy (alpha) at the start")
     learn_temperature: bool = field(
@@ -33,7 +33,7 @@ class SACConfig(ReplayConfig):
     target_entropy: float | None = field(
         None,
         between(-1_000, 1_000),
-        help="entropy of an action in [-1, 1] that is aimed at, nats; none: minus its components",
+        help="target entropy of an action in [-1, 1], in nats; none: minus the number of its components",
     )
     trace_length: int = field(
         0,

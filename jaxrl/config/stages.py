@@ -243,9 +243,7 @@ def _check_stages(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
     stages = tuple(_stage(stage, i) for i, stage in enumerate(given))
     for i, stage in enumerate(stages[:-1]):
         if not stage.has_threshold and stage.most_steps is None:
-            raise ConfigError(
-                f"{_label(i)}`success`, `return`, `collisions` or `most_steps` must say when it ends"
-            )
+            raise ConfigError(f"{_label(i)}needs an end: `success`, `return`, `collisions` or `most_steps`")
     costs = sorted({stage.cost for stage in stages if stage.cost})
     if len(costs) > 1:
         raise ConfigError(f"`cost` must be the same in all stages, not {' and '.join(costs)}")
