@@ -123,4 +123,4 @@ def _film_observations(factory: HostFactory, seed: int) -> Film:
 
 
 def _reason(spec: EnvSpec) -> str:
-    return f"{spec.name} cannot be drawn: it has no pictures, and its observations are no images"
+    return f"{spec.name} cannot be rendered: it has no pictures, and its observations are no images"

@@ -28,13 +28,13 @@ def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
         if env.name in _PLOTTED:
             return _plot(env, params, state)
     except ImportError as error:
-        raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
+        raise CannotRender(f"{label} is rendered with a missing package: {error}") from error
     except Exception as error:
         # Gymnasium raises its own error where pygame is missing.
         if type(error).__name__ != "DependencyNotInstalled":
             raise
         raise CannotRender(f"{label}: {' '.join(str(error).split())}; or 'jaxrl-recurrent[video]'") from error
-    raise CannotRender(f"{label} cannot be drawn: gymnax has no picture of it")
+    raise CannotRender(f"{label} cannot be rendered: gymnax has no picture of it")
 
 
 def _drawn_by_gymnasium(name: str, params: Any, state: Any) -> np.ndarray:

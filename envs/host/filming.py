@@ -78,7 +78,7 @@ def _picture(name: str, env: Any) -> np.ndarray:
     try:
         found = env.render()
     except Exception as error:  # a missing package of the environment's, for example
-        raise CannotRender(f"{name} cannot be drawn: {_line(error)}") from error
+        raise CannotRender(f"{name} cannot be rendered: {_line(error)}") from error
     if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[-1] != 3:
         raise CannotRender(f"{name} draws nothing with render_mode rgb_array")
     return found

@@ -72,7 +72,7 @@ class RewardShaping(ShapedReward):
         self._is_told = _TERMINATED in inspect.signature(self._function).parameters
         if self._is_told and _TERMINATED in arguments:
             raise ValueError(
-                f"wrapper reward_shaping: {_TERMINATED} of {function} is what the environment says, and no "
+                f"wrapper reward_shaping: {_TERMINATED} of {function} comes from the environment, and is no "
                 "argument: call the parameter otherwise"
             )
         told = {_TERMINATED: False} if self._is_told else {}

@@ -58,5 +58,5 @@ def read_level(file: Path) -> PlatformerLevel:
     except LevelError as error:
         raise DatasetError(f"{file}: {error}") from error
     if level.category != file.parent.name:
-        raise DatasetError(f"{file}: category (={level.category!r:.80}) must be that of its folder")
+        raise DatasetError(f"{file}: category (={level.category!r:.80}) must be its folder's")
     return level
