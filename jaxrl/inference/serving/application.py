@@ -84,7 +84,7 @@ class ServingApplication:
             content = _error(refusal)
         except Exception as error:  # a fault of this program or of the policy: the server goes on
             log.error("%s failed: %s", one_line(path)[:100], one_line(repr(error)))
-            status, shown, content = 500, messages.JSON, _error("the policy could not act; the log says more")
+            status, shown, content = 500, messages.JSON, _error("the policy could not act; see the log")
         self._metrics.count(path if path in _PATHS else "other", status)
         await _send(send, status, shown, content)
 
