@@ -60,7 +60,7 @@ def _goals(label: str, named: str, spec: EnvSpec) -> Goals:
     if spec.goals is not None:
         if named:
             raise ConfigError(
-                f"{label} (={named!r}) must be empty: {spec.name!r} says what its goals are worth"
+                f"{label} (={named!r}) must be empty: {spec.name!r} defines the rewards of its goals"
             )
         return spec.goals
     examples = spec.goal_examples
@@ -74,7 +74,7 @@ def _goals(label: str, named: str, spec: EnvSpec) -> Goals:
     except ValueError as error:
         rule = f"(={named!r})" if named else "(='', which is NearGoals())"
         raise ConfigError(
-            f"{label} {rule} {error}; name a function of (achieved, desired), or goals such as NearGoals, of "
-            "a module of your own (docs/replay.md)"
+            f"{label} {rule} {error}; name a function of (achieved, desired), or goals such as NearGoals, in "
+            "your own module (docs/replay.md)"
         ) from error
     return goals

@@ -1,7 +1,8 @@
 """The commands of `jaxrl COMMAND`: one module each, with its flags, one call, and what is printed.
 
-The docstring of a module is what its `--help` prints, from `jaxrl COMMAND ARGUMENTS: what it does.` on; its
-`ARGUMENTS` are listed after the first paragraph.
+The docstring of a module is what its `--help` prints, from `jaxrl COMMAND
+ARGUMENTS: what it does.` on; its `ARGUMENTS` are listed after the first
+paragraph.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _usage() -> str:
             lines.append(f"  {command:<{width}}  {first.partition(': ')[2].rstrip('.')}")
     ends = [
         "",
-        "jaxrl COMMAND --help says what it takes, jaxrl docs PAGE shows the docs/PAGE.md",
-        "that messages name, jaxrl --version says which version this is.",
+        "jaxrl COMMAND --help lists its arguments, jaxrl docs PAGE shows the docs/PAGE.md",
+        "that messages name, jaxrl --version prints the version.",
     ]
     return "\n".join(["usage: jaxrl COMMAND [ARGUMENTS]", *lines, *ends])

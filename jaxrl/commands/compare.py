@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _MOST_RESAMPLES = 1_000_000
 ARGUMENTS = (
     Argument("RUN...", "run folders, folders that hold some, or patterns; local or gs://"),
-    Argument("--sequential=RUN", "a pair instead of RUN...: that of one thread, which is the baseline,", str),
-    Argument("--parallel=RUN", "and that of several; says if they make the same updates", str),
+    Argument("--sequential=RUN", "a pair instead of RUN...: the run with one thread, the baseline,", str),
+    Argument("--parallel=RUN", "and the run with several; checks that they make the same updates", str),
     Argument(
         "--output=DIR",
-        "where the report goes: report.html, report.md, report.pdf, compare.json (default: nowhere); "
-        "FILE.png: the learning curves alone",
+        "folder of the report: report.html, report.md, report.pdf, compare.json "
+        "(default: nowhere); FILE.png: the learning curves alone",
         str,
     ),
     Argument(
@@ -49,7 +49,7 @@ ARGUMENTS = (
     Argument(
         "--pool", "average over environments, each scaled to [0, 1]; all variants must have all of them", bool
     ),
-    Argument("--force", "compare also what is not comparable; the report says why it is not", bool),
+    Argument("--force", "compare incomparable runs too; the report gives the reasons", bool),
     Argument(
         "--resamples=N", "of the bootstrap (default: {default})", int, 2000, low=100, high=_MOST_RESAMPLES
     ),

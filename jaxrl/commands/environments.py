@@ -28,12 +28,12 @@ _MOST_STEPS = 1_000_000
 _INDENT = 34
 _WIDTH = 80
 _WANTING = """\
-These need data or packages beside the suite, or have spaces that are not
-supported; `jaxrl environments SUITE:NAME` says which:"""
+These need further data or packages, or have spaces that are not
+supported; `jaxrl environments SUITE:NAME` gives the reason:"""
 ARGUMENTS = (
     Argument("SUITE", "lists its environments: spaces, masks, time limits"),
     Argument(
-        "SUITE:NAME", "shows one, also with arguments and of a module of your own: 'my_env:Recall(delay=20)'"
+        "SUITE:NAME", "shows one, also with arguments or from your own module: 'my_env:Recall(delay=20)'"
     ),
     Argument("NAME", "shows the one of that name in the first suite that has it, as --env takes it"),
     Argument("--match=TEXT", "only names with this text in them", str, ""),
@@ -117,7 +117,7 @@ def _show_suites() -> None:
         for suite in suites.SUITES
     ]
     table.show(("suite", "runs on", "installed", "environments"), rows, names=4)
-    print("\njaxrl environments SUITE lists its environments, or says how to install it;")
+    print("\njaxrl environments SUITE lists its environments, or prints how to install it;")
     print("jaxrl environments SUITE:NAME shows one.")
 
 
@@ -138,7 +138,7 @@ def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
         if known and not exact:
             found = f"{suite.name} {suites.known_version(suite)}; {suite.version} is installed"
             print(
-                f"\nSpaces are those of {found}, of which\n`jaxrl environments {suite.name}:NAME` shows one."
+                f"\nSpaces are for {found};\n`jaxrl environments {suite.name}:NAME` shows the installed ones."
             )
 
 

@@ -45,7 +45,7 @@ ARGUMENTS = (
     WORKDIR,
     Argument(
         "--episodes=N",
-        "how many episodes to play in each way, exactly (default: 100); 0 with --video makes the film alone",
+        "exact number of episodes in each mode (default: 100); 0 with --video makes only the video",
         int,
         low=0,
         high=command_line.MOST_EPISODES,
@@ -54,8 +54,8 @@ ARGUMENTS = (
     Argument("--sample", "only sampled actions", bool),
     Argument(
         "--greedy",
-        "only the most likely actions (default: episodes in both ways, of --levels, films and pages in the "
-        "one that was better in the evaluations during training)",
+        "only the most likely actions (default: both modes for episodes; for --levels, "
+        "videos and pages the mode that was better in the evaluations during training)",
         bool,
     ),
     replace(SEED, help="decides the episodes (default: 0)", default=None),
@@ -68,8 +68,8 @@ ARGUMENTS = (
     ),
     Argument(
         "--suite=FILE",
-        "play the categories of environments that FILE lists (docs/evaluation.md), or those of a shipped "
-        "suite: cartpole, navigation, platformer",
+        "play the categories of environments in FILE (docs/evaluation.md), or in a "
+        "shipped suite: cartpole, navigation, platformer",
         str,
     ),
     Argument(
@@ -88,12 +88,12 @@ ARGUMENTS = (
     ),
     Argument(
         "--video=FILE",
-        "a film of one episode, FILE.gif or FILE.mp4; with --suite a folder for a film of each level",
+        "a video of one episode, FILE.gif or FILE.mp4; with --suite a folder with a video of each level",
         str,
     ),
     Argument(
         "--video-episodes=N",
-        "episodes in the film, one after the other (default: {default})",
+        "episodes in the video, one after the other (default: {default})",
         int,
         1,
         low=1,
@@ -127,12 +127,12 @@ def _job(argv: Sequence[str]) -> int:
     if values["levels"] and (values["suite"] or values["video"]):
         raise ConfigError("`--levels` excludes `--suite` and `--video`")
     if values["video-episodes"] > 1 and (values["suite"] or not values["video"]):
-        raise ConfigError("`--video-episodes` is about one film: it needs `--video`, without `--suite`")
+        raise ConfigError("`--video-episodes` is about one video: it needs `--video`, without `--suite`")
     if values["cvar"] and not values["levels"]:
         raise ConfigError("`--cvar` is about the worst of many levels: it needs `--levels`")
     if values["episodes"] == 0 and (values["suite"] or not (values["video"] or values["inspect"])):
         raise ConfigError(
-            "`--episodes` (=0) must be at least 1, but for a film of one environment (--video, --inspect)"
+            "`--episodes` (=0) must be at least 1, except for a video of one environment (--video, --inspect)"
         )
     if values["inspect"]:
         _check_inspect(values["inspect"], bool(values["suite"]))
@@ -249,7 +249,7 @@ def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, fil
     try:
         return video.write(trained, task, sample, seed, file, episodes=episodes)
     except CannotRender as error:
-        raise ConfigError(f"`--video` (={file!r}): no film was written: {error}") from error
+        raise ConfigError(f"`--video` (={file!r}): no video was written: {error}") from error
     except HostEnvError as error:
         raise RunError(str(error)) from error
 

@@ -1,10 +1,9 @@
 """jaxrl export RUN [RUN...]: writes a policy as StableHLO, ONNX or arrays.
 
-Of several runs it writes the ensemble. The normaliser is inside; the carry is
-an input and an output. Every export is read back and shown what the trained
-policy sees while that plays: exit code 1, and no files, unless it takes the
-same actions. docs/export.md has the inputs and outputs, and how to load each
-format.
+For several runs it writes the ensemble. The normaliser is inside; the carry is
+an input and an output. Every export is read back and compared with the trained
+policy on its observations: exit code 1, and no files, unless the actions are
+equal. docs/export.md has the inputs and outputs, and how to load each format.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ ARGUMENTS = (
     ),
     Argument(
         "--batch=N",
-        "fixed batch size (stablehlo and onnx; default: any, where the network allows it)",
+        "fixed batch size (stablehlo and onnx; default: any, if the network allows it)",
         int,
         low=1,
         high=command_line.LARGEST_BATCH,
@@ -123,7 +122,7 @@ def _output(values: dict[str, Any], default: str) -> str:
     """The folder to write, which must be a local one that can be written."""
     kind = values["format"]
     if values["batch"] and kind in ("numpy", "safetensors"):
-        raise ConfigError(f"`--batch` says nothing to --format={kind}: arrays know no batch")
+        raise ConfigError(f"`--batch` does not apply to --format={kind}: arrays know no batch")
     output = values["output"] or default
     if is_remote(output):
         raise ConfigError(f"`--output` (={output!r}) must be a local folder")

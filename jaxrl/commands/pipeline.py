@@ -86,7 +86,7 @@ def _folder(values: dict[str, Any], pipeline: PipelineDefinition) -> PipelineFol
         if is_remote(values[flag] or ""):
             raise ConfigError(f"`--{flag}` (={values[flag]!r}) must be a local folder")
     if values["workdir"] and values["new"]:
-        raise ConfigError("`--workdir` and `--new` both say a folder: leave one out")
+        raise ConfigError("`--workdir` and `--new` both name a folder: leave one out")
     newest = None if values["new"] else pipeline_folder.latest(values["output"], pipeline.name)
     path = values["workdir"] or newest or pipeline_folder.new(values["output"], pipeline.name)
     command_line.require_writable_folder("workdir" if values["workdir"] else "output", path)

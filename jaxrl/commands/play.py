@@ -1,4 +1,4 @@
-"""jaxrl play [GAME]: you play a game of two, or levels of jaxrl:Platformer.
+"""jaxrl play [GAME]: you play a two-player game, or levels of jaxrl:Platformer.
 
 With a GAME, such as jaxrl:TicTacToe or pgx:connect_four, or with an --opponent
 you type the numbers of your moves. Without either the levels begin.
@@ -35,17 +35,18 @@ if TYPE_CHECKING:
 _LABEL = "`jaxrl play`: "
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # SIGINT raises anyway
 ARGUMENTS = (
-    Argument("GAME", "a game of two, against --opponent; a run as opponent needs none"),
+    Argument("GAME", "a two-player game, against --opponent; a run as opponent needs none"),
     Argument(
         "--opponent=RUN",
-        "of GAME: the folder of a run, random, greedy, mcts-N, a search with N simulations for each move, "
-        "minimax where the game is solved, or baseline, Pgx's own policy (default: {default})",
+        "of GAME: the folder of a run, random, greedy, mcts-N, a search with N "
+        "simulations for each move, minimax if the game is solved, or baseline, Pgx's "
+        "own policy (default: {default})",
         str,
         "random",
     ),
     Argument("--seat=N", "of GAME: 0 begins (default), 1 does not", int, 0, low=0, high=1),
     replace(SEED, help="of GAME: decides the opponent's moves"),
-    Argument("--best-moves", "of GAME: a run takes the most likely move instead of drawing one", bool),
+    Argument("--best-moves", "of GAME: a run plays greedily instead of sampling moves", bool),
     TRUST,
     Argument(
         "--levels=DIR",

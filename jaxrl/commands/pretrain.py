@@ -1,11 +1,11 @@
 """jaxrl pretrain --config=CONFIG --data=DIR: clones a policy from demonstrations.
 
 The network, environment and normalisation are CONFIG's, of any algorithm that
-has a policy. Of each pass over the episodes, what it has learnt is checked on
-those that it does not learn from; it ends when three checks in a row were no
-better. The folder is a run like any other; the last line is the command that
-trains on from it. RUN/clone.json has accuracy, likelihood and played return,
-and whether the clone is better than one that sees nothing.
+has a policy. After each pass over the episodes the policy is validated on held-
+out ones; training ends after three validations without improvement. The folder
+is a run like any other; the last line is the command for further training.
+RUN/clone.json has accuracy, likelihood and played return, and whether the clone
+is better than one without observations.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ARGUMENTS = (
     Argument("--data=DIR", "the episodes: jaxrl record, jaxrl prepare-data", str, ""),
     Argument("--bc-epochs=N", "passes over them at most (default: {default})", int, 10, 1, LARGEST_INT32),
     Argument(
-        "--bc-batch-size=N", "steps of an update, about (default: {default})", int, 64, 1, LARGEST_INT32
+        "--bc-batch-size=N", "steps per update, approximately (default: {default})", int, 64, 1, LARGEST_INT32
     ),
-    Argument("--bc-learning-rate=X", "of Adam (default: {default})", float, 3e-4, 0.0, 1e3),
+    Argument("--bc-learning-rate=X", "Adam's learning rate (default: {default})", float, 3e-4, 0.0, 1e3),
     Argument("--bc-patience=N", "checks without a better one that end it; 0: none does", int, 3, 0, 10**6),
     Argument("--bc-validation=X", "share of the episodes that only checks", float, 0.1, 0.0, 0.9),
     Argument("--class-weights=W", "balanced: each action weighs the same; none", str, "none"),
@@ -77,7 +77,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
         _show(found)
         command_line.say(_next(arguments.config, [argv[0], *left], outcome.folder, found["passed"]))
     elif outcome.is_first:
-        command_line.say(f"it goes on with the same command and --workdir={outcome.folder}")
+        command_line.say(f"it resumes with the same command and --workdir={outcome.folder}")
     return outcome.exit_code
 
 
@@ -105,7 +105,7 @@ def _next(config: ConfigDict, argv: Sequence[str], folder: str, passed: bool) ->
     """The line with the command that trains on, for a shell: from the clone, if that has learnt anything."""
     words = [*resumption.jaxrl(), "train", *resumption.without_folder(argv)]
     if not passed:
-        why = "the clone is no better than one that sees nothing"
+        why = "the clone is no better than one without observations"
         return f"warning: {why}; without it: {shlex.join(words)}"
     fields = {"init_from": folder}
     section = config.algorithm

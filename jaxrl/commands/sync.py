@@ -1,8 +1,8 @@
 """jaxrl sync SOURCE DESTINATION: copies run folders between disks and buckets.
 
-Files whose size and time are those of the last copy are left out. What was
-copied is listed in DESTINATION/manifest.json: path, size, SHA-256 and time of
-each file. Nothing is deleted. A run may be training in SOURCE. Exit code 1:
+Files unchanged in size and time since the last copy are left out. Copied files
+are listed in DESTINATION/manifest.json: path, size, SHA-256 and time of each
+file. Nothing is deleted. A run may be training in SOURCE. Exit code 1:
 something could not be copied (the same command continues); 2: bad input.
 """
 
@@ -17,7 +17,7 @@ from jaxrl.runs.storage.copy import sync
 
 ARGUMENTS = (
     Argument("SOURCE, DESTINATION", "folders: local, gs://bucket/folder or s3://bucket/folder"),
-    Argument("--dry-run", "say what would be copied, and copy nothing", bool),
+    Argument("--dry-run", "list the files to copy, and copy nothing", bool),
     Argument("--debug", "full tracebacks instead of one line for what goes wrong", bool),
 )
 

@@ -28,9 +28,9 @@ ARGUMENTS = (
         high=_MOST_GAMES,
     ),
     replace(SEED, help="decides the games (default: {default})"),
-    Argument("--best-moves", "policies take the most likely move instead of drawing one", bool),
+    Argument("--best-moves", "policies play greedily instead of sampling moves", bool),
     replace(CHECKPOINT, help="of runs: best (default), latest, or a step"),
-    Argument("--game=E", "the game, if no run says it, such as jaxrl:TicTacToe", str, ""),
+    Argument("--game=E", "the game, if no run has one, such as jaxrl:TicTacToe", str, ""),
     Argument("--openskill", "rate by OpenSkill too; needs the `openskill` extra", bool),
     Argument(
         "--output=DIR",

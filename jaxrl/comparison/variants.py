@@ -124,7 +124,7 @@ def describe_lost_end(run: Run, metric: str) -> list[str]:
         return []
     last = int(max(lost))
     end = int(steps[-1])
-    return [f"{metric} of {run.path} at step {last:,} is not finite: that of step {end:,} counts as its end"]
+    return [f"{metric} of {run.path} at step {last:,} is not finite: step {end:,} counts as its end"]
 
 
 def _steps_made(run: Run) -> int:

@@ -128,5 +128,5 @@ def require_signals(tasks: TaskSampler, algorithm: Algorithm) -> None:
             offered = ", ".join(algorithm.signals) or "none"
             raise ConfigError(
                 f"`algorithm` (={algorithm.name!r}) does not offer the signal {name} that "
-                f"{type(tasks).__name__} asks for; it offers {offered}"
+                f"{type(tasks).__name__} needs; it offers {offered}"
             )

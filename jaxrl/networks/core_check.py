@@ -166,7 +166,7 @@ class _Check:
         if not _close(found.y, steps.y):
             t = int(np.argmax(_distance(found.y, steps.y).max(axis=(1, 2)) > _TOLERANCE))
             self._fail(
-                f"returns something else at step {t} of a sequence than where it is run step by step: acting "
+                f"returns something else at step {t} of a sequence than when run step by step: acting "
                 "and learning would differ"
             )
         if not _close(found.carry, steps.carry):

@@ -61,5 +61,5 @@ def clone(
     found = report(plan, dataset, spec, unit_of_densities(stored), merged)
     folder.write_report(REPORT, found)
     if not found["passed"]:
-        log.info("the clone is no better than one that sees nothing: %s", found["loss"])
+        log.info("the clone is no better than one without observations: %s", found["loss"])
     return outcome, found

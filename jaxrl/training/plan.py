@@ -86,7 +86,7 @@ class TrainingPlan:
             for i in range(first + 1, len(self.stages))
             if (fields := self.compiles(i, first))
         ]
-        return f"stages that compile anew: {'; '.join(found)}" if found else ""
+        return f"stages that compile again: {'; '.join(found)}" if found else ""
 
     def beginning(self, before: int, index: int, steps: int, has_memory: bool) -> str:
         """The line about stage `index`, which begins after stage `before`."""
@@ -96,7 +96,7 @@ class TrainingPlan:
         if stage.fresh:
             parts.append(f"fresh {', '.join(stage.fresh)}")
         if self.thaws(before, index):
-            parts.append("Adam begins anew, for what was frozen")
+            parts.append("Adam's state is reset for parameters that were frozen")
         if has_memory and self.empties_memory(before, index):
             parts.append("the memory starts empty, for another environment")
         said = ", ".join(parts)

@@ -191,7 +191,7 @@ def _film(runs: RunCollection, request: Request) -> Response:
     run = runs.run(_text(request, "run"))
     file = run.files(run_view.FILMS).get(_text(request, "name")) if run is not None else None
     if file is None:
-        return PlainTextResponse("there is no such film\n", 404)
+        return PlainTextResponse("there is no such video\n", 404)
     return Response(file.read_bytes(), media_type=_KINDS[file.suffix])
 
 

@@ -1,4 +1,4 @@
-"""Items of the buffers for loops of one's own: arrays of them, and the checks of what is added."""
+"""Items of the buffers for custom loops: arrays of them, and the checks of what is added."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_open_skill_orders_players() -> None:
             ["random", "nobody", "--game=jaxrl:TicTacToe"],
             "neither the folder of a run nor a player of jaxrl:Tic",
         ),
-        (["random", "greedy", "--game=gymnax:CartPole-v1"], "is no game of two"),
+        (["random", "greedy", "--game=gymnax:CartPole-v1"], "is not a two-player game"),
         (["random", "greedy", "--game=jaxrl:TicTacToe", "--games=3"], "must be even"),
     ],
 )
@@ -173,7 +173,10 @@ def test_the_command_plays_scripted_players(capfd: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"env.name": "gymnax:CartPole-v1"}, "is a policy of gymnax:CartPole-v1, which is no game of two"),
+        (
+            {"env.name": "gymnax:CartPole-v1"},
+            "is a policy of gymnax:CartPole-v1, which is not a two-player game",
+        ),
         ({"env.name": "jaxrl:ProbeGame"}, "plays jaxrl:ProbeGame, and not jaxrl:TicTacToe as the others do"),
         ({"env.wrappers": ("flatten_observation",)}, "with wrappers, which see one seat alone"),
     ],
@@ -254,6 +257,6 @@ def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
     assert play_command.main(["jaxrl play", "jaxrl:TicTacToe", "--opponent=nobody"]) == 2
     assert "neither the folder of a run nor a player" in capfd.readouterr().err
     assert play_command.main(["jaxrl play", "gymnax:CartPole-v1"]) == 2
-    assert "is no game of two" in capfd.readouterr().err
+    assert "is not a two-player game" in capfd.readouterr().err
     assert play_command.main(["jaxrl play", "--opponent=greedy"]) == 2
     assert "none of greedy is the folder of a run: `GAME` must name the game" in capfd.readouterr().err
