@@ -53,7 +53,7 @@ class ReplayPlan:
       rows: kept of each environment; a multiple of the rollout's.
       batch_size: rows, or sequences, of a draw, over all devices; a multiple of `groups`.
       groups: of neighbouring environments, over all devices. Each draws its equal share of the batch, so the
-        rows drawn do not depend on the number of devices.
+        rows sampled do not depend on the number of devices.
       n_step: most steps whose rewards are summed.
       learning_starts: rows of each environment before which nothing is learnt.
       axis: this device.
@@ -93,12 +93,12 @@ class Transitions:
         whose successor is lost.
       terminated: bool[N], True if it ended by a termination: then nothing follows.
       next_obs, next_mask: [N, ...], what follows its last step.
-      usable: bool[N]; False if nothing could be drawn, or too little is kept to learn.
+      usable: bool[N]; False if nothing could be sampled, or too little is kept to learn.
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], where each lies in the memory of this device.
       ready: bool[], equal on all devices: enough is kept to learn.
       latest_reward, latest_steps: float32[], of this device's latest rollout, the sum of the rewards and the
-        number of steps: a NaN in it must be found in its iteration, and its rows may not be drawn for long.
+        number of steps: a NaN in it must be found in its iteration, and its rows may not be sampled for long.
       latest_noted: float32[], the mean of the extras that the agent noted in it.
     """
 
@@ -134,7 +134,7 @@ class SequenceBatch:
       action: [L, N, ...], of the rows after the burn-in.
       reward, counts: [L, K, N], from each of these rows on; see `Transitions`.
       terminated: bool[L, N], True if the last step that counts ended the episode.
-      usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
+      usable: bool[L, N]; False on rows that are no transition, and where nothing could be sampled.
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], which sequence of which environment of this device each is.
       ready, latest_reward, latest_steps, latest_noted: see `Transitions`.
@@ -164,7 +164,7 @@ class SequenceBatch:
 
 @flax.struct.dataclass
 class ReplayFeedback:
-    """The TD errors of rows, or sequences, that were drawn.
+    """The TD errors of rows, or sequences, that were sampled.
 
     Attributes:
       error: float32[N], absolute.

@@ -19,7 +19,7 @@ class ScaledRewards:
     Attributes:
       reward: float32[T, B].
       stats: running moments of the discounted return, or None without scaling.
-      discounted_return: float32[B], to go on with in the next rollout.
+      discounted_return: float32[B], to continue with in the next rollout.
     """
 
     reward: Array

@@ -41,7 +41,7 @@ def expect(agent: ActorCritic, learner: PPOState, num_envs: int) -> PPOState:
 def consult(agent: ActorCritic, learner: PPOState, trajectory: Trajectory) -> tuple[PPOState, Any]:
     """(learner, the teacher's distribution [T, B, ...]) along a rollout that it has not acted in.
 
-    Its carry goes through all rollouts, and begins anew with each episode, as if it acted.
+    Its carry goes through all rollouts, and restarts with each episode, as if it acted.
     """
     assert learner.teacher is not None
     seen = agent.normalize(learner.teacher, trajectory.obs)

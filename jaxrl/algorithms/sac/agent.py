@@ -137,7 +137,7 @@ class SACAgent(Agent):
         return out.distribution.mode()
 
     def bootstrap(self, out: SACOutput) -> None:
-        """Nothing: targets are computed when transitions are drawn."""
+        """Nothing: targets are computed when transitions are sampled."""
 
     def finish(self, extras: dict[str, Array], has_choice: Array) -> dict[str, Array]:
         return extras
