@@ -54,7 +54,7 @@ class StageSampler(TaskSampler):
     """Tasks of the present stage, and for a share of the episodes those of earlier stages.
 
     After each rollout it looks at the window: the stage's latest episodes, the same number from each
-    environment. An episode counts for the stage that it began in, and only if that goes on.
+    environment. An episode counts for the stage that it began in, and only if that continues.
 
     Attributes:
       stages: in their order.

@@ -29,7 +29,7 @@ class _FieldTable:
 
     Attributes:
       low, high: [S], of a range, both included.
-      values: [S, K], to be drawn from instead, where `count` is above 0.
+      values: [S, K], to be sampled from instead, where `count` is above 0.
       count: int32[S], how many of them there are.
     """
 

@@ -39,7 +39,7 @@ class Ring:
         rows / interval sequences that begin there.
       cursor: int32[], the row that is written next.
       count: int32[], rows of each environment that hold something.
-      draws: int32[], how often rows were drawn and learnt from.
+      draws: int32[], how often rows were sampled and learnt from.
     """
 
     rows: Annotated[dict[str, PyTree], Sharded(1), Bulk()]
