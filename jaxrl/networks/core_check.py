@@ -55,7 +55,7 @@ class _Results:
 
 
 def check_core(core: Core | type[Core] | str) -> None:
-    """Checks a recurrent core of your own.
+    """Checks a custom recurrent core.
 
     Its carry, dtypes and shapes; that a sequence with episodes inside gives what its steps give one after the
     other, values and gradients; that nothing, NaN included, reaches an episode from the one before or from
