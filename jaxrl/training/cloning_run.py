@@ -28,7 +28,7 @@ def clone(
     interruption: Interruption,
     processes: Processes = Processes(),  # noqa: B008
 ) -> tuple[RunOutcome, dict[str, Any] | None]:
-    """Clones, or goes on where a run in `workdir` was stopped.
+    """Clones, or continues where a run in `workdir` was stopped.
 
     Args:
       config: of the training that is to start from the clone.

@@ -123,7 +123,7 @@ class TrainingPlan:
 
         Parameters, optimiser, statistics and counters go on, but for parameters that the stage draws anew. So
         do the episodes, unless the environment or the curriculum is another one, and the replay memory,
-        unless the environment is. Adam begins anew if parameters were frozen before: it counted updates
+        unless the environment is. Adam restarts if parameters were frozen before: it counted updates
         without their gradients.
 
         Args:

@@ -24,7 +24,7 @@ class StartingPoint:
       state: on the devices; None stands for the first state from the seed, which a run makes while its
         programs are compiled.
       progress: how far the run is.
-      continues: true if it goes on where a run was, with all that the state remembers.
+      continues: true if it continues where a run was, with all that the state remembers.
       origin: its source, for people; empty if there is nothing to say.
       changes: see `Restored`.
     """
@@ -89,7 +89,7 @@ def _continue(found: Restored, origin: str) -> StartingPoint:
 
 
 def keep_earlier_rows(folder: RunFolder) -> None:
-    """Says that a run begins anew if one was killed before its first checkpoint, and keeps its rows."""
+    """Says that a run restarts if one was killed before its first checkpoint, and keeps its rows."""
     if not folder.was_started:
         return
     text = "the earlier run here ended before its first checkpoint, so this one starts from step 0"
