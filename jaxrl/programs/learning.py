@@ -52,7 +52,7 @@ class Learning:
       axis: how this device sums with the others.
       reports: the values reported of episodes.
       tasks: chooses the tasks of episodes, or None.
-      opponents: have the other seat of a game of two, or None.
+      opponents: have the other seat of a two-player game, or None.
     """
 
     config: Config
