@@ -50,7 +50,7 @@ class ActingFunction(abc.ABC):
 
     Attributes:
       spec: of the environment.
-      sample: True if actions are drawn, from a key.
+      sample: True if actions are sampled, from a key.
     """
 
     spec: EnvSpec

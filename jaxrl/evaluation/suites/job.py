@@ -49,7 +49,7 @@ def run(
       episodes: how many for each level and mode, instead of what the suite says.
       sample: only sampled actions, or only the most likely ones, whatever modes the suite has; None: those.
       seed: instead of the suite's.
-      video: folder for a film of each level, or None.
+      video: folder for a video of each level, or None.
       trust: import the modules that the run's configuration names.
 
     Raises:
@@ -128,7 +128,7 @@ def _describe(playable: PlayableLevel) -> dict[str, Any]:
 
 
 def _films(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator[str]:
-    """Writes a film of each level in the first mode; yields lines that say so, or why not."""
+    """Writes a video of each level in the first mode; yields lines that say so, or why not."""
     from jaxrl.evaluation.suites import video
 
     suite = levels.suite

@@ -75,7 +75,7 @@ class Trained(Contestant):
 
     Attributes:
       agent: acts.
-      samples: draws its moves, as in training; else it takes the best ones.
+      samples: samples its moves, as in training; else it takes the best ones.
       checkpoint: which one of its run, in words.
     """
 
@@ -129,7 +129,7 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
       entry: how they are read.
 
     Raises:
-      ConfigError: one is neither, is no policy of a game of two, or plays another game than the others.
+      ConfigError: one is neither, is no policy of a two-player game, or plays another game than the others.
     """
     runs = {name: _load(name, entry) for name in names if os.path.isdir(_folder(name)[0])}
     environments = [entry.game] if entry.game else [run.config.env.name for run in runs.values()]
