@@ -185,7 +185,7 @@ def _detail(runs: RunCollection, request: Request) -> dict[str, Any] | None:
 
 
 def _film(runs: RunCollection, request: Request) -> Response:
-    """A film that a run is known to have: a request names no path."""
+    """A video that a run is known to have: a request names no path."""
     from starlette.responses import PlainTextResponse, Response
 
     run = runs.run(_text(request, "run"))
@@ -214,7 +214,7 @@ def _episode(runs: RunCollection, request: Request) -> Response:
 class _Machine:
     """Load and memory of this machine.
 
-    The load is counted here: psutil's own begins anew in each of the threads that answer requests.
+    The load is counted here: psutil's own restarts in each of the threads that answer requests.
     """
 
     def __init__(self) -> None:
