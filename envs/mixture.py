@@ -148,7 +148,7 @@ class TaskMixture(JaxEnv):
     """Several tasks as one environment; each episode is of one of them, drawn by their shares.
 
     In a batch `jaxrl.envs.vector.vector_env` gives each row its task once and for all, so that a row computes
-    that one alone. As a single environment, in films or a loop of one's own, all tasks are computed.
+    that one alone. As a single environment, in videos or a custom loop, all tasks are computed.
 
     Attributes:
       tasks: padded.

@@ -1,4 +1,4 @@
-"""Pgx's games of two as the rules alone."""
+"""Pgx's two-player game as the rules alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PgxGameState:
 
 
 class PgxGame(Game):
-    """The rules of a game of two of the suite.
+    """The rules of a two-player game of the suite.
 
     Args:
       label: the full name, such as "pgx:hex".

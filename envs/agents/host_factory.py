@@ -11,7 +11,7 @@ class CentralHostFactory(HostFactory, Protocol):
     """A host environment of several agents with a state of the whole: it has `spec.central_observation`."""
 
     def with_central(self) -> CentralHostFactory:
-        """The same, with the state of the whole in stored observations; `decode` leaves it out."""
+        """The same, with the global state in stored observations; `decode` leaves it out."""
         ...
 
     def central(self, obs: Any) -> Any:

@@ -23,7 +23,7 @@ _CLOSE_TIMEOUT = 2.0  # seconds
 def film_worker_env(
     factory: WorkerFactory, seed: int, decode: Callable[[Any], Any]
 ) -> Generator[Shot, Any, None]:
-    """See `jaxrl.envs.filming.film`; `decode` makes of stored observations [N, ...] what the policy sees.
+    """See `jaxrl.envs.filming.video`; `decode` makes of stored observations [N, ...] what the policy sees.
 
     Of several agents, each takes an action, also those that are not there.
     """

@@ -1,4 +1,4 @@
-"""`central_observation`: the state of the whole environment, beside what each agent observes."""
+"""`central_observation`: the global state of the environment, beside each observation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN = "own"
 
 
 class CentralObservation(Wrapper):
-    """Observations become `{"central": the state of the whole, "own": the agent's observation}`.
+    """Observations become `{"central": the global state, "own": the agent's observation}`.
 
     `network.central_value` adds it, as the outermost wrapper, and keeps the first part from the policy.
     """

@@ -96,7 +96,7 @@ class Wrapper(JaxEnv):
         return found
 
     def central(self, state: Any) -> Any:
-        """The state of the whole; only with `spec.central_observation`."""
+        """The global state; only with `spec.central_observation`."""
         wrapped: Any = self.env
         return wrapped.central(self.inner(state))
 
