@@ -56,7 +56,7 @@ class Stage:
         says; None is never.
       earlier: share of the episodes that are of earlier stages.
       back: a mean success below which training returns to the stage before; None never does.
-      epsilon: exploration rate for a loop of one's own; None takes the default of the stage.
+      epsilon: exploration rate for a custom loop; None takes the default of the stage.
       weights: of the losses of `env.tasks`, by name; those that it leaves out have 1.
     """
 
