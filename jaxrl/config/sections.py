@@ -175,7 +175,7 @@ class StopConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    """The places where metrics go, and how often."""
+    """The destinations of metrics, and how often."""
 
     every_steps: int = field(
         0,
@@ -220,7 +220,7 @@ class EvaluateConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """The states that a run saves, to be resumed from."""
+    """The states that a run saves, for resuming."""
 
     every_steps: int = field(
         250_000, at_least(0), help="environment steps between checkpoints; 0: by time, and at the end"
@@ -259,7 +259,7 @@ class StorageConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    """Traces and profiles of where the time goes."""
+    """Traces and profiles of the time spent."""
 
     start: int = field(0, at_least(0), help="the first step of a device trace")
     steps: int = field(

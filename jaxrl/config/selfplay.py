@@ -15,7 +15,7 @@ OLDEST = "oldest"
 
 @dataclasses.dataclass(frozen=True)
 class SelfPlayConfig:
-    """Games of two against the policy and its past (docs/selfplay.md)."""
+    """Two-player games against the policy and its past (docs/selfplay.md)."""
 
     enabled: bool = field(
         False, help="the policy itself and its past play the other seat of the game", fixed=True
