@@ -138,7 +138,7 @@ class PaddedTask(JaxEnv):
 
 @flax.struct.dataclass
 class MixtureState:
-    """int32[], the task of the episode, and a state of each task, of which only its own counts."""
+    """int32[], the task of the episode, and a state of each task; only its own counts."""
 
     task: jax.Array
     states: tuple[Any, ...]

@@ -61,7 +61,7 @@ class ReplayPlan:
       checkpointed: True if the rows are a part of checkpoints.
       hindsight: None: goals stay as they are.
       sequences: None: single rows.
-      frames: of a stack, of which the memory keeps the newest; 1: observations are no stacks.
+      frames: of a stack; the memory keeps the newest; 1: observations are no stacks.
     """
 
     rows: int

@@ -105,7 +105,7 @@ class Learning:
           run_key: the one source of randomness from there on.
           hyperparams: of the algorithm.
           collector: where the environments are; None on the host, and if nothing is collected.
-          example: a rollout of this device with that learner, of which only shapes count; None if nothing is
+          example: a rollout of this device with that learner, for its shapes only; None if nothing is
             collected.
         """
         learner = self.algorithm.init(params_key, hyperparams)

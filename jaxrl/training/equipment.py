@@ -143,7 +143,7 @@ class Equipment:
 
 
 def assemblies_of(plan: TrainingPlan, first: Assembly) -> list[Assembly]:
-    """The assembly of each stage, of which `first` is one; stages with the same program share one.
+    """The assembly of each stage, `first` among them; stages with the same program share one.
 
     Raises:
       ConfigError: a stage cannot be trained here.

@@ -1,4 +1,4 @@
-"""LabyrinthEscape and LabyrinthExplore: mazes of which the agent sees the squares around it."""
+"""LabyrinthEscape and LabyrinthExplore: mazes; the agent sees the squares around it."""
 
 from __future__ import annotations
 

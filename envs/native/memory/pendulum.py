@@ -82,7 +82,7 @@ class _Pendulum(JaxEnv):
 
 
 class PositionOnlyPendulum(_Pendulum):
-    """Pendulum of which the angle is seen and its speed is not.
+    """Pendulum with an observed angle and a hidden speed.
 
     Args:
       max_episode_length: T.

@@ -1,4 +1,4 @@
-"""Groups of environments, each of which draws an equal share of a batch."""
+"""Groups of environments that each sample an equal share of a batch."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def empty(
     interval: int = 0,
     num_frames: int = 1,
 ) -> Ring:
-    """A ring that holds nothing, for trajectories like `example`, of which only shapes count.
+    """A ring that holds nothing, for trajectories with the shapes of `example`.
 
     Args:
       example: of a rollout.

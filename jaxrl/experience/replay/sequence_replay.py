@@ -78,7 +78,7 @@ class SequenceReplay(RingMemory):
         )
 
     def places(self, state: Ring) -> Places:
-        """The sequences of which all rows are there, with all their frames."""
+        """The sequences whose rows are all there, with all their frames."""
         interval = self._sequences.interval
         unseen = -(-self.plan.unseen // interval)
         complete = jnp.maximum((state.count - self._window) // interval + 1 - unseen, 0)
