@@ -90,7 +90,7 @@ class PotentialShaping(ShapedReward):
     """Adds `gamma * potential(next observation) - potential(observation)`, the former 0 after a termination.
 
     Ng, Harada and Russell 1999, "Policy invariance under reward transformations": which policies are best
-    does not change, if `gamma` is that of the learner.
+    does not change, if `gamma` is the learner's.
 
     Args:
       env: the environment.

@@ -13,7 +13,7 @@ from jaxrl.config import ConfigError
 from jaxrl.metrics.reduction import Metric, Metrics
 from jaxrl.types import Array, Axis, EpisodeRows, PyTree, Trajectory
 
-# Keeps the keys of tasks apart from those of resets, steps and actions.
+# Keeps the keys of tasks apart from the keys of resets, steps and actions.
 TASK_KEY = 0x5441534B
 
 

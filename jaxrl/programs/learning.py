@@ -31,7 +31,7 @@ from jaxrl.types import (
     Trajectory,
 )
 
-# Keeps the keys of draws from a memory apart from those of learning.
+# Keeps the keys of draws from a memory apart from the keys of learning.
 _DRAW = 0x44524157
 # Of the draws of opponents.
 _OPPONENTS = 0x4F505053

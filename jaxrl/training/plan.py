@@ -14,7 +14,7 @@ from jaxrl.programs.hyperparameters import program_shape, with_numbers_of
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.types import TrainState
 
-# Keeps the first episodes of a stage apart from those of the run.
+# Keeps the first episodes of a stage apart from the run's.
 _STAGE_STREAM = 0x53544752
 
 

@@ -28,7 +28,7 @@ class Reporter:
     """Writes rows with the seconds and resources of the run beside its metrics."""
 
     def __init__(self, config: Config, run: RunState, runtime: Runtime, clock: Clock, writer: Writer) -> None:
-        """Begins to measure the use of the machine; `config` is that of the stage."""
+        """Begins to measure the use of the machine; `config` is the stage's."""
         self._config = config
         self._run = run
         self._runtime = runtime

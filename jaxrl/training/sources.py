@@ -1,4 +1,4 @@
-"""The checkpoints that a run starts from, its own or those of another."""
+"""The checkpoints that a run starts from, its own or another's."""
 
 from __future__ import annotations
 

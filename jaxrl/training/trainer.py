@@ -199,7 +199,7 @@ class Trainer:
     def set(self, **hyperparameters: float) -> None:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.
 
-        They are part of the state: checkpoints keep them. A learning rate is exactly that of the next update;
+        They are part of the state: checkpoints keep them. A learning rate is exactly the next update's;
         a schedule that falls continues falling from there.
 
         Raises:

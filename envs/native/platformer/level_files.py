@@ -1,4 +1,4 @@
-"""Folders of levels, `DIR/{train,test}/CATEGORY/NNNN.json` or `.npz`; those of the package too."""
+"""Folders of levels, `DIR/{train,test}/CATEGORY/NNNN.json` or `.npz`; the shipped ones too."""
 
 from __future__ import annotations
 

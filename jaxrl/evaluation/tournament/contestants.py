@@ -107,7 +107,7 @@ class EntryTerms:
     """The conditions under which contestants are read.
 
     Attributes:
-      game: the environment whose game is played; "" takes that of the first run.
+      game: the environment whose game is played; "" takes the first run's.
       label: the name that the user has for the game, for errors.
       checkpoint: of runs that do not say one by `RUN@STEP`.
       samples: True if policies draw their moves.

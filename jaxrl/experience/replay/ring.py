@@ -96,7 +96,7 @@ def empty(
 
 
 def write_rows(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTree:
-    """`Ring.rows` with a rollout from row `at` on; its length divides that of the ring."""
+    """`Ring.rows` with a rollout from row `at` on; its length divides the ring's."""
     size = len(rows["reward"])
     new = {name: getattr(trajectory, name) for name in FIELDS}
     if EPISODE in rows:
