@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if __name__ != "jaxrl.envs":
-    # Under a second name there would be a second set of classes, of which neither knows the other's objects.
+    # Under a second name there would be a second set of classes, incompatible with the first.
     raise ImportError(f"the environments are imported as `jaxrl.envs`, not as `{__name__}`")
 
 if TYPE_CHECKING:

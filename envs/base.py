@@ -58,7 +58,7 @@ class EnvSpec:
         of one of them. Most environments have none, and one agent.
       open_info: True if nobody knows beforehand which entries `info` will hold: of environments that worker
         processes step.
-      central_observation: what `central` of an environment of several agents returns, the state of the whole;
+      central_observation: what `central` of an environment of several agents returns, the global state;
         None if there is none.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
@@ -155,7 +155,7 @@ class TimeStep:
 class JaxEnv(Protocol):
     """One environment as pure functions, without automatic reset.
 
-    It may also have `render(state) -> uint8[height, width, 3]`, for films of episodes; and with
+    It may also have `render(state) -> uint8[height, width, 3]`, for videos of episodes; and with
     `spec.has_solver` it has `solve(state) -> action`, the best action there, which may look at all of the
     state. Imitation learns from it.
 

@@ -41,8 +41,8 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
             raise ValueError(f"{where} does something else at its second call; {PURE}")
     if env.spec.stacked_frames > 1 and not jax.jit(lambda key: _is_stack(env, key))(jax.random.key(0)):
         raise ValueError(
-            f"{label}: spec.stacked_frames (={env.spec.stacked_frames}) says that observations are stacks of "
-            "so many frames, and those of reset() or step() are not: leave it at 1"
+            f"{label}: spec.stacked_frames (={env.spec.stacked_frames}) declares stacks of "
+            "that many frames, but reset() or step() returns no such stacks: leave it at 1"
         )
     limit = env.spec.max_episode_steps
     limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None

@@ -12,7 +12,7 @@ from jaxrl.envs.modules import one_line
 from jaxrl.envs.spaces import Box, Dict, Discrete, Mixed, MultiDiscrete, Space
 from jaxrl.envs.suites import Collection, Entry
 
-_MOST_LISTED = 50  # components of a space of which all are alike
+_MOST_LISTED = 50  # components of a space with equal components
 
 
 def entry_of(name: str) -> Entry:

@@ -197,7 +197,7 @@ def _check_task(label: str, env: JaxEnv, space: Space) -> None:
             f"{label}: reset() takes no task, but spec.task_space is set; write reset(self, key, task)"
         )
     if not hasattr(env, "default_task"):
-        raise ValueError(f"{label}: it lacks default_task, the element of spec.task_space that nobody chose")
+        raise ValueError(f"{label}: it lacks default_task, the default element of spec.task_space")
     _check_element(f"{label}: default_task", space, default_task(env))
 
 
@@ -213,7 +213,7 @@ def _check_element(where: str, space: Space, x: Any) -> None:
     assert not isinstance(space, Mixed)  # Tasks and observations are dicts.
     if getattr(x, "shape", None) != space.shape or x.dtype != np.dtype(space.dtype):
         declared = _form(jax.ShapeDtypeStruct(space.shape, np.dtype(space.dtype)))
-        raise ValueError(f"{where} is {_form(x)}, its space says {declared}; make them equal")
+        raise ValueError(f"{where} is {_form(x)}, its space has {declared}; make them equal")
     low, high = bounds(space)
     if not ((np.asarray(x) >= low) & (np.asarray(x) <= high)).all():
         raise ValueError(f"{where} (={np.asarray(x).tolist()}) does not lie within the bounds of its space")
@@ -239,14 +239,14 @@ def _check_obs(where: str, space: Space, obs: Any, part: str = "", leading: tupl
     declared = _form(jax.ShapeDtypeStruct(shape, dtype))
     if getattr(obs, "shape", None) != shape:
         raise ValueError(
-            f"{where} returned {what} of {_form(obs)}, its space says {declared}; make them equal"
+            f"{where} returned {what} of {_form(obs)}, its space has {declared}; make them equal"
         )
     if obs.dtype == dtype and not obs.weak_type:
         return False
     same_kind = np.can_cast(obs.dtype, dtype, "same_kind") if obs.weak_type else False
     if not same_kind and not np.can_cast(obs.dtype, dtype, "safe"):
         raise ValueError(
-            f"{where} returned {what} of {_form(obs)}, its space says {declared}; convert it by "
+            f"{where} returned {what} of {_form(obs)}, its space has {declared}; convert it by "
             f".astype(jnp.{dtype}), or declare the space so"
         )
     return True

@@ -1,4 +1,4 @@
-"""From the values of a user's own environment to the arrays of policies and collectors, and back."""
+"""From the values of a user environment to the arrays of policies and collectors, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check_env`: an environment of a user's own, checked before anything trains on it."""
+"""`check_env`: an environment of a user, checked before anything trains on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEPS = 100  # of an environment on the host
 
 
 def check_env(env: JaxEnv | str | Any) -> None:
-    """Checks an environment of your own.
+    """Checks a custom environment.
 
     Of one of the device: declarations, types, purity and the length of episodes. Of one on the host: its
     spaces, and that resets and a hundred random steps are as these say.

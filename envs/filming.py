@@ -33,7 +33,7 @@ def film(name: str, wrappers: Sequence[str], seed: int, task: Any = None) -> Fil
     """Plays one episode, on the device of `task` if one is given (`jaxrl.envs.tasks`).
 
     Pictures come from the environment (gymnax's visualizer, `rgb_array` of Gymnasium and PettingZoo, a
-    `render(state)` of one's own device environment), else the observations where those are images.
+    `render(state)` of a custom device environment), else the observations where those are images.
 
     Raises:
       CannotRender: there is neither.

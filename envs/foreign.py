@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 _BATCH = (
-    "is a VectorEnv, a batch of environments: name the class of a single one, of which jaxrl makes as many "
-    "as `env.num_envs` says"
+    "is a VectorEnv, a batch of environments: name the class of a single one; jaxrl creates as many "
+    "as `env.num_envs`"
 )
 
 

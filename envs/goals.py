@@ -124,7 +124,7 @@ def check_goals(goals: Goals, examples: GoalExamples) -> None:
             both = examples.achieved[i], examples.desired[i]
             places = " and ".join(np.array2string(x, precision=3) for x in both)
             raise ValueError(
-                f"gives the {what} {float(found[i]):g} for the goals {places}, achieved and desired, where "
+                f"gives the {what} {float(found[i]):g} for the goals {places}, achieved and desired, but "
                 f"the environment gives {float(theirs[i]):g}"
             )
 

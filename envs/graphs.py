@@ -50,7 +50,9 @@ class LevelGraphs:
         }
         for name, shape in shapes.items():
             if (found := getattr(self, name).shape) != shape:
-                raise ValueError(f"LevelGraphs.{name} has the shape {found}, and not {shape} as nodes say")
+                raise ValueError(
+                    f"LevelGraphs.{name} has the shape {found}, not {shape} as required by the nodes"
+                )
         if count > _MOST_LEVELS or nodes > _MOST_NODES:
             raise ValueError(
                 f"LevelGraphs has {count} graphs of {nodes} nodes; at most {_MOST_LEVELS} of {_MOST_NODES} "

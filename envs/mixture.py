@@ -138,7 +138,7 @@ class PaddedTask(JaxEnv):
 
 @flax.struct.dataclass
 class MixtureState:
-    """int32[], the task of the episode, and a state of each task, of which only its own counts."""
+    """int32[], the task of the episode, and a state of each task; only its own counts."""
 
     task: jax.Array
     states: tuple[Any, ...]
@@ -148,7 +148,7 @@ class TaskMixture(JaxEnv):
     """Several tasks as one environment; each episode is of one of them, drawn by their shares.
 
     In a batch `jaxrl.envs.vector.vector_env` gives each row its task once and for all, so that a row computes
-    that one alone. As a single environment, in films or a loop of one's own, all tasks are computed.
+    that one alone. As a single environment, in videos or a custom loop, all tasks are computed.
 
     Attributes:
       tasks: padded.

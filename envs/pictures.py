@@ -20,7 +20,7 @@ class CannotRender(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Shot:
-    """One step, as films show it.
+    """One step, as videos show it.
 
     Attributes:
       obs: the observation to act on, as the policy sees it; of several agents with a leading A.
@@ -28,7 +28,7 @@ class Shot:
       picture: draws it, uint8[height, width, 3]; only until the next action.
       over: the episode has ended; no action is taken any more.
       reward: of the action before; 0 at the first step. Of several agents the sum.
-      fresh: bool[A] of several agents, whose recurrent state begins anew with `obs`; None of one.
+      fresh: bool[A] of several agents, whose recurrent state restarts with `obs`; None of one.
       reports: what the environment reported of the action before, by name; without what it did not say, and
         of several agents empty.
     """

@@ -240,7 +240,7 @@ def bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarra
 def drawn_bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarray]:
     """Finite bounds to draw elements from, float64 of the space's shape: its own where it has them.
 
-    A float with a single bound is drawn from the unit beside it, one without any from [-1, 1].
+    A float with a single bound is sampled from the unit beside it, one without any from [-1, 1].
     """
     low, high = bounds(space)
     if np.issubdtype(space.dtype, np.integer):

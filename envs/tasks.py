@@ -54,7 +54,7 @@ def task_scales(env: JaxEnv) -> Mapping[str, TaskScale]:
 
 
 def default_task(env: JaxEnv) -> Any:
-    """The task of `env` where nobody chooses one: evaluation, films, training without a curriculum."""
+    """The task of `env` where nobody chooses one: evaluation, videos, training without a curriculum."""
     has_tasks: Any = env
     return has_tasks.default_task
 

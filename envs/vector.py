@@ -165,7 +165,7 @@ class VectorEnv:
           action_B: as the environment accepts them.
           starts: what `starts` returned for these keys and tasks, to select from. None computes it here.
           conditional: compute it only in the steps in which an episode ends, under a condition.
-          task_B: the tasks of episodes that start in this step, see `reset`; those that go on keep theirs.
+          task_B: the tasks of episodes that start in this step, see `reset`; those that continue keep theirs.
         """
         env_state, timestep = strong_types(jax.vmap(self.env.step)(keys_B, state.env, action_B))
         left = state.first_episode_left

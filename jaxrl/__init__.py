@@ -1,9 +1,9 @@
 """Recurrent PPO in one compiled program.
 
-`load_config` gives a shipped configuration or that of a file. `Trainer`, `make_train` and `make_population`
+`load_config` gives a shipped configuration or a file's. `Trainer`, `make_train` and `make_population`
 (over `hyperparameters`) train, `search.optimize` searches values of a configuration, `load` gives a trained
 policy that acts, `Client` asks one that `jaxrl serve` serves, and `Box`, `Discrete`, `EnvSpec`, `InfoMetric`,
-`JaxEnv`, `TimeStep`, `Wrapper` are what an environment of one's own is made of; `check_env` and `check_core`
+`JaxEnv`, `TimeStep`, `Wrapper` are what a custom environment consists of; `check_env` and `check_core`
 check an environment and a core.
 """
 

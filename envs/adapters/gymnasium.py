@@ -68,7 +68,7 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
 def factory_of(
     label: str, name: str, kwargs: dict[str, Any], keys: Sequence[str], found: dict[str, Any]
 ) -> GymnasiumFactory:
-    """The factory of an environment of which `found` is the description; ValueError as of `make`."""
+    """The factory of the environment described by `found`; ValueError as of `make`."""
     found["tasks"] = _task_space(label, found["tasks"])
     found["reports"] = declared_reports(label, found["reports"])
     try:

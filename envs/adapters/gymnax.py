@@ -1,4 +1,4 @@
-"""gymnax 1.x environments as `JaxEnv`, and those of a user's own with its API."""
+"""gymnax 1.x environments as `JaxEnv`, and those of a user with its API."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Gymnax(JaxEnv):
 
     Rewards become float32. Observations keep the dtype that the environment really returns, which is
     not always the one that its space declares. `info` is left out: its keys differ between environments. That
-    of a user's own has the entries that are numbers.
+    of a user has the entries that are numbers.
     """
 
     def __init__(self, name: str, **kwargs: Any):

@@ -1,4 +1,4 @@
-"""Environments of a user's own with gymnax's API, `gymnax:path.to.module:Class`, of gymnax 1.x and before.
+"""Environments of a user with gymnax's API, `gymnax:path.to.module:Class`, of gymnax 1.x and before.
 
 Before 1.0, which PureJaxRL and much that is built on it is written for, the `done` of `step_env` and
 `is_terminal` include the limit of steps; since then `is_terminated` does not, and `is_truncated` tells of it.

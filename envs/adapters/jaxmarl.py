@@ -146,7 +146,7 @@ class JaxMARL(MultiAgentEnv):
         """A picture, uint8[160, 160, 3], of the particles of MPE; of other environments CannotRender."""
         places = getattr(state.env, "p_pos", None)
         if places is None:
-            raise CannotRender(f"{self.spec.name} cannot be drawn: only MPE can")
+            raise CannotRender(f"{self.spec.name} cannot be rendered: only MPE can")
         at = (np.arange(_PIXELS) + 0.5) / _PIXELS * 2 * _HALF_WIDTH - _HALF_WIDTH
         x, y = np.meshgrid(at, -at)
         picture = np.full((_PIXELS, _PIXELS, 3), 255, np.uint8)

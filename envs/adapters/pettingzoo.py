@@ -121,7 +121,7 @@ class PettingZooFactory(WorkerFactory):
       target: the `module:attribute` that makes it, with `kwargs`.
       spaces: of its agents.
       found: what the worker says of it, see `parallel_slot.description`.
-      with_state: True if stored observations hold the state of the whole.
+      with_state: True if stored observations hold the global state.
     """
 
     slot = _SLOT

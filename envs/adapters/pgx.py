@@ -39,7 +39,7 @@ def make(name: str, opponent: str = _RANDOM, seat: int = _EITHER) -> Pgx:
         two "greedy" does among those that give it most at once, "mcts-N" searches and "baseline" is
         Pgx's own policy (`jaxrl.envs.games.players`); "path.to.module:function" is called with
         (observation, bool[A] of the allowed actions, key), of one game, and returns an action.
-      seat: of the agent in games of two: 0 begins, 1 does not, -1 leaves it to the game, which draws it.
+      seat: of the agent in two-player games: 0 begins, 1 does not, -1 leaves it to the game, which draws it.
     """
     return Pgx(name, opponent, seat)
 
@@ -67,7 +67,7 @@ class Pgx(JaxEnv):
     the agent has won.
 
     Attributes:
-      game: the rules alone, of games of two; else None.
+      game: the rules alone, of a two-player game; else None.
     """
 
     def __init__(self, name: str, opponent: str, seat: int = _EITHER):

@@ -36,7 +36,7 @@ class PgxGameState:
 
 
 class PgxGame(Game):
-    """The rules of a game of two of the suite.
+    """The rules of a two-player game of the suite.
 
     Args:
       label: the full name, such as "pgx:hex".

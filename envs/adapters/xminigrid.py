@@ -106,7 +106,7 @@ class XMiniGrid(JaxEnv):
 def _ruleset(label: str, given: str | None, kind: Any) -> Any:
     if given is None:
         raise ValueError(
-            f"{label}: has no goal of its own and would never reward; ruleset must be "
+            f"{label}: has no goal and would never reward; ruleset must be "
             f"{xminigrid_rulesets.FORM}, as in {label}(ruleset='trivial-21k:0')"
         )
     found = xminigrid_rulesets.read(label, given)

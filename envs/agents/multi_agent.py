@@ -43,7 +43,7 @@ class MultiAgentEnv(JaxEnv, abc.ABC):
         """bool[A], who takes part in the next step."""
 
     def central(self, state: Any) -> Any:
-        """The state of the whole, an element of `spec.central_observation`, without a leading A."""
+        """The global state, an element of `spec.central_observation`, without a leading A."""
         raise NotImplementedError(f"{self.spec.name} has no state of the whole")
 
 

@@ -1,4 +1,4 @@
-"""The interface of a game of two."""
+"""The interface of a two-player game."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.envs.base import EnvSpec, JaxEnv
 
 
 class Game(abc.ABC):
-    """The rules of a game of two, as pure functions of one game; nobody plays in it.
+    """The rules of a two-player game, as pure functions of one game; nobody plays in it.
 
     Seat 0 has the first move, seat 1 the other. What follows an end is never looked at.
 
@@ -71,6 +71,6 @@ class Game(abc.ABC):
 
 
 def game_of(env: JaxEnv) -> Game | None:
-    """The game that an environment shows one player of; None if it is no game of two."""
+    """The game that an environment shows one player of; None if it is no two-player game."""
     found: Game | None = getattr(env, "game", None)
     return found

@@ -1,4 +1,4 @@
-"""A game of two as an environment for one of its players."""
+"""A two-player game as an environment for one of its players."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripted players of games of two."""
+"""Scripted players of two-player games."""
 
 from __future__ import annotations
 

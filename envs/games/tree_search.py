@@ -1,4 +1,4 @@
-"""Monte-Carlo tree search in games of two: a scripted player whose strength is a number of simulations."""
+"""Monte-Carlo tree search in two-player games: a scripted player with a number of simulations per move."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
         found = getattr(importlib.import_module(module), attribute, None)
         if isinstance(found, type):
             if issubclass(found, gymnasium.vector.VectorEnv):
-                raise Problem("is a VectorEnv: name the class of a single one, of which jaxrl makes many")
+                raise Problem("is a VectorEnv: name the class of a single one; jaxrl creates many")
             if not issubclass(found, gymnasium.Env):
                 raise Problem("does not derive from gymnasium.Env")
             return found(**kwargs)

@@ -140,9 +140,9 @@ class Reader:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise Problem(f"returned {self._what} that is not as its space declares it") from error
         if array.shape != self._shape:
-            raise Problem(f"returned {self._what} of shape {array.shape}, its space says {self._shape}")
+            raise Problem(f"returned {self._what} of shape {array.shape}, its space has {self._shape}")
         if array.dtype.kind not in "biuf":
-            raise Problem(f"returned {self._what} of dtype {array.dtype}, its space says {self._dtype}")
+            raise Problem(f"returned {self._what} of dtype {array.dtype}, its space has {self._dtype}")
         if not self._is_box:
             self._read_integers(array)
             return

@@ -42,7 +42,7 @@ class ProbeAgents(MultiAgentEnv):
 
     Observation float32[9]: the agent, one-hot of four; how many steps it has to go, one-hot of four, zeros of
     the last agent; the bit as 1 or -1. `info["hits"]`: how many agents got 1.
-    The state of the whole has the time and all bits.
+    The global state has the time and all bits.
     """
 
     def __init__(self) -> None:

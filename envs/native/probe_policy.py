@@ -72,7 +72,7 @@ class ProbeMultiDiscrete(OneStepProbe):
 
 
 class ProbeMixed(OneStepProbe):
-    """One step; observation one-hot of c in {0, 1, 2}; an action of three parts, each of which counts.
+    """One step; observation one-hot of c in {0, 1, 2}; an action of three parts that all count.
 
     A third of the reward for `choice` == c, a third for `pair` == (c == 1, 2 - c), and up to a third for
     `push` near (c / 2, -c / 2). The best return is 1. Fails when the parts are mixed up.

@@ -96,7 +96,7 @@ class Wrapper(JaxEnv):
         return found
 
     def central(self, state: Any) -> Any:
-        """The state of the whole; only with `spec.central_observation`."""
+        """The global state; only with `spec.central_observation`."""
         wrapped: Any = self.env
         return wrapped.central(self.inner(state))
 
@@ -112,7 +112,7 @@ class Wrapper(JaxEnv):
     def render(self, state: Any) -> np.ndarray:
         """A picture, uint8[height, width, 3], if the environment has a `render`; else CannotRender."""
         if not hasattr(self.env, "render"):
-            raise CannotRender(f"{self.spec.name} cannot be drawn: it has no `render`")
+            raise CannotRender(f"{self.spec.name} cannot be rendered: it has no `render`")
         found: np.ndarray = self.env.render(self.inner(state))
         return found
 

@@ -1,4 +1,4 @@
-"""Gradients of a minibatch in several parts, each of which fits a cache or memory."""
+"""Gradients of a minibatch in several parts that each fit a cache or memory."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from jaxrl.networks.distributions import Distribution, draw_noise, elementwise
 from jaxrl.networks.mixed import parameters_of
 from jaxrl.types import Acting, Array, PyTree
 
-# Keeps the keys of auxiliary losses apart from those of the network.
+# Keeps the keys of auxiliary losses apart from the keys of the network.
 _AUXILIARY = 0x41555849
 # The name of the value function's head, and of its parameters.
 VALUE_HEAD = "value"

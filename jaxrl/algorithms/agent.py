@@ -1,6 +1,6 @@
 """Agents: a network, the normalisation of its observations, and the choice of actions.
 
-An algorithm builds its agent. Collectors, evaluators, suites, films, export and serving ask the agent and
+An algorithm builds its agent. Collectors, evaluators, suites, videos, export and serving ask the agent and
 never build a network of their own.
 """
 

@@ -1,4 +1,4 @@
-"""Losses of a user's own beside those of an algorithm, by `module:function`."""
+"""Losses of a user beside those of an algorithm, by `module:function`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The algorithm: an agent that acts, and pure functions from a state and experience to the next state.
 
 A new algorithm is a section of the configuration (`jaxrl/config/`), a package beside `ppo/` with a class that
-implements `Algorithm`, and its line in the registry; or a module of a user's own with both
+implements `Algorithm`, and its line in the registry; or a module of a user with both
 (docs/tutorials/algorithm.md). Collectors, the trainer, checkpoints, evaluation and writers know nothing else
 of it. Algorithms that learn by epochs of minibatches derive from
 `jaxrl.algorithms.minibatch_algorithm.MinibatchAlgorithm`, which leaves them little to say.
@@ -32,7 +32,7 @@ class Learned:
 
     Attributes:
       learner: the next state.
-      feedback: for the memory that the experience was drawn from, such as new priorities; None: nothing.
+      feedback: for the memory that the experience was sampled from, such as new priorities; None: nothing.
       metrics: equal on all devices.
       signals: float32[T, B] by the names in `Algorithm.signals`, of the rollout just collected.
     """

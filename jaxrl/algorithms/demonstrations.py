@@ -84,7 +84,7 @@ class AggregatePlan:
     """The memory of labelled steps that an algorithm asks for, which grows with its rollouts.
 
     Attributes:
-      draws: how many rows are kept and drawn; it has `sequences`.
+      draws: how many rows are kept and sampled; it has `sequences`.
       label: of the extras of a trajectory, the right action of each step.
       carry: of the carries of a trajectory, the one that sequences begin with.
     """
@@ -102,7 +102,7 @@ class AggregateDraw:
       obs, reset, action_mask: [W, N, ...], as in a `Trajectory`.
       carry: tree of [N, ...], the one that acting had before the first row.
       label: [L, N, *A], the right actions, as the agent stores actions.
-      usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
+      usable: bool[L, N]; False on rows that are no transition, and where nothing could be sampled.
       ready: bool[], equal on all devices: enough is kept to learn.
       latest: the rollout just collected.
     """

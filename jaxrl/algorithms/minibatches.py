@@ -34,7 +34,7 @@ Loss = Callable[[PyTree, Batch, Array], tuple[Array, dict[str, Array], PyTree]]
 # Averages of the sums of a minibatch, by metric -> bool[], True if the updates on this batch end before it.
 Stop = Callable[[Mapping[str, Array]], Array]
 
-_LOSS_KEY = 0x4C4F5353  # keeps the keys of losses apart from those of the shuffle
+_LOSS_KEY = 0x4C4F5353  # keeps the keys of losses apart from the keys of the shuffle
 
 
 @flax.struct.dataclass

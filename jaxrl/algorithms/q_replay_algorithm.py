@@ -82,7 +82,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         assert isinstance(section, DQNConfig)
         if not isinstance(spec.action_space, Discrete):
             raise ConfigError(
-                f"`algorithm` (={cls.name!r}) needs discrete actions, and those of {spec.name!r} are "
+                f"`algorithm` (={cls.name!r}) needs discrete actions; the actions of {spec.name!r} are "
                 f"{spec.action_space}: use `sac`"
             )
         cls.require_goals(config, spec)

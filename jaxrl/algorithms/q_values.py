@@ -79,7 +79,7 @@ class QAgent(Agent):
         if not isinstance(spec.action_space, Discrete):
             raise ConfigError(
                 "`algorithm` learns Q-values of discrete actions; "
-                f"those of {spec.name!r} are {spec.action_space}"
+                f"the actions of {spec.name!r} are {spec.action_space}"
             )
         heads = {"head": HeadOnTrunk(QHead(spec.action_space.n, dueling), _TRUNK)}
         description = f"{networks.describe_trunk(network, spec)}, {'dueling ' * dueling}q-values"

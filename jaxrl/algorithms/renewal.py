@@ -1,4 +1,4 @@
-"""Parameters drawn anew in the middle of a run, such as new heads on a trunk that stays."""
+"""Parameters sampled again in the middle of a run, such as new heads on a trunk that stays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def renew(learner: MinibatchState, fresh: MinibatchState, patterns: tuple[str, .
     first update of a run and without its correction, the first steps would be three times as long as usual.
 
     Args:
-      learner: goes on in everything else.
+      learner: continues in everything else.
       fresh: before its first update.
       patterns: of names such as `params/head/*`.
     """

@@ -56,7 +56,7 @@ class ReplayPlan:
       rows: kept of each environment; a multiple of the rollout's.
       batch_size: rows, or sequences, of a draw, over all devices; a multiple of `groups`.
       groups: of neighbouring environments, over all devices. Each draws its equal share of the batch, so the
-        rows drawn do not depend on the number of devices.
+        rows sampled do not depend on the number of devices.
       n_step: most steps whose rewards are summed.
       learning_starts: rows of each environment before which nothing is learnt.
       axis: this device.
@@ -64,7 +64,7 @@ class ReplayPlan:
       checkpointed: True if the rows are a part of checkpoints.
       hindsight: None: goals stay as they are.
       sequences: None: single rows.
-      frames: of a stack, of which the memory keeps the newest; 1: observations are no stacks.
+      frames: of a stack; the memory keeps the newest; 1: observations are no stacks.
     """
 
     rows: int
@@ -94,7 +94,7 @@ class _Drawn:
       row, env: int32[N], where each lies in the memory of this device.
       ready: bool[], equal on all devices: enough is kept to learn.
       latest_reward, latest_steps: float32[], of this device's latest rollout, the sum of the rewards and the
-        number of steps: a NaN in it must be found in its iteration, and its rows may not be drawn for long.
+        number of steps: a NaN in it must be found in its iteration, and its rows may not be sampled for long.
       latest_noted: float32[], the mean of the extras that the agent noted in it.
     """
 
@@ -159,7 +159,7 @@ class SequenceBatch(_Drawn):
 
 @flax.struct.dataclass
 class ReplayFeedback:
-    """The TD errors of rows, or sequences, that were drawn.
+    """The TD errors of rows, or sequences, that were sampled.
 
     Attributes:
       error: float32[N], absolute.

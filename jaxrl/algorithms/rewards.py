@@ -19,7 +19,7 @@ class ScaledRewards:
     Attributes:
       reward: float32[T, B].
       stats: running moments of the discounted return, or None without scaling.
-      discounted_return: float32[B], to go on with in the next rollout.
+      discounted_return: float32[B], to continue with in the next rollout.
     """
 
     reward: Array
@@ -52,7 +52,7 @@ def scale(
       stats: before this rollout; None: rewards are only clipped.
       discounted_return: float32[B], from the rollout before.
       trajectory: of this device.
-      task_TB: int, of several tasks, each of which is scaled by its own; None: there is one.
+      task_TB: int, of several tasks, scaled separately; None: there is one.
     """
     clip = normalize.clip_rewards
     if stats is None:

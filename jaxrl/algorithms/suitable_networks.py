@@ -54,7 +54,7 @@ def suitable_networks(network: NetworkConfig, spec: EnvSpec) -> Iterator[Network
 
 
 def seen_parts(network: NetworkConfig) -> tuple[str, ...]:
-    """The parts of an observation that an architecture sees; () of a user's own."""
+    """The parts of an observation that an architecture sees; () of a user."""
     return networks.resolve_architecture(network).sees
 
 

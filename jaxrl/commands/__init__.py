@@ -89,7 +89,7 @@ def _usage() -> str:
             lines.append(f"  {command:<{width}}  {first.partition(': ')[2].rstrip('.')}")
     ends = [
         "",
-        "jaxrl COMMAND --help says what it takes, jaxrl docs PAGE shows the docs/PAGE.md",
-        "that messages name, jaxrl --version says which version this is.",
+        "jaxrl COMMAND --help lists its arguments, jaxrl docs PAGE shows the docs/PAGE.md",
+        "that messages name, jaxrl --version prints the version.",
     ]
     return "\n".join(["usage: jaxrl COMMAND [ARGUMENTS]", *lines, *ends])

@@ -1,4 +1,4 @@
-"""jaxrl architectures: the networks that have names, with size and speed of each.
+"""jaxrl architectures: the named networks, with size and speed of each.
 
 Each is measured on the observations of one environment; those that see what it
 does not show are named with the reason. Which are small: docs/architectures.md.

@@ -115,7 +115,7 @@ CHECKPOINT: Any = Argument(
 TRUST: Any = Argument(
     "--trust",
     "import the modules that the run's configuration names (module:Class): they can run any code, so only "
-    "for runs of your own or of people you trust",
+    "for trusted runs",
     bool,
 )
 # Those that decide something else say so: `replace(SEED, help=...)`.

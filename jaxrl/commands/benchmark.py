@@ -1,7 +1,7 @@
-"""jaxrl benchmark CONFIG: times a config, and says where the time goes.
+"""jaxrl benchmark CONFIG: times a config, and shows how the time is spent.
 
 Training is compiled ahead of time, warmed up, and runs in windows of equal
-work; steps per second are those of the median window, updates included. Beside
+work; steps per second are for the median window, updates included. Beside
 it stands the machine's limit: the time that the matrix products alone would
 take at the rate measured for one large product.
 """

@@ -1,8 +1,8 @@
-"""jaxrl convert --input=FILE --workdir=DIR: makes a run of a file with parameters.
+"""jaxrl convert --input=FILE --workdir=DIR: makes a run from a file of parameters.
 
-Names and shapes must be those of the network, and all of its parameters must be
-there. The new run has one checkpoint, to evaluate, export, or train on with the
-same --workdir. The input stays as it is.
+Names and shapes must match the network, and all of its parameters must be
+there. The new run has one checkpoint, to evaluate, export, or train further
+with the same --workdir. The input stays as it is.
 """
 
 from __future__ import annotations

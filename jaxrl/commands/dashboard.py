@@ -1,7 +1,7 @@
 """jaxrl dashboard [DIR]: shows the runs of a folder in a browser, as they train.
 
 Runs with their states, filters on fields of their configurations, curves with
-seeds as bands, searches, differences, logs, suites and films. It only reads.
+seeds as bands, searches, differences, logs, suites and videos. It only reads.
 The address of the page has its state. Needs the `dashboard` extra.
 """
 

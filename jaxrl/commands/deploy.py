@@ -1,4 +1,4 @@
-"""jaxrl deploy RUN: takes a run's policy into a registry of models.
+"""jaxrl deploy RUN: puts a run's policy into a registry of models.
 
 Plays episodes, checks the gate, writes the policy in every format that its
 network permits, and compares each with the run on 500 observations. Only then

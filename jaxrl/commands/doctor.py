@@ -1,4 +1,4 @@
-"""jaxrl doctor: says whether the machine is ready to train.
+"""jaxrl doctor: checks whether the machine is ready to train.
 
 Looks at Python, package versions, flags, driver, memory, disk and devices, and
 trains for some seconds. Exit code 0: all is well, or only worth a warning; 1:

@@ -110,7 +110,7 @@ def _show_suites() -> None:
         for suite in suites.SUITES
     ]
     table.show(("suite", "runs on", "installed", "environments"), rows, names=4)
-    print("\njaxrl environments SUITE lists its environments, or says how to install it;")
+    print("\njaxrl environments SUITE lists its environments, or prints how to install it;")
     print("jaxrl environments SUITE:NAME shows one.")
 
 
@@ -131,7 +131,7 @@ def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
         if known and not exact:
             found = f"{suite.name} {suites.known_version(suite)}; {suite.version} is installed"
             print(
-                f"\nSpaces are those of {found}, of which\n`jaxrl environments {suite.name}:NAME` shows one."
+                f"\nSpaces are for {found};\n`jaxrl environments {suite.name}:NAME` shows the installed ones."
             )
 
 

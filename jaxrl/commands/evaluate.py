@@ -117,7 +117,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         raise ConfigError("`--cvar` is about the worst of many levels: it needs `--levels`")
     if flags.episodes == 0 and (flags.suite or not (flags.video or flags.inspect)):
         raise ConfigError(
-            "`--episodes` (=0) must be at least 1, but for a film of one environment (--video, --inspect)"
+            "`--episodes` (=0) must be at least 1, except for a video of one environment (--video, --inspect)"
         )
     if flags.inspect:
         _check_inspect(flags.inspect, bool(flags.suite))
@@ -236,7 +236,7 @@ def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, fil
     try:
         return video.write(trained, task, sample, seed, file, episodes=episodes)
     except CannotRender as error:
-        raise ConfigError(f"`--video` (={file!r}): no film was written: {error}") from error
+        raise ConfigError(f"`--video` (={file!r}): no video was written: {error}") from error
     except HostEnvError as error:
         raise RunError(str(error)) from error
 

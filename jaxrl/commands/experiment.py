@@ -1,10 +1,10 @@
 """jaxrl experiment: trains architectures on the same levels and compares them.
 
 Cells (architecture, with or without pretraining, seed) run one after the other,
-or with --jobs side by side, each as jaxrl train in a folder of its own.
-Results, decision matrix and report.html are in OUTPUT_DIR/NAME_TIMESTAMP. An
-experiment that ended early goes on with --resume-from; what has finished is
-not run again (docs/architectures.md).
+or concurrently with --jobs, each as jaxrl train in its own folder. Results,
+decision matrix and report.html are in OUTPUT_DIR/NAME_TIMESTAMP. An interrupted
+experiment continues with --resume-from; finished cells are not run again
+(docs/architectures.md).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
 
     if resumed:
         if left or given.keys() - {"trace_level"}:
-            raise ConfigError("`--resume-from` goes on with the options of then: leave the others out")
+            raise ConfigError("`--resume-from` continues with the stored options: leave the others out")
         folder, stored = ExperimentFolder.open(resumed)
         options = from_mapping({**stored, **given}, resumed)
     else:
@@ -178,7 +178,7 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
     command_line.say(f"written to {written}")
     if interruption.signum is not None:
         again = f"jaxrl experiment --resume-from={folder.path}"
-        print(f"{interruption.name}: {again} goes on", file=sys.stderr)
+        print(f"{interruption.name}: {again} continues", file=sys.stderr)
         return interruption.exit_code
     for name, why in failures.items():
         command_line.complain(f"{name} failed: {why}")

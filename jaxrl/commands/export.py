@@ -1,10 +1,9 @@
 """jaxrl export RUN [RUN...]: writes a policy as StableHLO, ONNX or arrays.
 
-Of several runs it writes the ensemble. The normaliser is inside; the carry is
-an input and an output. Every export is read back and shown what the trained
-policy sees while that plays: exit code 1, and no files, unless it takes the
-same actions. docs/export.md has the inputs and outputs, and how to load each
-format.
+For several runs it writes the ensemble. The normaliser is inside; the carry is
+an input and an output. Every export is read back and compared with the trained
+policy on its observations: exit code 1, and no files, unless the actions are
+equal. docs/export.md has the inputs and outputs, and how to load each format.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def split_overrides(left: Sequence[str]) -> tuple[list[str], list[Override]]:
             continue
         if not is_of_config(name):
             if name in _FLAGS and equals:
-                raise ConfigError(f"`{flag}` takes no value, so `{argument}` says nothing")
+                raise ConfigError(f"`{flag}` takes no value, not `{argument}`")
             unknown.append(flag)
             continue
         if not equals:

@@ -1,4 +1,4 @@
-"""jaxrl play [GAME]: you play a game of two, or levels of jaxrl:Platformer.
+"""jaxrl play [GAME]: you play a two-player game, or levels of jaxrl:Platformer.
 
 With a GAME, such as jaxrl:TicTacToe or pgx:connect_four, or with an --opponent
 you type the numbers of your moves. Without either the levels begin.

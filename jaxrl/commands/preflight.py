@@ -1,9 +1,9 @@
-"""jaxrl preflight CONFIG: compiles a config and says whether it fits.
+"""jaxrl preflight CONFIG: compiles a config and checks whether it fits.
 
 Compiles training and evaluation as a run would, and does not run them: memory
 per core, operations, kernels, collectives and compile time are the compiler's,
-the time of an iteration on a GPU is an estimate. The exit code is 1 where they
-do not fit.
+the time of an iteration on a GPU is an estimate. The exit code is 1 if they do
+not fit.
 """
 
 from __future__ import annotations

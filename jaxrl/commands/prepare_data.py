@@ -7,8 +7,8 @@ last DIR/manifest.json with the length, return and digest of each
 --episodes, --workdir, --player or --replays asks for episodes.
 
 Replays are simulated again: *.npz with actions and level_id or seed, or what
-jaxrl play --record has written. One whose end is not as it says is dropped and
-named.
+jaxrl play --record has written. A replay with a wrong claim about its end is
+dropped and named.
 
 Levels: DIR/{train,test}/CATEGORY/NNNN.json and, last, DIR/manifest.json with
 the category, seed, size, optimal steps and digest of each level. A search

@@ -1,11 +1,11 @@
 """jaxrl pretrain --config=CONFIG --data=DIR: clones a policy from demonstrations.
 
 The network, environment and normalisation are CONFIG's, of any algorithm that
-has a policy. Of each pass over the episodes, what it has learnt is checked on
-those that it does not learn from; it ends when three checks in a row were no
-better. The folder is a run like any other; the last line is the command that
-trains on from it. RUN/clone.json has accuracy, likelihood and played return,
-and whether the clone is better than one that sees nothing.
+has a policy. After each pass over the episodes the policy is validated on held-
+out ones; training ends after three validations without improvement. The folder
+is a run like any other; the last line is the command for further training.
+RUN/clone.json has accuracy, likelihood and played return, and whether the clone
+is better than one without observations.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
         _show(found)
         command_line.say(_next(arguments.config, [argv[0], *left], outcome.folder, found["passed"]))
     elif outcome.is_first:
-        command_line.say(f"it goes on with the same command and --workdir={outcome.folder}")
+        command_line.say(f"it resumes with the same command and --workdir={outcome.folder}")
     return outcome.exit_code
 
 
@@ -113,7 +113,7 @@ def _next(config: ConfigDict, argv: Sequence[str], folder: str, passed: bool) ->
     """The line with the command that trains on, for a shell: from the clone, if that has learnt anything."""
     words = [*resumption.jaxrl(), "train", *resumption.without_folder(argv)]
     if not passed:
-        why = "the clone is no better than one that sees nothing"
+        why = "the clone is no better than one without observations"
         return f"warning: {why}; without it: {shlex.join(words)}"
     fields = {"init_from": folder}
     section = config.algorithm

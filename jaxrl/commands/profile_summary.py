@@ -66,7 +66,7 @@ def _show(summary: TraceSummary, top: int) -> None:
         rows.append((name, f"{1e3 * seconds:,.2f}", f"{seconds / total:.1%}", host))
     table.show(("phase", "device ms", "share", "host ms"), rows)
     if not summary.named:
-        console.print("no *.hlo.txt beside the trace: nothing says which operation is of which phase")
+        console.print("no *.hlo.txt beside the trace: the phases of operations are unknown")
     console.print()
     operations = Table(box=None)
     # On a narrow terminal only the last two give way.

@@ -89,7 +89,7 @@ def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
         require_trusted(stored, folder)
     except ConfigError as error:
         raise ConfigError(
-            f"`{flag}` (={folder}): its configuration names modules, which are only imported where the "
+            f"`{flag}` (={folder}): its configuration names modules, which are only imported if the "
             "command line names them: jaxrl train CONFIG --env=MODULE:CLASS --config.FIELD=MODULE:NAME "
             f"{flag}={folder}"
         ) from error

@@ -76,7 +76,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     if (log_level := values.pop(LOG_LEVEL) or "info") not in LEVELS:
         raise ConfigError(f"`--{LOG_LEVEL}` (={log_level!r}) must be one of {', '.join(LEVELS)}")
     if workdir and output:
-        raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both say a folder")
+        raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both name a folder")
     workdir = workdir or output
     given = [x for x in (named, *positional) if x]
     quick = values.pop("quick")
@@ -88,7 +88,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
     if resumed is not None and workdir:
         if resumed and os.path.abspath(resumed) != os.path.abspath(workdir):
-            raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
+            raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both name a folder: leave one out")
         resumed, workdir = workdir, ""
     continued = next((text for _, field, text in overrides if field == "resume_from"), "")
     if resumed is not None and not (given or environment):

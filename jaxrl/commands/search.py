@@ -1,4 +1,4 @@
-"""jaxrl search CONFIG --space=FILE: searches values of fields, a run each.
+"""jaxrl search CONFIG --space=FILE: searches values of fields, one run per trial.
 
 Every trial is a run folder, DIR/trials/NUMBER. DIR/best_config.py is the best
 as a config file for jaxrl train, DIR/trials.jsonl lists all trials.
@@ -31,9 +31,9 @@ ARGUMENTS = (
     ),
     Argument(
         "--method=M",
-        "random (default) or grid; optuna (needs that extra); pareto, by score and seconds (needs the "
-        "search extra); pbt: one population whose members exchange what they have learnt; ray: Ray Tune "
-        "(needs that extra)",
+        "random (default) or grid; optuna (needs that extra); pareto, by score and "
+        "seconds (needs the search extra); pbt: one population whose members copy "
+        "parameters; ray: Ray Tune (needs that extra)",
         str,
     ),
     Argument(
@@ -70,7 +70,7 @@ ARGUMENTS = (
     Argument("--cpus_per_trial=N", "of ray: cores that each trial gets (default: 1)", int, low=0, high=_MOST),
     Argument(
         "--gpus_per_trial=X",
-        "of ray: GPUs, or a part of one (default: 1 where the cluster has any)",
+        "of ray: GPUs, or a part of one (default: 1 if the cluster has any)",
         float,
         low=0,
     ),
@@ -131,7 +131,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     _require_known(rest)
     file = values["space"]
     if not file:
-        raise ConfigError("`--space` is missing: name a file that says which fields vary (docs/search.md)")
+        raise ConfigError("`--space` is missing: name a file with the fields to vary (docs/search.md)")
 
     from jaxrl.search import SearchOptions, Space
     from jaxrl.search.optimization import search

@@ -4,9 +4,10 @@ MODEL is the folder of a model or a run, or [REGISTRY:]NAME@VERSION, where
 VERSION is a number, latest, staging or production and REGISTRY a folder, gs://
 or s3:// (default: results/models). The policy is run by numpy, ONNX Runtime or
 jax, whichever is fastest here. POST /reset begins a session, POST /act acts;
-/healthz, /readyz, /metrics, /spec and /openapi.json answer GET. SIGTERM answers
-what is in progress and ends with exit code 0. JAXRL_SERVE_TOKEN in the
-environment is a token that requests must bear. docs/serving.md says more.
+/healthz, /readyz, /metrics, /spec and /openapi.json answer GET. SIGTERM
+finishes requests in progress and ends with exit code 0. JAXRL_SERVE_TOKEN in
+the environment is a token that requests must send. docs/serving.md has the
+details.
 """
 
 from __future__ import annotations

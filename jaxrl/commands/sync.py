@@ -1,8 +1,8 @@
 """jaxrl sync SOURCE DESTINATION: copies run folders between disks and buckets.
 
-Files whose size and time are those of the last copy are left out. What was
-copied is listed in DESTINATION/manifest.json: path, size, SHA-256 and time of
-each file. Nothing is deleted. A run may be training in SOURCE. Exit code 1:
+Files unchanged in size and time since the last copy are left out. Copied files
+are listed in DESTINATION/manifest.json: path, size, SHA-256 and time of each
+file. Nothing is deleted. A run may be training in SOURCE. Exit code 1:
 something could not be copied (the same command continues); 2: bad input.
 """
 

@@ -37,7 +37,7 @@ _SHORT_FLAGS = (
     ShortFlag("--seed=K", "decides all random numbers", field="seed"),
     ShortFlag(
         "--curriculum=FILE",
-        "stages of tasks, or the name of shipped ones; alone those of the environment",
+        "stages of tasks, or the name of shipped ones; alone the environment's",
         field="curriculum.file",
     ),
     ShortFlag("--stages=N", "only the first stages", field="curriculum.num_stages"),
@@ -87,8 +87,9 @@ ARGUMENTS = (
     ),
     Argument(
         "--coordinator=HOST:PORT",
-        "of the first of several processes, with --num_processes=N and --process_id=I (docs/multihost.md; "
-        "SLURM, Open MPI, Kubernetes and Cloud TPU say all three)",
+        "address of the first of several processes, with --num_processes=N and "
+        "--process_id=I (docs/multihost.md; SLURM, Open MPI, Kubernetes and Cloud TPU "
+        "provide all three)",
         str,
     ),
     Argument("--num_processes=N", kind=int, low=1, high=_LARGEST),

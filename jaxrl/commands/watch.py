@@ -1,7 +1,7 @@
 """jaxrl watch DIR [DIR...]: follows runs live on a terminal.
 
 Runs that begin meanwhile appear by themselves. q or Ctrl-C ends the display,
-never the runs. Where the output is no terminal it prints a line per run, once.
+never the runs. If the output is not a terminal it prints a line per run, once.
 The load of NVIDIA GPUs needs the `monitor` extra.
 """
 

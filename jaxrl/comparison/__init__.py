@@ -34,7 +34,7 @@ def compare_folders(paths: Sequence[str], options: Options, force: bool = False)
     variants = variants_of(runs, options.pool, options.metric)
     found = problems(variants, options.pool)
     if found and not force:
-        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares all the same)")
+        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares anyway)")
     return compare(variants, found, options, skipped)
 
 
@@ -59,7 +59,7 @@ def compare_pair(sequential: str, parallel: str, options: Options, force: bool =
         variants.append(Variant(name, tuple(runs), {}))
     found = [*problems(variants, pool=False), *other_updates(variants)]
     if found and not force:
-        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares all the same)")
+        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares anyway)")
     return compare(with_differences(variants), found, options, skipped)
 
 

@@ -14,7 +14,7 @@ from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.reporting.pages.figures import Curve
 from jaxrl.runs.records import Run
 
-# The metric of training that is drawn for runs that evaluate once.
+# The metric of training that is sampled for runs that evaluate once.
 TRAINING_RETURN = "episode/return"
 # Steps and values.
 Points = tuple[np.ndarray, np.ndarray]

@@ -49,7 +49,7 @@ def above(*strata: np.ndarray, axis: int = -1) -> Any:
 def interval(
     strata: Strata, statistic: Callable[..., Any], resamples: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Percentile bootstrap interval of a statistic; runs are drawn within each stratum.
+    """Percentile bootstrap interval of a statistic; runs are sampled within each stratum.
 
     Args:
       strata: arrays `[..., runs]`; leading axes are treated one by one.

@@ -98,14 +98,15 @@ def notes(comparison: Comparison) -> list[str]:
     found = [
         "An interquartile mean is the mean of the middle half of all runs; of fewer than four runs "
         "it is their mean.",
-        "Intervals hold 95% of bootstrap resamples, drawn among the runs of each environment; a variant with "
-        "a single run in an environment has none. With few runs they are too narrow rather than too wide.",
+        "Intervals hold 95% of bootstrap resamples of the runs of each environment; a "
+        "variant with a single run in an environment has none. With few runs they are "
+        "too narrow rather than too wide.",
         f"The baseline is {comparison.baseline}. P(beats baseline) is the chance that a run of the variant "
         "ends with a higher return than one of the baseline; ties count half. Two single runs have none.",
-        "Steps per second are medians over runs, with the lowest and the highest; seconds of compiling, "
-        "evaluating and saving are left out. Members of a population share a program: the pace is that of "
-        "all of them together, the seconds are of the whole. Memory is the peak of any run; '-' where it was "
-        "not recorded.",
+        "Steps per second are medians over runs, with the lowest and the highest; "
+        "seconds of compiling, evaluating and saving are left out. Members of a "
+        "population share a program: the speed is for all of them together, the seconds "
+        "for the whole. Memory is the peak of any run; '-' where it was not recorded.",
     ]
     if comparison.has_curves:
         found.insert(

@@ -16,7 +16,7 @@ from jaxrl.runs.records import Run, step_budget
 # Fields that do not change what is learnt.
 _INCIDENTAL = ("seed", "notes", "num_devices", "log.", "checkpoint.", "profile.", "evaluate.", "derived.")
 # Those of `evaluate` that change the numbers of a metric, by how its name begins: means over other episodes,
-# or of drawn actions, are other numbers.
+# or of sampled actions, are other numbers.
 _EVALUATION = {
     # Runs from before there were modes have `evaluate.sample` instead.
     "eval/": ("evaluate.modes", "evaluate.sample", "evaluate.episodes"),
@@ -124,7 +124,7 @@ def describe_lost_end(run: Run, metric: str) -> list[str]:
         return []
     last = int(max(lost))
     end = int(steps[-1])
-    return [f"{metric} of {run.path} at step {last:,} is not finite: that of step {end:,} counts as its end"]
+    return [f"{metric} of {run.path} at step {last:,} is not finite: step {end:,} counts as its end"]
 
 
 def _steps_made(run: Run) -> int:

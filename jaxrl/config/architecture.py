@@ -28,7 +28,7 @@ class ArchitectureConfig:
         (),
         each(one_of(*MODALITIES)),
         distinct(),
-        help=f"the parts of an observation that it sees: {', '.join(MODALITIES)}; (): {_AS_NAMED}",
+        help=f"the parts of an observation that it uses: {', '.join(MODALITIES)}; (): {_AS_NAMED}",
         fixed=True,
     )
     graph_layers: int | None = field(
@@ -75,13 +75,13 @@ class ArchitectureConfig:
     fusion: str = field(
         "",
         one_of("", "concatenate", "gated", "attention"),
-        help=f"how the parts become one: concatenate, gated, attention; empty: {_AS_NAMED}",
+        help=f"fusion of the parts: concatenate, gated, attention; empty: {_AS_NAMED}",
         fixed=True,
     )
     fusion_size: int | None = field(
         None,
         at_least(0),
         at_most(_MOST_UNITS),
-        help=f"units after that; 0: what was joined, without a layer of its own; none: {_AS_NAMED}",
+        help=f"units after fusion; 0: no further layer; none: {_AS_NAMED}",
         fixed=True,
     )

@@ -46,7 +46,7 @@ class Config(BuiltInSections):
     algorithm: str = field(
         DEFAULT,
         help=f"what learns: {', '.join(BUILT_IN)}, the name of an installed algorithm, or module:Class; its "
-        "fields are in a section of its own",
+        "fields are in their own section",
         fixed=True,
         names_module=True,
     )
@@ -60,15 +60,16 @@ class Config(BuiltInSections):
     hardware_profile: str = field(
         "none",
         one_of("none", "auto"),
-        help="auto: jaxrl train takes as many environments as fit in nine tenths of the devices' memory, and "
-        "minibatches in parts where they do not fit otherwise",
+        help="auto: jaxrl train takes as many environments as fit in nine tenths of the "
+        "devices' memory, and divides minibatches that would not fit otherwise",
     )
     nonfinite: str = field(
         "halt",
         one_of("halt", "skip", "rollback"),
-        help="what a NaN or an infinity in observations, rewards, losses or gradients does: halt saves the "
-        "state before it and says where it came from, skip drops the updates it reaches, rollback returns to "
-        "the last checkpoint and continues with other random numbers",
+        help="reaction to a NaN or an infinity in observations, rewards, losses or gradients: "
+        "halt saves the state before it and names its origin, skip drops the affected "
+        "updates, rollback returns to the last checkpoint and continues with other "
+        "random numbers",
     )
     resume_from: str = field(
         "",

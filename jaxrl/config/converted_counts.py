@@ -75,7 +75,7 @@ def multiply_workers(config: ConfigDict, envs_per_worker: int) -> int:
 
 def _environments(config: ConfigDict, size: Size, said: Collection[str]) -> str:
     if "env.num_envs" in said:
-        return f"left out: {size}, since the file says the number of environments"
+        return f"left out: {size}, since the file sets the number of environments"
     count = multiply_workers(config, size.value)
     return f"{size} of {max(1, config.host.num_workers)} workers: {count} environments"
 

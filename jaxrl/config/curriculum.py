@@ -24,19 +24,19 @@ class CurriculumConfig:
     name: str = field(
         STAGES,
         matches("|".join((STAGES, *LEVEL_METHODS, ".+:.+")), f"be {_NAMES}, or module:Class"),
-        help="what chooses the tasks of episodes: stages; plr, robust_plr, accel or learnability, levels by "
-        "what can be learnt from them (the section levels); or module:Class, a task sampler of one's own. "
-        "With stages, but none given, each episode has the default task",
+        help="the sampler of tasks: stages; level replay by plr, robust_plr, accel or "
+        "learnability (the section levels); or module:Class, a custom task sampler. With "
+        "stages, but none given, each episode has the default task",
         fixed=True,
         names_module=True,
     )
     file: str = field(
         "",
-        help="file of stages, the name of shipped ones (navigation, platformer), or auto, those of the "
-        "environment; a run keeps what it says in curriculum.stages",
+        help="file of stages, the name of shipped ones (navigation, platformer), or auto, the "
+        "environment's; a run stores its contents in curriculum.stages",
     )
     stages: tuple[str, ...] = field(
-        (), help="the stages themselves, each as JSON, where no file has them", fixed=True
+        (), help="the stages themselves, each as JSON, instead of a file", fixed=True
     )
     difficulties: tuple[float, ...] = field(
         (),
@@ -46,17 +46,17 @@ class CurriculumConfig:
     parameter: str = field(
         "difficulty",
         matches(r"\w+", "be a name"),
-        help="of difficulties: a field of the environment's tasks, or a scale that it names; otherwise an "
-        "argument of the environment, which is made anew for each",
+        help="for difficulties: a field of the environment's tasks, or a scale that it names; "
+        "otherwise an argument of the environment, which is recreated for each",
     )
     iterations: int = field(
-        100, at_least(1), at_most(LARGEST_INT32), help="of each of curriculum.difficulties"
+        100, at_least(1), at_most(LARGEST_INT32), help="for each of curriculum.difficulties"
     )
     num_stages: int = field(
-        0, at_least(0), at_most(MOST_STAGES), help="only so many stages, from the first; 0: all"
+        0, at_least(0), at_most(MOST_STAGES), help="number of stages to use, from the first; 0: all"
     )
     start_stage: int = field(
-        1, at_least(1), at_most(LARGEST_INT32), help="the stage to begin with; 1 is the first", fixed=True
+        1, at_least(1), at_most(LARGEST_INT32), help="the first stage to play, counted from 1", fixed=True
     )
 
     @property

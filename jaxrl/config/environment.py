@@ -114,7 +114,7 @@ def check_environment(c: Config) -> EnvSpec:
         _check_host(c)
     if c.env.tasks and c.evaluate.unseen:
         raise ConfigError(
-            f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, each of which is "
+            f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, whose tasks are "
             "evaluated"
         )
     return spec
@@ -205,7 +205,7 @@ def _check_game(c: Config) -> None:
 
     name = c.env.name
     if registry.is_host(name) or game_of(registry.make(name)) is None:
-        raise ConfigError(f"`env.name` (={name!r}) is no game of two, which `selfplay.enabled` needs")
+        raise ConfigError(f"`env.name` (={name!r}) is not a two-player game, which `selfplay.enabled` needs")
     if c.env.wrappers:
         raise ConfigError(
             f"`env.wrappers` (={c.env.wrappers}) must be empty with `selfplay.enabled`: "

@@ -76,7 +76,7 @@ def at_most_elements(count: int) -> Rule:
 
 def each(rule: Rule) -> Rule:
     """The rule for every element of a tuple."""
-    return Rule(f"hold elements each of which must {rule.text}", lambda xs: all(rule.holds(x) for x in xs))
+    return Rule(f"hold elements that each must {rule.text}", lambda xs: all(rule.holds(x) for x in xs))
 
 
 def distinct() -> Rule:

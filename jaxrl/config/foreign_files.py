@@ -24,11 +24,12 @@ def described(path: str) -> str:
             )
         return ""
     if path.endswith(_WEIGHTS):
-        return "holds the parameters of another trainer's network, which cannot be read here; train it anew"
+        return "holds the parameters of another trainer's network, which cannot be read here; train again"
     if _is_sb3(path):
         return (
-            "is a model of Stable-Baselines3, which cannot be read here; its settings train anew, and "
-            "episodes that it plays can be cloned (docs/coming_from.md, docs/imitation.md)"
+            "is a model of Stable-Baselines3, which cannot be read here; train again with "
+            "its settings, or clone episodes that it plays (docs/coming_from.md, "
+            "docs/imitation.md)"
         )
     return ""
 

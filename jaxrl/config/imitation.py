@@ -77,17 +77,18 @@ class DAggerConfig(MemoryConfig):
         MemoryConfig,
         "capacity",
         50_000,
-        help="labelled steps kept of all environments, rounded down to whole rollouts; then the oldest go",
+        help="labelled steps kept from all environments, rounded down to whole rollouts; then "
+        "the oldest are dropped",
     )
     teacher: str = field(
         "",
-        help="says the right action of every step: a run folder, whose policy has the learner's network, or "
-        "solver, where the environment has one",
+        help="labels every step with the right action: a run folder, whose policy has the "
+        "learner's network, or solver, if the environment has one",
         fixed=True,
     )
     beta: float = field(1.0, between(0, 1), help="share of the actions that are the teacher's, at the start")
     beta_fraction: float = field(
-        0.1, between(0, 1), help="share of the run after which beta has fallen, linearly, to 0"
+        0.1, between(0, 1), help="share of the run in which beta falls linearly to 0"
     )
     trace_length: int = field(
         16,
@@ -100,7 +101,7 @@ class DAggerConfig(MemoryConfig):
         16,
         at_least(0),
         at_most(_MOST_ROWS),
-        help="steps before them that only renew the carry, which acting had when they were collected",
+        help="earlier steps that only renew the stored carry",
         fixed=True,
     )
     learning_rate: float = field(1e-3, at_least(0), help="learning rate of Adam")

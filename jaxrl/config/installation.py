@@ -19,5 +19,5 @@ def missing_platform(error: Exception) -> str | None:
     extra = "tpu" if "tpu" in platforms else "cuda12"
     return (
         f"`JAX_PLATFORMS` (={platforms}) names no device that JAX can start: unset it, or install what it "
-        f"needs, such as {command(extra)}; jaxrl doctor says more"
+        f"needs, such as {command(extra)}; see jaxrl doctor"
     )

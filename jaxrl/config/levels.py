@@ -22,7 +22,7 @@ class LevelsConfig:
         4000,
         at_least(1),
         at_most(_MOST_LEVELS),
-        help="levels in the buffer; an environment with a pool of levels has all of these instead",
+        help="levels in the buffer; with a pool of levels, the whole pool instead",
         fixed=True,
     )
     replay: float = field(
@@ -30,45 +30,51 @@ class LevelsConfig:
         between(0.0, 1.0),
         help="share of the episodes in levels of the buffer, once it is filled; the others are new levels",
     )
-    fill: float = field(0.5, between(0.0, 1.0), help="the part of the buffer to fill before any replay")
+    fill: float = field(0.5, between(0.0, 1.0), help="share of the buffer to fill before any replay")
     score: str = field(
         MAX_MONTE_CARLO,
         one_of(POSITIVE_VALUE_LOSS, L1_VALUE_LOSS, MAX_MONTE_CARLO),
-        help="of a level, from its latest episodes: the mean over steps of the positive part of the "
-        "advantage or of its magnitude, or how far the best return ever is above the mean value",
+        help="score of a level, from its latest episodes: the mean over steps of the positive "
+        "part of the advantage or of its magnitude, or the best return so far minus the "
+        "mean value",
     )
     prioritization: str = field(
         RANK,
         one_of(RANK, PROPORTIONAL),
-        help="the chance of a level follows the rank of its score, or the score",
+        help="the probability of a level follows the rank of its score, or the score",
     )
     temperature: float = field(
-        0.3, above(0.0), help="1: chances like 1 / rank, or like the score; near 0 only the best is replayed"
+        0.3,
+        above(0.0),
+        help="1: probabilities proportional to 1 / rank, or to the score; near 0 only the best is replayed",
     )
     staleness: float = field(
         0.3,
         between(0.0, 1.0),
-        help="share of the replays that go by how long ago a level was played last, not by its score",
+        help="share of the replays by staleness, the time since a level was last played, instead of by score",
     )
     refresh_iterations: int = field(
         50,
         at_least(1),
         at_most(LARGEST_INT32),
-        help="of learnability: iterations between two choices of levels by rollouts of their own",
+        help="for learnability: iterations between choices of levels by separate rollouts",
     )
     candidates: int = field(
-        1000, at_least(1), at_most(_MOST_LEVELS), help="of learnability: random levels played for each choice"
+        1000,
+        at_least(1),
+        at_most(_MOST_LEVELS),
+        help="for learnability: random levels played for each choice",
     )
     kept: int = field(
         250,
         at_least(1),
         at_most(_MOST_LEVELS),
-        help="of learnability: how many of these are played in training until the next choice",
+        help="for learnability: number of these played in training until the next choice",
         fixed=True,
     )
     episodes: int = field(
         5,
         at_least(2),
         at_most(1000),
-        help="of learnability: episodes in each, from which its success rate is",
+        help="for learnability: episodes in each, for its success rate",
     )

@@ -150,7 +150,7 @@ def section_list(algorithm: str = "") -> str:
             "",
             *textwrap.wrap(f"Fields without a section: {alone}.", _HELP_WIDTH),
             "",
-            "jaxrl train --help=SECTION or --help=FIELD says what they mean, --help=all does",
+            "jaxrl train --help=SECTION or --help=FIELD explains them, --help=all does",
             "for every field; --print-config shows the values that CONFIG gives them.",
         ]
     )

@@ -24,8 +24,8 @@ class MinibatchConfig(AlgorithmConfig):
         4,
         at_least(1),
         at_most(LARGEST_INT32),
-        help="updates per epoch, each on other sequences: of different environments or, if there are more "
-        "minibatches than that, of parts of the rollout too",
+        help="updates per epoch, each on other sequences: of different environments or, with "
+        "more minibatches than environments, also of parts of the rollout",
     )
     sequence_length: int = field(
         0,
@@ -36,15 +36,15 @@ class MinibatchConfig(AlgorithmConfig):
     )
     refresh_carries: bool = field(
         False,
-        help="before each epoch but the first, compute the carries that sequences begin with anew, with the "
-        "present parameters from the start of the rollout",
+        help="before each epoch except the first, recompute the initial carries of sequences "
+        "with the current parameters, from the start of the rollout",
     )
     gradient_accumulation: int = field(
         0,
         at_least(0),
         at_most(LARGEST_INT32),
-        help="parts of a minibatch whose gradients are summed one after the other; 0: as many as are "
-        "fastest here",
+        help="parts of a minibatch whose gradients are summed one after the other; 0: the "
+        "fastest number here",
     )
     learning_rate: float = field(2.5e-4, at_least(0), help="peak learning rate of Adam")
     schedule: str = field(

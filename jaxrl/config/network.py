@@ -38,7 +38,7 @@ class NetworkConfig(ArchitectureConfig):
     )
     core: str = field(
         "lstm",
-        help="lstm, gru, mingru, lru, s5, gated_delta, gtrxl, none, or module:Class of one's own",
+        help="lstm, gru, mingru, lru, s5, gated_delta, gtrxl, none, or a custom module:Class",
         fixed=True,
         names_module=True,
     )
@@ -57,7 +57,7 @@ class NetworkConfig(ArchitectureConfig):
         1,
         at_least(1),
         at_most(_MOST_CORES),
-        help="cores on one another, each normalised and added to the one below",
+        help="stacked cores, each normalised and added to the one below",
         fixed=True,
     )
     core_heads: int = field(
@@ -71,7 +71,7 @@ class NetworkConfig(ArchitectureConfig):
         64,
         at_least(1),
         at_most(_LONGEST_MEMORY),
-        help="steps before its own that each layer of gtrxl sees",
+        help="past steps that each layer of gtrxl attends to",
         fixed=True,
     )
     state_size: int = field(
@@ -84,15 +84,15 @@ class NetworkConfig(ArchitectureConfig):
     recurrence: str = field(
         "auto",
         one_of("auto", "scan", "pallas"),
-        help="how an lstm runs over time: scan; pallas, a kernel for TPUs and GPUs; auto, the kernel on "
-        "NVIDIA GPUs where it applies, else the scan (docs/performance.md)",
+        help="how an lstm runs over time: scan; pallas, a kernel for TPUs and GPUs; auto, the "
+        "kernel on NVIDIA GPUs if it applies, else the scan (docs/performance.md)",
     )
     activation: str = field("tanh", help="after each dense layer: tanh, relu, silu, gelu", fixed=True)
     separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)
     central_value: bool = field(
         False,
-        help="the value sees the state of the whole environment, by a second encoder and core; of several "
-        "agents (docs/many_agents.md)",
+        help="the value sees the environment's global state, by a second encoder and core; "
+        "for several agents (docs/many_agents.md)",
         fixed=True,
     )
     head: str = field(
@@ -112,14 +112,14 @@ class NetworkConfig(ArchitectureConfig):
     policy_gain: float = field(
         0.01,
         above(0),
-        help="gain of the orthogonal weights that the policy's last layer begins with",
+        help="gain of the orthogonal initial weights of the policy's last layer",
         fixed=True,
     )
     policy_std: float = field(
         1.0,
         above(0),
-        help="standard deviation that the actions of gaussian, tanh_gaussian and mixed begin with; of bounds "
-        "that are scaled in half widths (docs/environments.md)",
+        help="initial standard deviation of the actions of gaussian, tanh_gaussian and mixed; "
+        "in half widths for scaled bounds (docs/environments.md)",
         fixed=True,
     )
     layer_norm: bool = field(
@@ -134,13 +134,13 @@ class NetworkConfig(ArchitectureConfig):
     compute_dtype: str = field(
         "float32",
         one_of("float32", "bfloat16"),
-        help="type in which the network computes; parameters stay float32",
+        help="type of the network's computation; parameters stay float32",
         fixed=True,
     )
     matmul_precision: str = field(
         "default",
         one_of("default", "tensorfloat32", "float32"),
-        help="of products of float32 on GPUs and TPUs; default: as JAX has it, fast and rounded",
+        help="precision of float32 products on GPUs and TPUs; default: JAX's, fast and rounded",
     )
 
     @property

@@ -45,7 +45,7 @@ class Translation:
         """
         value = _value(field, value)
         if field in self.origin and self.fields[field] != value:
-            raise ConfigError(f"`{self.origin[field]}` and `{name}` both say `{field}`: leave one out")
+            raise ConfigError(f"`{self.origin[field]}` and `{name}` both set `{field}`: leave one out")
         if not _is_choice(field, value):
             self.left_out.append(f"{name} (={shorten(value)})")
             return
@@ -58,7 +58,7 @@ class Translation:
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             self.left_out.append(f"{name} (={shorten(value)})")
         elif word in self.sizes and self.sizes[word].value != number:
-            raise ConfigError(f"`{self.sizes[word].name}` and `{name}` both say the same: leave one out")
+            raise ConfigError(f"`{self.sizes[word].name}` and `{name}` both set the same: leave one out")
         else:
             self.sizes.setdefault(word, Size(name, number))
 

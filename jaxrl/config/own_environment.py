@@ -49,7 +49,7 @@ def move(config: ConfigDict, environment: str, given: Collection[str] = ()) -> s
         return ""
     scales = [name for name in _SCALES if name not in given and _value(config, name)]
     kept = f"; kept {_list_values(config, scales)}" if scales else ""
-    return f"left out what is said of {own} alone: {', '.join(left_out)}{kept}"
+    return f"left out fields of {own}: {', '.join(left_out)}{kept}"
 
 
 def forget_levels(config: ConfigDict) -> None:

@@ -24,7 +24,7 @@ class MemoryConfig(AlgorithmConfig):
         10, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
     )
     updates_per_rollout: int = field(
-        8, at_least(1), at_most(_MOST_UPDATES), help="updates after each rollout, each on a batch of its own"
+        8, at_least(1), at_most(_MOST_UPDATES), help="updates after each rollout, each on its own batch"
     )
     batch_size: int = field(
         128, at_least(1), at_most(LARGEST_INT32), help="transitions of an update, over all devices"
@@ -37,7 +37,7 @@ class MemoryConfig(AlgorithmConfig):
         fixed=True,
     )
     checkpoint: bool = field(
-        True, help="the steps kept are a part of checkpoints; False: a resumed run collects them anew"
+        True, help="checkpoints include the memory; False: a resumed run collects it again"
     )
     learning_starts: int = field(
         1_000, at_least(0), at_most(LARGEST_INT32), help="steps kept before anything is learnt"
@@ -68,7 +68,7 @@ class MemoryConfig(AlgorithmConfig):
 
     def check_sizes(self, name: str, num_envs: int) -> None:
         """Raises ConfigError if the memory holds no batch; overridden by what is drawn."""
-        raise NotImplementedError(f"{type(self).__name__} must say what a batch needs")
+        raise NotImplementedError(f"{type(self).__name__} must define the needs of a batch")
 
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
         """The memory holds a batch and the start of learning; devices share out the groups."""
@@ -101,7 +101,7 @@ class ReplayConfig(MemoryConfig):
     n_step: int = field(3, at_least(1), at_most(_MOST_STEPS), help="steps whose rewards a target sums")
     gamma: float = field(0.99, between(0, 1), help="discount factor")
     prioritised: bool = field(
-        False, help="transitions are drawn by their TD error (Schaul et al. 2016)", fixed=True
+        False, help="transitions are sampled by their TD error (Schaul et al. 2016)", fixed=True
     )
     priority_alpha: float = field(
         0.6, between(0, 1), help="exponent of the priorities; 0: uniform", fixed=True
@@ -112,8 +112,8 @@ class ReplayConfig(MemoryConfig):
     hindsight: str = field(
         "none",
         one_of("none", *STRATEGIES),
-        help="where other goals for transitions come from (Andrychowicz et al. 2017): a later step of the "
-        "episode, its last, any of it, any that is kept",
+        help="source of other goals for transitions (Andrychowicz et al. 2017): a later step "
+        "of the episode, its last, any of it, any in memory",
         fixed=True,
     )
     hindsight_k: int = field(
@@ -126,9 +126,9 @@ class ReplayConfig(MemoryConfig):
 
     hindsight_goals: str = field(
         "",
-        help="module:name of what goals of a gymnasium environment are worth: a function of (achieved, "
-        "desired), or what has `compute_reward` and `compute_terminated`; empty: 1 and the end below a "
-        "distance of 0.5, else -1",
+        help="module:name of the reward rule for goals of a gymnasium environment: a function "
+        "of (achieved, desired), or an object with `compute_reward` and "
+        "`compute_terminated`; empty: 1 and the end below a distance of 0.5, else -1",
         fixed=True,
         names_module=True,
     )

@@ -94,8 +94,8 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
     found = len(spec.agents)
     if given not in (0, found) and (given, found) != (1, 0):
         raise ConfigError(
-            f"`env.num_agents` (={given}) must be left out, or {max(1, found)} for {spec.name}, which says "
-            "how many agents it has"
+            f"`env.num_agents` (={given}) must be left out, or {max(1, found)} for {spec.name}, which "
+            "declares its number of agents"
         )
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_agents=found))
     if isinstance(config.learner, MinibatchConfig):  # others refuse several agents

@@ -44,8 +44,8 @@ class EnvConfig:
         0,
         at_least(0),
         at_most(LARGEST_INT32),
-        help="agents of each environment, each of them a row of the batch; 0: as many as it says "
-        "(docs/many_agents.md)",
+        help="agents of each environment, each a row of the batch; 0: as the environment "
+        "declares (docs/many_agents.md)",
         fixed=True,
     )
     wrappers: tuple[str, ...] = field(
@@ -53,27 +53,27 @@ class EnvConfig:
     )
     stagger: bool = field(
         True,
-        help="cut first episodes off at random, where there is a time limit, so that ends spread",
+        help="cut first episodes off at random, if there is a time limit, so that ends spread",
         fixed=True,
     )
     tasks: tuple[str, ...] = field(
         (),
         distinct(),
-        help="several environments for one policy, in place of name: each environment of a batch is one of "
-        "them for good (docs/tasks.md)",
+        help="several environments for one policy, instead of name: each environment of a "
+        "batch keeps one of them (docs/tasks.md)",
         fixed=True,
     )
     task_shares: tuple[int, ...] = field(
         (),
         each(at_least(1)),
         each(at_most(1000)),
-        help="how many of every sum(task_shares) environments have each of the tasks; (): one each",
+        help="number of environments with each of the tasks, out of every sum(task_shares); (): one each",
         fixed=True,
     )
     success: str = field(
         "",
-        help="when an episode is a success: a comparison of return, length or info.KEY, such as "
-        '"return >= 195"; empty: by info.success, where the environment reports that',
+        help="when an episode is a success: a comparison of return, length or info.KEY, such "
+        'as "return >= 195"; empty: by info.success, if the environment reports that',
         fixed=True,
     )
 
@@ -94,17 +94,17 @@ class HostConfig:
 
     overlap: bool | None = field(
         None,
-        help="collect the next rollout while learning from this one, which is then one iteration old; none: "
-        "where learning is on an accelerator",
+        help="collect the next rollout while learning from this one, which is then one "
+        "iteration old; none: if learning is on an accelerator",
     )
     fused: bool = field(
-        True, help="on CPU a rollout is one program that steps the environments, where that is faster"
+        True, help="on CPU a rollout is one program that steps the environments, if that is faster"
     )
     num_groups: int = field(
         2,
         at_least(1),
         at_most(_MOST_WORKERS),
-        help="one group steps while the policy chooses for another; 1 steps all in turn",
+        help="one group steps while the policy chooses for another; 1: all step together",
     )
     num_workers: int = field(
         0,
@@ -145,8 +145,8 @@ class StopConfig:
     steps: int | None = field(
         1_000_000,
         at_least(1),
-        help="environment steps, rounded up to whole iterations; none: until a budget in seconds is "
-        "used up, and schedules follow stop.seconds",
+        help="environment steps, rounded up to whole iterations; none: until a budget in "
+        "seconds is used, and schedules follow stop.seconds",
     )
     seconds: float | None = field(
         None,
@@ -161,7 +161,7 @@ class StopConfig:
         "ends early enough for an evaluation and a last checkpoint; none: no limit",
     )
     target_return: float | None = field(
-        None, help="mean return of an evaluation, by the mode that decides; none: no limit", key="return"
+        None, help="mean return of an evaluation, in the deciding mode; none: no limit", key="return"
     )
     every_mode: bool = field(
         False, help="stop.return must be reached in each of evaluate.modes, in the same evaluation"
@@ -175,7 +175,7 @@ class StopConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    """The places where metrics go, and how often."""
+    """The destinations of metrics, and how often."""
 
     every_steps: int = field(
         0,
@@ -187,10 +187,10 @@ class LogConfig:
         ("tensorboard", "jsonl"),
         each(one_of("tensorboard", "jsonl", "csv", "wandb", "mlflow", "neptune")),
         distinct(),
-        help="where metrics go: tensorboard, jsonl, csv (files of the run's folder), wandb, mlflow, neptune "
-        "(trackers; each needs its extra); () is none",
+        help="destinations of metrics: tensorboard, jsonl, csv (files of the run's folder), "
+        "wandb, mlflow, neptune (trackers; each needs its extra); () is none",
     )
-    layers: bool = field(True, help="also the gradient's norm by layer")
+    layers: bool = field(True, help="also log the gradient's norm by layer")
     project: str = field("jaxrl", help="project or experiment in a tracker")
     name: str = field("", help="the run's name in a tracker; empty: the end of the folder's path")
 
@@ -208,26 +208,25 @@ class EvaluateConfig:
         each(one_of(GREEDY, SAMPLED)),
         distinct(),
         at_least_elements(1),
-        help="how episodes are played: greedy (the most likely actions), sampled (drawn ones), or both; of "
-        "both the one with the higher return over the last three evaluations decides",
+        help="modes of episodes: greedy (the most likely actions), sampled, or both; then the "
+        "mode with the higher return over the last three evaluations decides",
     )
     unseen: str = field(
         "",
-        help="another environment with the same spaces, such as levels that training never shows; evaluated "
-        "as well",
+        help="another environment with the same spaces, such as unseen levels; evaluated as well",
     )
-    suite: str = field("", help="file or name of a suite that is played as well, by category")
+    suite: str = field("", help="file or name of a suite that is also played, by category")
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """The states that a run saves, to be resumed from."""
+    """The states that a run saves, for resuming."""
 
     every_steps: int = field(
         250_000, at_least(0), help="environment steps between checkpoints; 0: by time, and at the end"
     )
     every_seconds: float = field(
-        60.0, at_least(0), help="seconds between checkpoints, whichever comes first; 0: by steps alone"
+        60.0, at_least(0), help="seconds between checkpoints, whichever comes first; 0: only by steps"
     )
     keep: int = field(3, at_least(1), help="recent checkpoints to keep, besides the best")
 
@@ -240,7 +239,7 @@ class PopulationConfig:
         1,
         at_least(1),
         at_most(_MOST_MEMBERS),
-        help="train this many members, with `seed` and the numbers after it, each in a folder of its own",
+        help="train this many members, with `seed` and the following numbers, each in its own folder",
         fixed=True,
     )
 
@@ -252,20 +251,20 @@ class StorageConfig:
     sync_to: str = field(
         "",
         matches(r"((s3|gs)://[^/]+/.*[^/].*)?", "be s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"),
-        help="where a copy of the run's folder is kept while it trains, such as s3://BUCKET/PREFIX "
-        "(docs/storage.md); empty: nowhere",
+        help="destination for a copy of the run's folder during training, such as "
+        "s3://BUCKET/PREFIX (docs/storage.md); empty: none",
     )
     sync_every_steps: int = field(500_000, at_least(1), help="environment steps between copies")
 
 
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    """Traces and profiles of where the time goes."""
+    """Traces and profiles of the time spent."""
 
-    start: int = field(0, at_least(0), help="the step with which a device trace begins")
+    start: int = field(0, at_least(0), help="the first step of a device trace")
     steps: int = field(
         0,
         at_least(0),
-        help="steps of the trace, in whole iterations; 0: none, unless SIGUSR1 asks for one",
+        help="steps of the trace, in whole iterations; 0: none, unless SIGUSR1 requests one",
     )
     host: bool = field(False, help="a profile of the host's Python over the whole run")

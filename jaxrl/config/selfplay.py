@@ -15,16 +15,16 @@ OLDEST = "oldest"
 
 @dataclasses.dataclass(frozen=True)
 class SelfPlayConfig:
-    """Games of two against the policy and its past (docs/selfplay.md)."""
+    """Two-player games against the policy and its past (docs/selfplay.md)."""
 
     enabled: bool = field(
-        False, help="the other seat of the game is played by the policy itself and its past", fixed=True
+        False, help="the policy itself and its past play the other seat of the game", fixed=True
     )
     pool_size: int = field(
         20,
         at_least(1),
         at_most(10_000),
-        help="snapshots of the policy that are kept as opponents",
+        help="snapshots of the policy kept as opponents",
         fixed=True,
     )
     every_steps: int = field(
@@ -36,22 +36,21 @@ class SelfPlayConfig:
     win_rate: float = field(
         0.55,
         between(0.0, 1.0),
-        help="a snapshot is due earlier once the policy scores more than this against the last one, where a "
-        "draw is half a win; 1: never",
+        help="a snapshot is taken earlier once the policy scores more than this against the "
+        "last one, with a draw as half a win; 1: never",
     )
-    games: int = field(
-        400, at_least(1), at_most(1_000_000), help="games against a snapshot over which that is counted"
-    )
+    games: int = field(400, at_least(1), at_most(1_000_000), help="games against a snapshot for that score")
     latest_share: float = field(
         0.8,
         between(0.0, 1.0),
-        help="share of the environments whose opponent is the policy as it is now; the others play the pool",
+        help="share of the environments whose opponent is the current policy; the others play "
+        "against the pool",
     )
     random_moves: float = field(
         0.0,
         between(0.0, 1.0),
-        help="largest probability with which an opponent that is the policy as it is now makes a random "
-        "move; among the environments it rises evenly from 0",
+        help="largest probability of a random move of the current policy as opponent; it "
+        "rises evenly from 0 over the environments",
     )
     groups: int = field(
         16,
@@ -64,13 +63,13 @@ class SelfPlayConfig:
         50_000,
         at_least(1),
         at_most(LARGEST_INT32),
-        help="environment steps after which groups that play the pool draw opponents anew",
+        help="environment steps after which groups that play against the pool resample opponents",
     )
     opponents: str = field(
         PRIORITIZED,
         one_of(UNIFORM, PRIORITIZED),
-        help="how the pool's opponents are drawn: uniform, or prioritized fictitious self-play, by "
-        "(1 - score)^2 of the policy against each",
+        help="sampling of the pool's opponents: uniform, or prioritized fictitious self-play, "
+        "by (1 - score)^2 of the policy against each",
     )
     drop: str = field(
         WEAKEST, one_of(WEAKEST, OLDEST), help="the snapshot that a full pool drops for a new one"

@@ -55,7 +55,7 @@ class Stage:
         says; None is never.
       earlier: share of the episodes that are of earlier stages.
       back: a mean success below which training returns to the stage before; None never does.
-      epsilon: exploration rate for a loop of one's own; None takes the default of the stage.
+      epsilon: exploration rate for a custom loop; None takes the default of the stage.
       weights: of the losses of `env.tasks`, by name; those that it leaves out have 1.
     """
 
@@ -242,9 +242,7 @@ def _check_stages(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
     stages = tuple(_stage(stage, i) for i, stage in enumerate(given))
     for i, stage in enumerate(stages[:-1]):
         if not stage.has_threshold and stage.most_steps is None:
-            raise ConfigError(
-                f"{_label(i)}`success`, `return`, `collisions` or `most_steps` must say when it ends"
-            )
+            raise ConfigError(f"{_label(i)}needs an end: `success`, `return`, `collisions` or `most_steps`")
     costs = sorted({stage.cost for stage in stages if stage.cost})
     if len(costs) > 1:
         raise ConfigError(f"`cost` must be the same in all stages, not {' and '.join(costs)}")

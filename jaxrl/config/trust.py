@@ -51,7 +51,7 @@ def _refuse_first(named: Iterable[tuple[str, str, str]], workdir: str, said_by: 
     for field, name, module in named:
         raise ConfigError(
             f"`{field}` (={name!r}) of the run {workdir} names the module {module}, which is only imported "
-            f"with {said_by}: it can run any code, so use that for runs of your own or of people you trust"
+            f"with {said_by}: it can run any code, so use that only for trusted runs"
         )
 
 

@@ -29,7 +29,7 @@ class ArchitectureFigures:
 
     Attributes:
       architecture: its name.
-      sees: the parts of an observation that it sees; () of a user's own.
+      sees: the parts of an observation that it sees; () of a user.
       parameters: their number.
       mflop_per_step: of one action, in millions of floating-point operations.
       mflop_per_update: beside those of its steps, for the graphs of all levels, once an update; forward.

@@ -1,1 +1,1 @@
-"""Evaluation of trained policies: whole episodes, suites of environments, films."""
+"""Evaluation of trained policies: whole episodes, suites of environments, videos."""

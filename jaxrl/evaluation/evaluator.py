@@ -59,7 +59,7 @@ class Evaluator(abc.ABC):
 
         Args:
           state: parameters and frozen statistics of the policy, replicated.
-          key: decides the resets, which are the same in all modes, and the actions that are drawn.
+          key: decides the resets, which are the same in all modes, and the actions that are sampled.
           episodes: how many in each mode.
           modes: how actions are chosen, see `jaxrl.evaluation.modes`.
           tasks: arrays of numpy [N, ...], those that the environments take in turn, each for all of its

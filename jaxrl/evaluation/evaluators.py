@@ -33,7 +33,7 @@ class EvaluationTask:
 
     @classmethod
     def of(cls, config: Config, spec: EnvSpec) -> EvaluationTask:
-        """The environment of a configuration, of which `spec` is the spec."""
+        """The environment of a configuration; `spec` is its spec."""
         return cls(config.env.name, config.env.wrappers, EpisodeReports.of(spec, config.env.success))
 
     def environment(self) -> BatchedEnv:

@@ -144,7 +144,7 @@ def _choice(distribution: dict[str, Any], single: bool) -> dict[str, list[float]
     if {"mean", "log_std"} <= set(distribution):
         mean = distribution["mean"][0]
         deviation = np.exp(np.asarray(distribution["log_std"][0], np.float64))
-        if "logits" in distribution:  # a mixture, of which the likeliest component is shown
+        if "logits" in distribution:  # a mixture: the likeliest component is shown
             likeliest = np.argmax(distribution["logits"][0])
             mean = mean[likeliest]
             deviation = deviation[likeliest]

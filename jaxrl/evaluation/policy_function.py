@@ -50,7 +50,7 @@ class ActingFunction(abc.ABC):
 
     Attributes:
       spec: of the environment.
-      sample: True if actions are drawn, from a key.
+      sample: True if actions are sampled, from a key.
     """
 
     spec: EnvSpec
@@ -72,7 +72,7 @@ class ActingFunction(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, *rest: Array) -> dict[str, Any]:
-        """Arguments and result are those of `PolicyFunction`."""
+        """Arguments and result are as for `PolicyFunction`."""
 
     @abc.abstractmethod
     def example(self, batch: int) -> tuple[Any, ...]:

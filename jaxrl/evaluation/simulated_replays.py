@@ -51,7 +51,7 @@ class SimulatedReplays:
         tpu_slices.hush_libtpu()
         environment_spec("--env", self.environment, self.environment, ())
         if registry.is_host(self.environment):
-            raise ConfigError(f"`--env` (={self.environment!r}) runs on the host, where nothing is simulated")
+            raise ConfigError(f"`--env` (={self.environment!r}) runs on the host, which cannot be simulated")
         simulator = Simulator(self.environment)
         sifted = Sifted(self.successful)
         for number, replay in enumerate(self._replays(simulator, sifted), 1):

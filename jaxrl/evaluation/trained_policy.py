@@ -62,7 +62,7 @@ class TrainedPolicy:
         return f"step {self.step:,}{self.chosen and f', {self.chosen}'}"
 
     def draws(self, asked: bool | None = None) -> bool:
-        """True if actions are to be drawn: as `asked`, and with None in the mode that judged the policy.
+        """True if actions are to be sampled: as `asked`, and with None in the mode that judged the policy.
 
         Raises:
           ConfigError: it is asked for, and the policy has nothing to sample.
@@ -131,7 +131,7 @@ def evaluate(
       trained: the policy.
       episodes: how many.
       modes: see `jaxrl.evaluation.modes`.
-      seed: decides the resets, and the actions that are drawn.
+      seed: decides the resets, and the actions that are sampled.
       environment: play another one, with the same spaces and the wrappers of the run.
 
     Returns:

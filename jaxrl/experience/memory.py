@@ -32,7 +32,7 @@ class Memory(abc.ABC):
 
     @abc.abstractmethod
     def init(self, example: Trajectory | None) -> PyTree:
-        """The empty memory of one device, for trajectories like `example`, of which only shapes count."""
+        """The empty memory of one device, for trajectories with the shapes of `example`."""
 
     @abc.abstractmethod
     def add(self, state: PyTree, trajectory: Trajectory) -> PyTree:

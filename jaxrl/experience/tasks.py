@@ -13,7 +13,7 @@ from jaxrl.config import ConfigError
 from jaxrl.metrics.reduction import Metric, Metrics
 from jaxrl.types import Array, Axis, EpisodeRows, PyTree, Trajectory
 
-# Keeps the keys of tasks apart from those of resets, steps and actions.
+# Keeps the keys of tasks apart from the keys of resets, steps and actions.
 TASK_KEY = 0x5441534B
 
 
@@ -128,5 +128,5 @@ def require_signals(tasks: TaskSampler, algorithm: Algorithm) -> None:
             offered = ", ".join(algorithm.signals) or "none"
             raise ConfigError(
                 f"`algorithm` (={algorithm.name!r}) does not offer the signal {name} that "
-                f"{type(tasks).__name__} asks for; it offers {offered}"
+                f"{type(tasks).__name__} needs; it offers {offered}"
             )

@@ -48,11 +48,9 @@ class ExperimentOptions:
     )
     train_dataset: str = field(
         "",
-        help="folder of levels for training, one folder a category; train: those of the package (required)",
+        help="folder of levels for training, one folder per category; train: the shipped ones (required)",
     )
-    test_dataset: str = field(
-        "", help="levels that training never shows; test: those of the package (required)"
-    )
+    test_dataset: str = field("", help="unseen levels; test: the shipped ones (required)")
     config: str = field("ppo_architectures", help="the configuration that cells start from")
     total_timesteps: int = field(10_000_000, at_least(1), help="environment steps of each cell")
     num_envs: int = field(64, at_least(1), at_most(_MOST), help="environments")
@@ -73,20 +71,20 @@ class ExperimentOptions:
         None,
         at_least(1),
         at_most(_MOST_JOBS),
-        help="cells at the same time, each with its own part of the cores or of the GPUs; none: as many as "
-        "have --num-devices GPUs of their own, else one",
+        help="concurrent cells, each with its own part of the cores or of the GPUs; none: as "
+        "many as can have --num-devices GPUs each, else one",
     )
     ray_address: str = field(
         "",
-        help="a Ray cluster that runs the cells: HOST:PORT, ray://HOST:PORT, auto, or local for a Ray of its "
-        "own on this machine; empty: none",
+        help="a Ray cluster that runs the cells: HOST:PORT, ray://HOST:PORT, auto, or local "
+        "for a new Ray on this machine; empty: none",
     )
     cpus_per_cell: int = field(1, at_least(1), at_most(_MOST_JOBS), help="of Ray: cores that each cell gets")
     gpus_per_cell: float | None = field(
         None,
         at_least(0),
         at_most(_MOST_JOBS),
-        help="of Ray: GPUs, or a part of one; none: 1 where the cluster has any",
+        help="of Ray: GPUs, or a part of one; none: 1 if the cluster has any",
     )
     mixed_precision: bool = field(False, help="networks compute in bfloat16")
     seeds: tuple[int, ...] = field(
@@ -100,7 +98,7 @@ class ExperimentOptions:
     s3_bucket: str = field("", help="bucket where cells keep a copy of their folder; empty or None: off")
     s3_prefix: str = field("experiments/", help="what the copies' names begin with")
     s3_sync_freq: int = field(500_000, at_least(1), help="environment steps between copies")
-    output_dir: str = field("experiments", help="where the folder of the experiment is made")
+    output_dir: str = field("experiments", help="parent of the experiment's folder")
     episodes: int = field(100, at_least(1), at_most(2**24), help="episodes of each category at the end")
     threshold: float = field(
         0.5, between(0, 1), help="success on test levels that counts as learnt, for the steps to it"

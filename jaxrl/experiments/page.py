@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 _PICTURES = {"success_rate": "success on test levels", "return": "return of evaluations"}
 _NOTES = (
     "A curve is the mean over seeds, and its band goes from the lowest to the highest of them.",
-    "Success is a share of the episodes at the end, greedy or drawn as was better in training, on levels "
-    "that training never shows (test) and on those that it does (train).",
+    "Success is the success rate of episodes at the end, greedy or sampled, "
+    "whichever was better in training, on unseen levels (test) and on training "
+    "levels (train).",
     "Each command can be run again by itself. Training and pretraining resume where they were.",
 )
 

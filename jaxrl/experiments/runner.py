@@ -118,7 +118,7 @@ class CellRunner:
             self.plan.write_pretrain_config(self.cell)
             self._command(PRETRAIN, lock)
             if failed_check(str(self.cell.clone)):
-                raise CellFailure("it is no better than a policy that sees nothing")
+                raise CellFailure("it is no better than a policy without observations")
         except CellFailure as failure:
             warning = f"warning: trained from scratch, since the clone failed: {failure}"
             self.say(f"{self.cell.name}: {warning}")

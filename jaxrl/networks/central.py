@@ -1,4 +1,4 @@
-"""Encoders where the value function sees the state of the whole, and the policy does not."""
+"""Encoders where the value function sees the global state, and the policy does not."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class _Results:
 
 
 def check_core(core: Core | type[Core] | str) -> None:
-    """Checks a recurrent core of your own.
+    """Checks a custom recurrent core.
 
     Its carry, dtypes and shapes; that a sequence with episodes inside gives what its steps give one after the
     other, values and gradients; that nothing, NaN included, reaches an episode from the one before or from
@@ -166,7 +166,7 @@ class _Check:
         if not _close(found.y, steps.y):
             t = int(np.argmax(_distance(found.y, steps.y).max(axis=(1, 2)) > _TOLERANCE))
             self._fail(
-                f"returns something else at step {t} of a sequence than where it is run step by step: acting "
+                f"returns something else at step {t} of a sequence than when run step by step: acting "
                 "and learning would differ"
             )
         if not _close(found.carry, steps.carry):

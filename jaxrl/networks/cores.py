@@ -1,6 +1,6 @@
 """Cores by name: gated recurrent layers, linear ones, fast weights, attention, and none.
 
-A factory takes `network`. A class of one's own is taken as well: it gets those of `_FIELDS` that it declares.
+A factory takes `network`. A custom class is taken as well: it gets those of `_FIELDS` that it declares.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FIELDS = {
 
 
 def constructor(given: str, core: type) -> Callable[[NetworkConfig], Core]:
-    """A factory of a user's own class of cores, which gets the fields of `network` that it declares.
+    """A factory of a user class of cores, which gets the fields of `network` that it declares.
 
     Raises:
       ConfigError: it needs a value that `network` has not, or is a base class; `given` begins the error.

@@ -61,7 +61,7 @@ def activation(name: str) -> Callable[[Array], Array]:
 
 
 def linear(module: nn.Module, x: Array, features: int, gain: float, dtype: jnp.dtype = jnp.float32) -> Array:
-    """A linear layer whose parameters are those of `module`; see `Dense`."""
+    """A linear layer with the parameters of `module`; see `Dense`."""
     weight = module.param("kernel", orthogonal(gain), (x.shape[-1], features))
     bias = module.param("bias", nn.initializers.zeros, (features,))
     y = matmul(x.astype(dtype), weight.astype(dtype))

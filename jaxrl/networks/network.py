@@ -94,7 +94,7 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     """Builds a network for an environment.
 
     Args:
-      network: the configuration of its trunks, all of which are alike.
+      network: the configuration of its trunks, which are all alike.
       spec: spaces of the environment.
       heads: by the name under which parameters and outputs have them; their trunks are built in this order.
 

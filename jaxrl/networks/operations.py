@@ -1,4 +1,4 @@
-"""Operations on arrays, of which encoders are lists; each runs and describes itself.
+"""Operations on arrays, the elements of encoders; each runs and describes itself.
 
 A description is JSON values with which the weights run without this package; what each `op` computes is in
 `jaxrl/inference/numpy_policy.py`. `Dense`, `Conv` and `LayerNorm` are operations as well.

@@ -212,7 +212,7 @@ def _check(pipeline: PipelineDefinition, flags: CommandFlags) -> None:
     search = sections["search"]
     if search.settings.enabled:
         if not (search.settings.space or search.space):
-            raise ConfigError("`search.space` is missing: say which fields vary (docs/search.md)")
+            raise ConfigError("`search.space` is missing: name the fields to vary (docs/search.md)")
         both = sorted(set(sections["train"].fields) & set(search.space or {}))
         if both:
             raise ConfigError(f"`train.{both[0]}` is fixed, but `search.space` varies it: leave one out")

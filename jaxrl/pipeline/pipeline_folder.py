@@ -115,7 +115,7 @@ class PipelineFolder:
         except FileNotFoundError:
             return {}, {}
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{file} cannot be read: {error}; remove it to begin anew") from error
+            raise ConfigError(f"{file} cannot be read: {error}; remove it to start over") from error
         if data.get("pipeline") != self.name:
             text_ = f"holds the pipeline {data.get('pipeline')!r}, not {self.name!r}: name another folder"
             raise ConfigError(f"`--workdir` (={self.path!r}) {text_}")
@@ -127,7 +127,7 @@ class PipelineFolder:
             }
             return records, gates
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{file} is damaged ({error!r}); remove it to begin anew") from error
+            raise ConfigError(f"{file} is damaged ({error!r}); remove it to start over") from error
 
     def create(self, definition: str) -> None:
         """Creates the folder, and writes pipeline.yaml into it; raises ConfigError if it cannot."""

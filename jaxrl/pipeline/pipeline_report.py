@@ -33,7 +33,7 @@ _SUITE_HEADINGS = {
     "safety": "safety",
 }
 _NOTES = (
-    "Seconds are those of each stage's commands; a stage that was done before kept its own.",
+    "Seconds are for each stage's commands; a finished stage keeps its earlier ones.",
     "Success is a share of episodes, with a 95% interval (low, high); docs/evaluation.md explains the other "
     "columns of suites.",
     "The searched score of a winner is the highest of many noisy ones, and so likely too good; the verified "

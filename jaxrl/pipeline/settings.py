@@ -25,7 +25,7 @@ class DataSettings:
 @dataclasses.dataclass(frozen=True)
 class SearchSettings:
     enabled: bool = field(False, help="search values of fields; the winner's configuration is then trained")
-    config: str = field("", help="a config file, or the name of a shipped one; empty: that of train")
+    config: str = field("", help="a config file, or the name of a shipped one; empty: as for train")
     space: str = field(
         "", help="a file of fields and their ranges (docs/search.md); or a section with these themselves"
     )
@@ -54,10 +54,10 @@ class EvaluateSettings:
 
 @dataclasses.dataclass(frozen=True)
 class VisualizeSettings:
-    enabled: bool = field(True, help="draw learning curves, and film episodes")
-    checkpoint: str = field("best", help="which checkpoint is filmed: best, latest, or a step")
+    enabled: bool = field(True, help="plot learning curves, and record episodes")
+    checkpoint: str = field("best", help="checkpoint to record: best, latest, or a step")
     curves: bool = field(True, help="draw the return against the steps (needs the compare extra)")
-    seeds: tuple[int, ...] = field((), each(at_least(0)), help="a film for each (needs the video extra)")
+    seeds: tuple[int, ...] = field((), each(at_least(0)), help="a video for each (needs the video extra)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class DeploySettings:
     to: str = field("results/models", help="the folder of models")
     name: str = field("", help="the model's name; empty: the pipeline's")
     checkpoint: str = field("best", help="which checkpoint: best, latest, or a step")
-    format: str = field("", help="of jaxrl export; empty: by jaxrl deploy, or onnx where there is none")
+    format: str = field("", help="format for jaxrl export; empty: jaxrl deploy, or onnx if there is none")
 
 
 @dataclasses.dataclass(frozen=True)

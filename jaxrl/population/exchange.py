@@ -22,7 +22,7 @@ from jaxrl.types import Array, LearnerState, Sharded, marks
 
 # The shares of the population, at the bottom and at the top, that are replaced and copied.
 _SHARE = 0.25
-# A copied value is drawn anew with this probability, else multiplied by one of the factors.
+# A copied value is sampled again with this probability, else multiplied by one of the factors.
 _RESAMPLE_PROBABILITY = 0.25
 _FACTORS = (0.8, 1.2)
 

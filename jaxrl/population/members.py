@@ -89,7 +89,7 @@ def train_members(
 
     Every member is a `Trainer` in a thread of its own, which resumes, evaluates, saves and stops as a single
     run does. Their iterations and episodes run as one program. With an `exchange` none can be resumed alone,
-    so all resume from the newest step of which every member has an intact checkpoint.
+    so all resume from the newest step with an intact checkpoint of every member.
 
     Raises:
       ConfigError: the configuration cannot be trained here.
@@ -160,7 +160,7 @@ def _train(
 
 
 def _rewind(members: Sequence[Member]) -> tuple[int, bool]:
-    """Takes all members back to the newest step of which each has an intact checkpoint.
+    """Takes all members back to the newest step with an intact checkpoint of each.
 
     Returns:
       (the step, or 0; whether they are still to be evaluated there).

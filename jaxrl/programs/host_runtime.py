@@ -306,7 +306,7 @@ class HostRuntime(Runtime):
         return self._config.host.fused and on_cpu and not has_large_images(env.spec.observation_space)
 
     def _place(self, trajectory: Trajectory, totals: EpisodeTotals) -> tuple[Trajectory, EpisodeTotals]:
-        """On the devices, each of which gets its environments; the totals count on the first."""
+        """On the devices, each with its environments; the totals count on the first."""
         count = len(self._topology.local_devices)
         rows = jax.tree.map(lambda x: np.append(x, np.zeros(count - 1, np.float32)), totals)
 

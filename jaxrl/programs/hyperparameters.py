@@ -82,7 +82,7 @@ def with_hyperparameters(
       topology: the devices that hold the state.
       state: before an iteration.
       values: by name, such as `learning_rate`; that is exactly the rate of the next update, from which a
-        schedule goes on as it would.
+        schedule continues as it would.
 
     Raises:
       ConfigError: there is no such hyperparameter, its field does not allow the value, or its schedule has

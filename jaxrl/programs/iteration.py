@@ -37,9 +37,9 @@ from jaxrl.types import (
     Trajectory,
 )
 
-# Keeps the keys of rollouts that choose levels apart from those of training.
+# Keeps the keys of rollouts that choose levels apart from the keys of training.
 _REFRESH = 0x52465348
-# Keeps the keys of games that begin with another opponent apart from those of steps.
+# Keeps the keys of games that begin with another opponent apart from the keys of steps.
 _SWAP = 0x53574150
 
 

@@ -31,7 +31,7 @@ from jaxrl.types import (
     Trajectory,
 )
 
-# Keeps the keys of draws from a memory apart from those of learning.
+# Keeps the keys of draws from a memory apart from the keys of learning.
 _DRAW = 0x44524157
 # Of the draws of opponents.
 _OPPONENTS = 0x4F505053
@@ -52,7 +52,7 @@ class Learning:
       axis: how this device sums with the others.
       reports: the values reported of episodes.
       tasks: chooses the tasks of episodes, or None.
-      opponents: have the other seat of a game of two, or None.
+      opponents: have the other seat of a two-player game, or None.
     """
 
     config: Config
@@ -105,7 +105,7 @@ class Learning:
           run_key: the one source of randomness from there on.
           hyperparams: of the algorithm.
           collector: where the environments are; None on the host, and if nothing is collected.
-          example: a rollout of this device with that learner, of which only shapes count; None if nothing is
+          example: a rollout of this device with that learner, for its shapes only; None if nothing is
             collected.
         """
         learner = self.algorithm.init(params_key, hyperparams)

@@ -72,7 +72,7 @@ class ShardedLearning:
         return state
 
     def require_renewable(self, patterns: tuple[str, ...]) -> None:
-        """Raises ConfigError if parameters of `patterns` cannot be drawn anew, or there are none."""
+        """Raises ConfigError if parameters of `patterns` cannot be sampled again, or there are none."""
         renewal.require_renewable(self.algorithm, patterns)
 
     def renew(self, learner: LearnerState, fresh: LearnerState, patterns: tuple[str, ...]) -> LearnerState:

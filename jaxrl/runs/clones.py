@@ -17,7 +17,7 @@ _COUNTED = {"episodes": int, "steps": int, "players": list, "digest": str}
 
 
 def failed_check(run: str) -> bool:
-    """True of a clone that is no better than a policy that sees nothing; False before it is there."""
+    """True of a clone that is no better than a policy without observations; False before it is there."""
     try:
         found = read_object(f"{run}/{REPORT}.json")
     except (OSError, ValueError):

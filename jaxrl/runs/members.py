@@ -20,7 +20,7 @@ def member_folders(workdir: str) -> list[str]:
 
 
 def population_of(path: str) -> str | None:
-    """The folder of the population of which `path` is a member's run; None of a single run."""
+    """The folder of the population with the member's run `path`; None of a single run."""
     folder = epath.Path(path)
     return str(folder.parent.parent) if folder.parent.name == MEMBERS else None
 

@@ -302,7 +302,7 @@ def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[St
         sampler = GridSampler(task.space, check, options.budget, options.seed)
         total = min(total, sampler.size)
         if sampler.size > total:
-            note = f"; the grid has {sampler.size} points, of which they are a random part (--trials)"
+            note = f"; the grid has {sampler.size} points, and the trials are a random part (--trials)"
         if sampler.invalid:
             note += f"; {sampler.invalid} combinations are not valid and left out"
     elif options.method == "pareto":

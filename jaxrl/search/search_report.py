@@ -20,12 +20,13 @@ from jaxrl.search.winner import Verified, summary_of
 _NOTES = (
     "The searched score of the best trial is the highest of many noisy ones, and so likely too good. Its "
     "verified score is a mean over seeds that the search has not seen.",
-    "Importance is the share of the variance of the score's rank that a field explains alone (epsilon "
-    "squared over groups of its values); what fields do together is not in it. With few trials it is rough.",
-    "In the parallel coordinates a line is a trial, the darker the better; the winner's is thick. Ranges "
-    "that are searched by their logarithm are drawn so.",
-    "No trial is better in less time than those of the Pareto front. Seconds are those of training alone, as "
-    "stop.seconds counts them.",
+    "Importance is the share of the variance of the score's rank that a field "
+    "explains alone (epsilon squared over groups of its values), without "
+    "interactions. With few trials it is rough.",
+    "In the parallel coordinates a line is a trial, the darker the better; the "
+    "winner's is thick. Ranges searched by their logarithm have a logarithmic axis.",
+    "No trial is better in less time than the Pareto front. Seconds are training "
+    "time, as stop.seconds counts it.",
 )
 
 
@@ -61,7 +62,7 @@ def _introduction(trials: Sequence[StudyTrial], task: Task) -> str:
     better = "more" if objective.direction == "maximize" else "less"
     return (
         f"{len(trials)} trials on {task.config.env.name} ({said}); the score is the {objective.score} "
-        f"{objective.metric}, of which {better} is better."
+        f"{objective.metric}; {better} is better."
     )
 
 
@@ -76,7 +77,7 @@ def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: 
     if shares:
         found.append(picture("Importance", "importance", figures.shares(shares)))
     else:
-        few = Table("", ("fields",), [(f"said from {FEWEST} trials with a score on",)])
+        few = Table("", ("fields",), [(f"needs at least {FEWEST} trials with a score",)])
         found.append(Section("Importance", few))
     best_first = objective.rank(list(trials))
     winner = verified[0].trial if verified else next(iter(best_first), None)

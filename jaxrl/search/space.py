@@ -234,7 +234,7 @@ def _dimension(name: str, given: Any, declared: Mapping[str, Field], section: st
     for key in given:
         if key not in (form, "points"):
             raise ConfigError(
-                f"{where} says `{key}`, which is nothing{did_you_mean(str(key), ('points', *_FORMS))}"
+                f"{where} has the unknown key `{key}`{did_you_mean(str(key), ('points', *_FORMS))}"
             )
     points = given.get("points", _POINTS)
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
@@ -261,7 +261,7 @@ def _range(name: str, field: Field | None, form: str, bounds: list[Any], points:
     if low >= high:
         raise ConfigError(f"{where} must be a lower and then a higher bound")
     if form == "log" and low <= 0:
-        raise ConfigError(f"{where} must be above 0, as a logarithm asks for")
+        raise ConfigError(f"{where} must be above 0, as a logarithm requires")
     is_integer = form == "int" or (field is not None and float not in kinds)
     if is_integer and form == "uniform":
         raise ConfigError(f"{where}: the field must be an integer, so write `int` instead")

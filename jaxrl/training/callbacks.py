@@ -1,4 +1,4 @@
-"""Functions of a user's own that a trainer calls while it trains."""
+"""Functions of a user that a trainer calls while it trains."""
 
 from __future__ import annotations
 

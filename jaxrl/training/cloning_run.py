@@ -28,7 +28,7 @@ def clone(
     interruption: Interruption,
     processes: Processes = Processes(),  # noqa: B008
 ) -> tuple[RunOutcome, dict[str, Any] | None]:
-    """Clones, or goes on where a run in `workdir` was stopped.
+    """Clones, or continues where a run in `workdir` was stopped.
 
     Args:
       config: of the training that is to start from the clone.
@@ -61,5 +61,5 @@ def clone(
     found = report(plan, dataset, spec, unit_of_densities(stored), merged)
     folder.write_report(REPORT, found)
     if not found["passed"]:
-        log.info("the clone is no better than one that sees nothing: %s", found["loss"])
+        log.info("the clone is no better than one without observations: %s", found["loss"])
     return outcome, found

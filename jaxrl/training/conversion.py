@@ -58,7 +58,7 @@ def from_file(file: str, config: Config, workdir: str) -> Conversion:
       workdir: its folder.
 
     Raises:
-      ConfigError: the file cannot be read, or its names and shapes are not those of the network.
+      ConfigError: the file cannot be read, or its names and shapes do not match the network.
     """
     given = _read(file)
 

@@ -14,7 +14,7 @@ from jaxrl.programs.hyperparameters import program_shape, with_numbers_of
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.types import TrainState
 
-# Keeps the first episodes of a stage apart from those of the run.
+# Keeps the first episodes of a stage apart from the run's.
 _STAGE_STREAM = 0x53544752
 
 
@@ -86,7 +86,7 @@ class TrainingPlan:
             for i in range(first + 1, len(self.stages))
             if (fields := self.compiles(i, first))
         ]
-        return f"stages that compile anew: {'; '.join(found)}" if found else ""
+        return f"stages that compile again: {'; '.join(found)}" if found else ""
 
     def beginning(self, before: int, index: int, steps: int, has_memory: bool) -> str:
         """The line about stage `index`, which begins after stage `before`."""
@@ -96,7 +96,7 @@ class TrainingPlan:
         if stage.fresh:
             parts.append(f"fresh {', '.join(stage.fresh)}")
         if self.thaws(before, index):
-            parts.append("Adam begins anew, for what was frozen")
+            parts.append("Adam's state is reset for parameters that were frozen")
         if has_memory and self.empties_memory(before, index):
             parts.append("the memory starts empty, for another environment")
         said = ", ".join(parts)
@@ -123,7 +123,7 @@ class TrainingPlan:
 
         Parameters, optimiser, statistics and counters go on, but for parameters that the stage draws anew. So
         do the episodes, unless the environment or the curriculum is another one, and the replay memory,
-        unless the environment is. Adam begins anew if parameters were frozen before: it counted updates
+        unless the environment is. Adam restarts if parameters were frozen before: it counted updates
         without their gradients.
 
         Args:

@@ -49,7 +49,7 @@ def replanned(
     was = algorithm.with_config(earlier).scheduled_values(last)
     now = algorithm.scheduled_values(after)
     moved = [
-        f"{name} goes on at {text.number(now[name])}, after {text.number(was[name])}"
+        f"{name} resumes at {text.number(now[name])}, after {text.number(was[name])}"
         for name in now
         if abs(now[name] - was[name]) > _LEAST_JUMP * max(abs(now[name]), abs(was[name]))
     ]

@@ -63,7 +63,7 @@ class StateSaver:
     def save_score(self) -> None:
         """Saves how good the state is, if it was evaluated after it was saved; a failure is a warning.
 
-        All else stays as it was saved: a process that resumes from there evaluates again, and then goes on
+        All else stays as it was saved: a process that resumes from there evaluates again, and then continues
         alike, whatever callbacks or other members have changed since.
         """
         evaluation = self._run.progress.evaluation_of_state

@@ -96,7 +96,7 @@ class Schedule:
         return min(event, progress.stage_iteration + self.stage.iterations)
 
     def _ended_stage(self, stage: TrainingStage, progress: Progress) -> str | None:
-        """The budget that is used up; None if the stage goes on."""
+        """The budget that is used up; None if the stage continues."""
         if progress.stage != self.index:
             return STAGE  # A rollback has led to an earlier one.
         if stage.iterations is not None and progress.iteration - progress.stage_iteration >= stage.iterations:

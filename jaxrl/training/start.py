@@ -54,7 +54,7 @@ def find_start(checkpoints: RunCheckpoints) -> StartingPoint:
 
 
 def keep_earlier_rows(folder: RunFolder) -> None:
-    """Says that a run begins anew if one was killed before its first checkpoint, and keeps its rows."""
+    """Says that a run restarts if one was killed before its first checkpoint, and keeps its rows."""
     if not folder.was_started:
         return
     text = "the earlier run here ended before its first checkpoint, so this one starts from step 0"

@@ -1,4 +1,4 @@
-"""The trainer: everything that one run takes, and the steps for a loop of one's own."""
+"""The trainer: everything that one run takes, and the steps for a custom loop."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _OTHER_NAMES = {
 class Trainer:
     """Trains one policy on all devices.
 
-    `fit()` does everything. For a loop of your own:
+    `fit()` does everything. For a custom loop:
 
         trainer = Trainer(config)
         for _ in range(trainer.config.num_iterations):
@@ -204,8 +204,8 @@ class Trainer:
     def set(self, **hyperparameters: float) -> None:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.
 
-        They are part of the state: checkpoints keep them. A learning rate is exactly that of the next update;
-        a schedule that falls goes on falling from there.
+        They are part of the state: checkpoints keep them. A learning rate is exactly the next update's;
+        a schedule that falls continues falling from there.
 
         Raises:
           ConfigError: there is no such hyperparameter, or its field does not allow the value.
@@ -257,7 +257,7 @@ class Trainer:
         return dict(found.metadata)
 
     def close(self) -> None:
-        """Ends environments on the host, if a loop of your own has used them; `fit` does so by itself."""
+        """Ends environments on the host, if a custom loop has used them; `fit` does so by itself."""
         self._runtime.close()
 
     def start(self) -> None:
@@ -301,7 +301,7 @@ class Trainer:
     def fit(self) -> dict[str, Any]:
         """Trains until a budget is used up or the target return is reached; returns the summary.
 
-        Begins with `start()`, unless that or steps of your own came before.
+        Begins with `start()`, unless that or custom steps came before.
 
         Raises:
           NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".

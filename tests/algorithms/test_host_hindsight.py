@@ -49,9 +49,9 @@ def test_rules_that_agree_with_the_environment(env: str, rule: str, goals: Any) 
 @pytest.mark.parametrize(
     ("env", "rule", "message"),
     [
-        ("EndlessLine", "", "which is NearGoals.*gives the reward 1 .* where the environment gives 0; name"),
-        ("Line", "FAR", "goal_rules:FAR'. gives the reward 1 .* where the environment gives -1; name"),
-        ("SilentLine", "FAR", "gives the reward 1 .* where the environment gives -1; name"),
+        ("EndlessLine", "", "which is NearGoals.*gives the reward 1 .* but the environment gives 0; name"),
+        ("Line", "FAR", "goal_rules:FAR'. gives the reward 1 .* but the environment gives -1; name"),
+        ("SilentLine", "FAR", "gives the reward 1 .* but the environment gives -1; name"),
         ("EndlessLine", "NUMBER", "int is no function of"),
         ("EndlessLine", "missing", "has no missing"),
         ("EndlessLine", "of_the_wrong_shape", r"gives a reward of shape \(192, 1\) for goals \(192, 1\)"),
@@ -67,7 +67,7 @@ def test_a_termination_that_differs() -> None:
     ends = NearGoals(reached=0.0)
     spec: EnvSpec = envs.make_host(f"{LINES}:EndlessLine").spec
     assert spec.goal_examples is not None
-    with pytest.raises(ValueError, match="gives the termination 1 .* where the environment gives 0"):
+    with pytest.raises(ValueError, match="gives the termination 1 .* but the environment gives 0"):
         envs.goals.check_goals(ends, spec.goal_examples)
 
 

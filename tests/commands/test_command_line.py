@@ -104,7 +104,7 @@ def test_command_line_is_read_without_jax() -> None:
         (["ppo", "--minutes=soon"], "`--minutes` (='soon') must be a number"),
         (["ppo", "--minutes=1", "--duration=1"], "`--minutes` and `--duration` both set `stop.seconds`"),
         (["ppo", "--lr=1", "--config.ppo.learning_rate=1"], "both set `ppo.learning_rate`"),
-        (["ppo", "--workdir=a", "--output-dir=b"], "both say a folder"),
+        (["ppo", "--workdir=a", "--output-dir=b"], "both name a folder"),
         (["ppo", "--quick"], "`--config` (='ppo') has no short form for `--quick`"),
         (["--env=CartPole-v1", "--quick"], "`--quick` needs a config that has a short form"),
         (["ppo", "--total_timesteps=1"], "unknown flag `--total_timesteps`; here it is `--steps=N`"),
@@ -282,7 +282,7 @@ def test_another_environment_says_what_of_the_config_it_leaves_out(flag: str) ->
     assert found.env.wrappers == ("time_limit(steps=9)",)
     assert found.stop["return"] is None
     (note,) = arguments.notes
-    assert note.startswith("gymnax:Acrobot-v1 with the config ppo: left out what is said of")
+    assert note.startswith("gymnax:Acrobot-v1 with the config ppo: left out fields of")
     assert "stop.return=475.0" in note
     assert "wrappers" not in note
 

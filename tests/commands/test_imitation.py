@@ -154,5 +154,5 @@ def test_a_clone_that_has_learnt_nothing_is_warned_of(
 ) -> None:
     assert not cloned(tmp_path, Sign(True), "--bc-learning-rate=0")["passed"]
     *_, last = capfd.readouterr().out.splitlines()
-    assert last.startswith("warning: the clone is no better than one that sees nothing; without it: ")
+    assert last.startswith("warning: the clone is no better than one without observations; without it: ")
     assert last.endswith(f" train --config={tmp_path / 'tiny.py'}")

@@ -115,7 +115,7 @@ def test_a_level_of_both_parts(data: Path, capsys: pytest.CaptureFixture[str]) -
     [
         (["--output=x"], "`--env` (='') is missing"),
         (["--env=jaxrl:Navigation", "--output=x", "--levels=9"], "`--levels` (=9) is for levels of"),
-        (["--env=jaxrl:Platformer", "--env-name=CartPole-v1", "--output=x"], "say the same: leave one out"),
+        (["--env=jaxrl:Platformer", "--env-name=CartPole-v1", "--output=x"], "set the same: leave one out"),
         (["--env=jaxrl:Platformer"], "`--output` is missing"),
         (["--env=jaxrl:Platformer", "--output=x", "--levels=3"], "levels"),
         (["--env=jaxrl:Platformer", "--output={full}"], "exists and is no empty folder"),

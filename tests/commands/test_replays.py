@@ -87,7 +87,7 @@ def test_replays_are_sifted_and_the_reasons_named(
     steps = len(actions)
     for name, reason in {
         "c_long.npz": f"its episode ends after step {steps} of its {steps + 1}",
-        "d_lies.npz": "it says that it ends with success, its actions end without",
+        "d_lies.npz": "it claims to end with success, its actions end without",
         "f_where.npz": "its level_id (='nowhere') is none of the 12 levels",
         "g_number.npz": "its level_id (='10000') is none of the 12 levels",
         "h_other.npz": "simulated again its observations are others, first in row 0",
@@ -180,7 +180,7 @@ def test_a_solver_on_the_device_is_recorded(tmp_path: Path, capsys: pytest.Captu
         (["--player=solver", "--replays=x"], "`--player` and `--replays` exclude each other"),
         (["--replays=x", "--episodes=3"], "`--episodes` is not for `--replays`"),
         (["--player=solver", "--env={cartpole}"], "has no solver"),
-        (["--replays=x", "--env=envpool:CartPole-v1"], "runs on the host, where nothing is simulated"),
+        (["--replays=x", "--env=envpool:CartPole-v1"], "runs on the host, which cannot be simulated"),
     ],
 )
 def test_bad_input_is_one_line(

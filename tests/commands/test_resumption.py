@@ -120,7 +120,7 @@ def test_step_that_is_missing_lists_those_there_are(capsys: pytest.CaptureFixtur
         (["--resume=nowhere"], "`--resume` (=nowhere) holds no run: there is no config.json"),
         (["ppo", "--resume="], "`--resume=` needs a folder"),
         (["ppo", "--resume", "--resume=a"], "`--resume` comes twice"),
-        (["ppo", "--resume=a", "--workdir=b"], "both say a folder"),
+        (["ppo", "--resume=a", "--workdir=b"], "both name a folder"),
         (["--resume=broken"], "`--resume` (=broken): config.json cannot be read"),
         (["--resume=list"], "`--resume` (=list): config.json must hold a JSON object"),
     ],
@@ -137,7 +137,7 @@ def test_what_cannot_be_resumed(
 def test_stored_configuration_imports_nothing_by_itself(folder: Path) -> None:
     (folder / "evil.py").write_text("raise SystemExit('imported')\n")
     make_run("run", **{"network.encoder": "evil:encoder"})
-    with pytest.raises(ConfigError, match="names modules, which are only imported where the command line"):
+    with pytest.raises(ConfigError, match="names modules, which are only imported if the command line"):
         parsed("--resume=run")
     arguments = parsed("ppo", "--config.network.encoder=evil:encoder", "--resume=run")
     assert arguments.workdir == "run"

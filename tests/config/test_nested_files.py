@@ -103,7 +103,7 @@ def test_base_made_for_another_environment_leaves_its_own_words(write: Write) ->
         ("ppo: [", "must be YAML: "),
         ("a: &a [*a]", "must be YAML: "),
         ("training: 3", "`training` (=3) must hold keys and their values"),
-        ("training: {lr: 1, learning_rate: 2}", "both say `learner.learning_rate`: leave one out"),
+        ("training: {lr: 1, learning_rate: 2}", "both set `learner.learning_rate`: leave one out"),
         ("algorithm: td3", "`algorithm` (='td3')"),
         ("algorithm: 5", "`algorithm` (=5) must be a string"),
     ],

@@ -172,7 +172,7 @@ def test_what_a_key_becomes(text: str, changes: dict[str, Any], write: Callable[
 def test_two_keys_may_say_the_same_but_not_different_things(write: Callable[[str], str]) -> None:
     config, _ = read(write("training: {seed: 3}\nenvironment: {seed: 3}"))
     assert config.seed == 3
-    with pytest.raises(ConfigError, match=r"`environment.seed` and `training.seed` both say `seed`"):
+    with pytest.raises(ConfigError, match=r"`environment.seed` and `training.seed` both set `seed`"):
         read(write("training: {seed: 3}\nenvironment: {seed: 4}"))
 
 
@@ -244,7 +244,7 @@ def test_every_algorithm_of_rl_zoo_can_be_trained(algorithm: str, tmp_path: Path
         (
             "tqc.yml",
             "CartPole-v1",
-            "says the algorithm, one of ppo, ppo_lstm, a2c, dqn, sac, not 'tqc'",
+            "must be an algorithm, one of ppo, ppo_lstm, a2c, dqn, sac, not 'tqc'",
         ),
     ],
 )

@@ -156,7 +156,7 @@ def test_what_a_config_says_of_its_own_environment_does_not_travel(
     moved = load_config(config)
     said = move(moved, environment)
     own = load_config(config).env.name
-    assert said.startswith(f"left out what is said of {own} alone: {left_out[0]}")
+    assert said.startswith(f"left out fields of {own}: {left_out[0]}")
     assert all(part in said for part in left_out)
     assert (moved.env.name, moved.env.wrappers, moved.env.success) == (environment, (), "")
     assert moved.stop["return"] is None

@@ -57,7 +57,7 @@ WRONG = [
     ({"collisions": 1}, "stage 2: `collisions` needs `cost`, the report of the environment that counts them"),
     ({"most_steps": 5}, "stage 2: `most_steps` (=5) must be at least `least_steps` (=200000)"),
     ({"window": 0}, "stage 2: `window` (=0) must be at least 1"),
-    ({}, "stage 2: `success`, `return`, `collisions` or `most_steps` must say when it ends"),
+    ({}, "stage 2: needs an end: `success`, `return`, `collisions` or `most_steps`"),
 ]
 
 

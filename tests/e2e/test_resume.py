@@ -204,7 +204,7 @@ def test_a_longer_plan_says_that_the_learning_rate_goes_up(tmp_path: Path, sched
         return
     (line,) = shown.lines
     # The first iteration makes no update; of two each, 4 of 6 planned were made, and now 4 of 10.
-    assert line.startswith("learning rate goes on at 0.0060, after 0.0050:")
+    assert line.startswith("learning rate resumes at 0.0060, after 0.0050:")
     assert line.endswith(f"the schedule ends at step {5 * STEPS} now, not at step {3 * STEPS}")
 
 

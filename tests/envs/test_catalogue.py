@@ -181,7 +181,7 @@ def test_another_version_of_a_series_has_its_own_names_and_the_entries_of_the_ta
         assert run("jaxrl", "--match=probem") == 0
         shown = capsys.readouterr().out
         assert (of_the_table in shown) == served, version
-        assert (f"Spaces are those of jaxrl 1.2.5; {version} is installed" in shown) == served
+        assert (f"Spaces are for jaxrl 1.2.5; {version} is installed" in shown) == served
         assert "jaxrl:ProbeMemory                 float32[2] in [-1, 1] -> Discrete(2), 5 steps" in shown
         assert run("jaxrl", "--names", "--match=probe") == 0
         assert "Gone" not in capsys.readouterr().out

@@ -130,7 +130,7 @@ WRONG = [
     (with_spec(action_space=Dict((("a", PARTS),))), "the action part 'a' is Dict("),
     (type("Sound", (Sound,), {"spec": (2, 3)}), "spec is a 2 values; make it a jaxrl.EnvSpec"),
     # reset
-    (with_spec(observation_space=Box.of(0, 5, (3,))), "of float32[2], its space says float32[3]"),
+    (with_spec(observation_space=Box.of(0, 5, (3,))), "of float32[2], its space has float32[3]"),
     (with_spec(observation_space=Box.of(0, 5, (2,), np.uint8)), "uint8[2]; convert it by .astype(jnp.uint8)"),
     (with_spec(observation_space=PARTS), "an observation of float32[2]; its space has the keys a, b"),
     (Swapped, "reset() returned an observation of"),
@@ -141,7 +141,7 @@ WRONG = [
     (with_step(lambda s, t: (s, t.obs)), "step() returned a state and"),
     (with_step(lambda s, t: ({"time": 0.5}, t)), "returned state['time'] as float32[], reset() as int32[]"),
     (with_step(lambda s, t: ({**s, "more": 1}, t)), "step() returned a state of another structure"),
-    (with_field(obs=np.zeros(3, np.float32)), "step() returned an observation of float32[3], its space says"),
+    (with_field(obs=np.zeros(3, np.float32)), "step() returned an observation of float32[3], its space has"),
     (with_field(reward=np.zeros(1, np.float32)), "step() returned the reward float32[1]; return one number"),
     (with_field(reward=np.complex64(1)), "step() returned the reward complex64[]"),
     (with_field(reward=None), "step() returned the reward a NoneType; return one number"),

@@ -226,9 +226,9 @@ def test_wrappers_and_uneven_groups_are_refused():
         ("die", "its worker process exited with code 7"),
         ("crash", "its worker process was killed by signal 9 (SIGKILL)"),
         ("nan", "an observation with NaN or infinity"),
-        pytest.param("shape", "an observation of shape (2,), its space says (3,)", marks=pytest.mark.slow),
-        ("dtype", "an observation of dtype <U32, its space says float32"),
-        pytest.param("none", "an observation of shape (), its space says (3,)", marks=pytest.mark.slow),
+        pytest.param("shape", "an observation of shape (2,), its space has (3,)", marks=pytest.mark.slow),
+        ("dtype", "an observation of dtype <U32, its space has float32"),
+        pytest.param("none", "an observation of shape (), its space has (3,)", marks=pytest.mark.slow),
         ("reward", "returned the reward nan"),
         pytest.param(
             "large", "returned the reward 1e+300, more than float32 can hold", marks=pytest.mark.slow

@@ -197,7 +197,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(name, problem):
     [
         ("list", "environment 0, step 7: changes its possible_agents: ('left', 'right'), now"),
         ("stranger", "step 1: has the agent 'stranger', which is not among its possible_agents"),
-        ("shape", "step 1: agent right returned an observation of shape (3,), its space says (2,)"),
+        ("shape", "step 1: agent right returned an observation of shape (3,), its space has (2,)"),
         ("reward", "returned the reward nan"),
     ],
 )

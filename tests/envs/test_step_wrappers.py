@@ -244,7 +244,7 @@ def test_wrappers_of_a_users_own(plain):
         (f"{MODULE}:Counting", "no class that inherits from jaxrl.Wrapper"),
         (f"{MODULE}:potential", "no class that inherits from jaxrl.Wrapper"),
         (f"{MODULE}:Negative(by=2)", "unknown argument"),
-        (f"{MODULE}:Broken", "reset() returned an observation of float32[1], its space says float32[2]"),
+        (f"{MODULE}:Broken", "reset() returned an observation of float32[1], its space has float32[2]"),
         ("report(key='speed')", "step() returned no info['speed']; its info has number, one, time"),
         ("report(key='time', per_episode='first')", "must be one of last, sum, max, mean"),
     ],

@@ -53,7 +53,7 @@ def test_numbers_past_32_bits_are_named(start, number, problem):
             [2**24 + 1, 0],
             "with 16777217 in it, which float32 cannot hold",
         ),
-        (spaces.Box(-9, 9, (2,), np.float32), np.array(["1", "2"]), "of dtype <U1, its space says float32"),
+        (spaces.Box(-9, 9, (2,), np.float32), np.array(["1", "2"]), "of dtype <U1, its space has float32"),
         (spaces.Box(-9, 9, (2,), np.int32), np.array([-3, 4]), [-3, 4]),
         (spaces.Box(-9, 9, (2,), np.int32), np.zeros(2), [0, 0]),
         (spaces.Box(-9, 9, (2,), np.int32), [0.5, 1.0], "with 0.5 in it, which int32 cannot hold"),

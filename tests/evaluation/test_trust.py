@@ -120,9 +120,7 @@ def test_modules_of_a_suite_that_a_run_names_are_not_imported(
     change(run, "env", "name", "gymnax:CartPole-v1")
     change(run, "evaluate", "suite", str(tmp_path / "suite.yaml"))
     assert train(["jaxrl", f"--resume={run}"]) == 2
-    assert (
-        "names modules, which are only imported where the command line names them" in capfd.readouterr().err
-    )
+    assert "names modules, which are only imported if the command line names them" in capfd.readouterr().err
     assert not marker.exists()
 
 

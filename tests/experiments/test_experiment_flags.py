@@ -192,7 +192,7 @@ def test_gpus_are_devices(measured: list[Config], tmp_path: Path) -> None:
             "`--test-pretraining` and `--no-pretraining` exclude each other: leave one out",
         ),
         (["--test-pretraining"], "`--test-pretraining` needs demonstrations: --replay-data-dir=DIR"),
-        (["--resume-from={folder}"], "`--resume-from` goes on with the options of then"),
+        (["--resume-from={folder}"], "`--resume-from` continues with the stored options"),
     ],
 )
 def test_flags_that_are_refused_are_one_line(

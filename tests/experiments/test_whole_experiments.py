@@ -61,7 +61,7 @@ def test_a_clone_that_has_learnt_nothing_is_not_started_from(tmp_path: Path) -> 
     said: list[str] = []
     _, failures = run(given, ExperimentFolder(tmp_path / "x_1"), Interruption(), said.append, "experiment")
     assert not failures
-    why = "it is no better than a policy that sees nothing"
+    why = "it is no better than a policy without observations"
     warning = f"warning: trained from scratch, since the clone failed: {why}"
     assert [line for line in said if "warning" in line] == [f"mlp_baseline/with_pretrain/seed_0: {warning}"]
     place = tmp_path / "x_1" / "mlp_baseline" / "with_pretrain"
@@ -128,7 +128,7 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
     wait_for(second, lambda: (folder / "tiny.log").read_text().count("starts") == 4)
     second.send_signal(signal.SIGTERM)
     assert second.wait(120) == 128 + signal.SIGTERM, printed.read_text()
-    assert f"SIGTERM: jaxrl experiment --resume-from={folder} goes on" in printed.read_text()
+    assert f"SIGTERM: jaxrl experiment --resume-from={folder} continues" in printed.read_text()
     done = processes.run(*resume, cwd=tmp_path, timeout=400)
     assert done.returncode == 0, done.stderr
     cells = json.loads((folder / "all_results.json").read_text())["cells"]

@@ -275,7 +275,7 @@ def test_a_link_inside_the_run_is_not_followed(
         (["--format=numpy"], "`--workdir` is missing"),
         (["--workdir=x", "--format=tflite"], "`--format` (='tflite') must be one of stablehlo, onnx"),
         (["--workdir=x", "--format=numpy", "--sample"], "`--sample` needs --format=stablehlo"),
-        (["--workdir=x", "--format=numpy", "--batch=4"], "`--batch` says nothing to --format=numpy"),
+        (["--workdir=x", "--format=numpy", "--batch=4"], "`--batch` does not apply to --format=numpy"),
         (["--workdir=x", "--format=numpy", "--output=gs://a/b"], "must be a local folder"),
         (["--workdir=does/not/exist", "--format=numpy"], "holds no config.json"),
     ],

@@ -183,7 +183,7 @@ def test_bad_input_is_one_line(
         (["cartpol"], "neither a file nor a shipped pipeline; did you mean `cartpole`?"),
         (["cartpole", "--only=trian"], "`--only` (='trian') is no stage that is enabled"),
         (["cartpole", "--from=report", "--until=train"], "comes after"),
-        (["cartpole", "--new", "--workdir=x"], "both say a folder"),
+        (["cartpole", "--new", "--workdir=x"], "both name a folder"),
         (["cartpole", "--output=gs://x/y"], "must be a local folder"),
     ],
 )

@@ -41,7 +41,7 @@ def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds the pipeline 'mine', not 'other'"):
         PipelineFolder(str(tmp_path), "other")
     (tmp_path / "state.json").write_text('{"pipeline": "mine", "stages": {"train": {"state": "?"}}}')
-    with pytest.raises(ConfigError, match="is damaged .*; remove it to begin anew"):
+    with pytest.raises(ConfigError, match="is damaged .*; remove it to start over"):
         PipelineFolder(str(tmp_path), "mine")
 
 

@@ -37,7 +37,7 @@ from tests.programs.host_runs import (
     [
         ("raise", "raised RuntimeError: the motor is on fire"),
         ("nan", "an observation with NaN or infinity"),
-        ("shape", "an observation of shape (2,), its space says (3,)"),
+        ("shape", "an observation of shape (2,), its space has (3,)"),
         ("hang", "did not answer within 1 s"),
     ],
 )

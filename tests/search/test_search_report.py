@@ -113,7 +113,7 @@ def test_report_shows_trials_and_figures(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     # Few trials, of which none reached its end.
     write(found[-1:], [], task, SearchFolder(str(tmp_path)))
-    assert "said from 8 trials with a score on" in Path(path).read_text()
+    assert "needs at least 8 trials with a score" in Path(path).read_text()
 
 
 def test_report_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

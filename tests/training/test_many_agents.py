@@ -88,7 +88,7 @@ def test_environments_and_steps_are_counted_and_not_agents() -> None:
         ),
         ("ppo", {"env.wrappers": ("previous_reward",)}, "wrapper previous_reward is for one agent"),
         ("ppo", {"env.wrappers": ("agent_id", "agent_i")}, "did you mean agent_id"),
-        ("ppo", {"selfplay.enabled": True, "selfplay.groups": 4}, "is no game of two"),
+        ("ppo", {"selfplay.enabled": True, "selfplay.groups": 4}, "is not a two-player game"),
         (
             "ppo",
             {"env.num_agents": 4, "ppo.gradient_accumulation": 3},

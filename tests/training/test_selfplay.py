@@ -187,7 +187,10 @@ def test_values_of_the_probe_are_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"env.name": "gymnax:CartPole-v1"}, r"`env.name` \(='gymnax:CartPole-v1'\) is no game of two"),
+        (
+            {"env.name": "gymnax:CartPole-v1"},
+            r"`env.name` \(='gymnax:CartPole-v1'\) is not a two-player game",
+        ),
         ({"selfplay.groups": 3}, r"`selfplay.groups` \(=3\) must divide the 8 environments of a device"),
         ({"env.wrappers": ("flatten_observation",)}, "`env.wrappers` .* must be empty"),
     ],

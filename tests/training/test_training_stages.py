@@ -165,7 +165,7 @@ def test_what_thaws_learns_with_a_fresh_adam() -> None:
     assert not any(np.asarray(x).any() for x in jax.tree.leaves(begun.opt_state))
     assert begun.policy is trainer.state.learner.policy
     assert plan.beginning(0, 1, STEPS, False).endswith(
-        "network.frozen=(), Adam begins anew, for what was frozen"
+        "network.frozen=(), Adam's state is reset for parameters that were frozen"
     )
 
 
@@ -212,13 +212,13 @@ MASSPOLE = {"curriculum.parameter": "masspole", "curriculum.iterations": 2}
     ],
 )
 def test_what_compiles_anew_is_said_beforehand(plan: TrainingPlan, line: str) -> None:
-    assert plan.announcement() == (f"stages that compile anew: {line}" if line else "")
+    assert plan.announcement() == (f"stages that compile again: {line}" if line else "")
 
 
 def test_a_resumed_run_announces_what_is_left() -> None:
     plan = plan_of("iterations=1", "iterations=1 num_epochs=2", "num_epochs=1")
     # The program of the first stage is not compiled by a process that begins in the second.
-    assert plan.announcement(1) == "stages that compile anew: 3 (stage 3) for ppo.num_epochs"
+    assert plan.announcement(1) == "stages that compile again: 3 (stage 3) for ppo.num_epochs"
     assert not plan.announcement(2)
 
 
@@ -226,7 +226,7 @@ def test_a_resumed_run_announces_what_is_left() -> None:
 def test_a_run_says_what_compiles_anew_before_it_trains(straight: tuple[Trainer, Recorder, Path]) -> None:
     _, recorder, _ = straight
     announced, *begun = recorder.messages
-    assert announced.startswith("stages that compile anew: 3 (stage 3) for network.frozen; 4 (stage 4) for ")
+    assert announced.startswith("stages that compile again: 3 (stage 3) for network.frozen; 4 (stage 4) for ")
     assert [line.partition(" (")[0] for line in begun] == [f"stage {i} of 4" for i in (2, 3, 4)]
 
 

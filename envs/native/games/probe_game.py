@@ -1,4 +1,4 @@
-"""A probe of self-play: a game of two whose optimal moves and values are known."""
+"""A probe of self-play: a two-player game whose optimal moves and values are known."""
 
 from __future__ import annotations
 

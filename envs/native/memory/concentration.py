@@ -20,7 +20,7 @@ _NONE = -1
 
 @flax.struct.dataclass
 class ConcentrationState:
-    """The table; a card is drawn when it is turned for the first time.
+    """The table; a card is sampled when it is turned for the first time.
 
     Attributes:
       kinds: int32[n], of each card, -1 of those that were never turned.

@@ -102,7 +102,7 @@ class _CartPole(_Control):
 
 
 class PositionOnlyCartPole(_CartPole):
-    """CartPole of which the place and the angle are seen: float32[2]. The best return is 1.
+    """CartPole with observed position and angle: float32[2]. The best return is 1.
 
     Args:
       max_episode_length: T; each step has a reward of 1 / T.
@@ -122,7 +122,7 @@ class NoisyPositionOnlyCartPole(_CartPole):
 
 
 class VelocityOnlyCartPole(_CartPole):
-    """CartPole of which the two velocities are seen: float32[2]. The best return is 1.
+    """CartPole with its two velocities observed: float32[2]. The best return is 1.
 
     The first observation of an episode is of the place and the angle instead, as in POPGym: a policy with
     memory can add up the rest.

@@ -199,7 +199,7 @@ class LabyrinthEscape(_Labyrinth):
 class LabyrinthExplore(_Labyrinth):
     """Visit every square of a maze.
 
-    Observations and actions are those of `LabyrinthEscape`, without a goal. A step to a new square has a
+    Observations and actions are as in `LabyrinthEscape`, without a goal. A step to a new square has a
     reward of 1 / (free squares but the start), so that all of them have 1; any other has -1 / T. The episode
     terminates when no square is left, and is truncated after T - 1 steps.
 

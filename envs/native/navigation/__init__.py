@@ -1,4 +1,4 @@
-"""A robot that drives to a goal in a room with obstacles, some of which move (docs/navigation.md)."""
+"""A robot that drives to a goal in a room with obstacles; some move (docs/navigation.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of levels, `DIR/{train,test}/CATEGORY/NNNN.json` or `.npz`; those of the package too."""
+"""Folders of levels, `DIR/{train,test}/CATEGORY/NNNN.json` or `.npz`; the shipped ones too."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def read_level(file: Path) -> PlatformerLevel:
     except LevelError as error:
         raise DatasetError(f"{file}: {error}") from error
     if level.category != file.parent.name:
-        raise DatasetError(f"{file}: category (={level.category!r:.80}) must be that of its folder")
+        raise DatasetError(f"{file}: category (={level.category!r:.80}) must be its folder's")
     return level

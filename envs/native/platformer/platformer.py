@@ -117,7 +117,7 @@ class Platformer(JaxEnv):
     def reset(
         self, key: jax.Array, task: Mapping[str, jax.Array] | None = None
     ) -> tuple[PlatformerState, Any]:
-        # Of so few levels each is drawn equally often, up to a part in millions.
+        # Of so few levels each is sampled equally often, up to a part in millions.
         word = random_words(key, 1)[0] >> 1
         drawn = (word % jnp.uint32(len(self.levels))).astype(jnp.int32)
         level = (self.default_task if task is None else task)["level"]

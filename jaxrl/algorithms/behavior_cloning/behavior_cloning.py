@@ -57,7 +57,7 @@ class BehaviorCloningState(MinibatchState):
     """The state of cloning.
 
     Attributes:
-      early_stop: None if learning goes on whatever validation says.
+      early_stop: None if learning continues whatever validation says.
     """
 
     early_stop: EarlyStop | None

@@ -71,7 +71,7 @@ class SACAgent(Agent):
         space = spec.action_space
         if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
             raise ConfigError(
-                "`algorithm` (='sac') needs continuous actions, one-dimensional and with bounds, and those "
+                "`algorithm` (='sac') needs continuous actions, one-dimensional and with bounds; the actions "
                 f"of {spec.name!r} are {space}: use `dqn` or `pqn` for discrete ones"
             )
         critics = build_critics(network, spec)
@@ -137,7 +137,7 @@ class SACAgent(Agent):
         return out.distribution.mode()
 
     def bootstrap(self, out: SACOutput) -> None:
-        """Nothing: targets are computed when transitions are drawn."""
+        """Nothing: targets are computed when transitions are sampled."""
 
     def finish(self, extras: dict[str, Array], has_choice: Array) -> dict[str, Array]:
         return extras

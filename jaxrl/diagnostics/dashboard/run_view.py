@@ -166,7 +166,7 @@ class RunView:
         return found - {"step", "time", "steps", "updates"}
 
     def detail(self) -> dict[str, Any]:
-        """Everything else about the run: log, checkpoints, suites by category, films."""
+        """Everything else about the run: log, checkpoints, suites by category, videos."""
         with storage.as_os_errors():
             log = [line.decode(errors="replace") for line in tail(self.folder / "train.log")]
             return {
@@ -205,7 +205,7 @@ class RunView:
         return found
 
     def files(self, suffixes: tuple[str, ...]) -> dict[str, epath.Path]:
-        """Films or pages of episodes in the run's folder, and in the pipeline that it is of, by name."""
+        """Videos or pages of episodes in the run's folder, and in the pipeline that it is of, by name."""
         places = [self.folder, self.folder / "evaluations", self.folder / "videos"]
         if (self.folder.parent.parent / "state.json").exists():
             places.append(self.folder.parent.parent / "visualize")

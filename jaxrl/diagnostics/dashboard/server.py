@@ -184,7 +184,7 @@ def _file(runs: RunCollection, request: Request, suffixes: tuple[str, ...], kind
 class _Machine:
     """Load and memory of this machine.
 
-    The load is counted here: psutil's own begins anew in each of the threads that answer requests.
+    The load is counted here: psutil's own restarts in each of the threads that answer requests.
     """
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ class LevelQuestion:
       episodes: in each.
       sample: sample actions instead of taking the most likely ones.
       seed: decides the levels and the episodes.
-      environment: another one with the same spaces; "": that of the run.
+      environment: another one with the same spaces; "": the run's.
       cvar: also play again, and say how the worst levels fare.
     """
 

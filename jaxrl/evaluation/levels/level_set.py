@@ -12,7 +12,7 @@ from jaxrl.config import ConfigError
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.tasks import level_pool, method_of_tasks, named_tasks
 
-# Keeps the keys of levels apart from those of episodes and of training.
+# Keeps the keys of levels apart from the keys of episodes and of training.
 _STREAM = 0x4C455645
 _AT_ONCE = 4096
 # Of so many draws for each level at least one must give one that can be solved.

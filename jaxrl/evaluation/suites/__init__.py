@@ -1,1 +1,1 @@
-"""Evaluation suites: categories of environments, what counts as success in each, and films of episodes."""
+"""Evaluation suites: categories of environments, what counts as success in each, and videos of episodes."""

@@ -1,4 +1,4 @@
-"""Films of episodes, as GIF or MP4."""
+"""Videos of episodes, as GIF or MP4."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def file_name(category: str, index: int, mode: str) -> str:
 
 
 def require_packages(ending: str = ".gif") -> None:
-    """Raises ConfigError if what writes films with that ending is not installed."""
+    """Raises ConfigError if what writes videos with that ending is not installed."""
     for module, package in _PACKAGES[ending].items():
         if importlib.util.find_spec(module) is None:
             raise ConfigError(f"`--video` needs the package {package}: {installation.command('video')}")
@@ -53,7 +53,7 @@ def write(
     start: Any = None,
     episodes: int = 1,
 ) -> str:
-    """Films episodes of a task, one after the other; returns a line that says where the film is.
+    """Records episodes of a task, one after the other; returns a line that says where the video is.
 
     Args:
       trained: plays.
@@ -65,7 +65,7 @@ def write(
       episodes: how many.
 
     Raises:
-      CannotRender: the environment cannot be drawn.
+      CannotRender: the environment cannot be rendered.
       ConfigError: the file cannot be written, or a package for that is missing.
       HostEnvError: the environment failed.
     """

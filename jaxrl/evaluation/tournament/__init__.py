@@ -1,3 +1,3 @@
-"""Tournaments between policies and scripted players of a game of two."""
+"""Tournaments between policies and scripted players of a two-player game."""
 
 from __future__ import annotations

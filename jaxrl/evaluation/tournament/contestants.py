@@ -75,7 +75,7 @@ class Trained(Contestant):
 
     Attributes:
       agent: acts.
-      samples: draws its moves, as in training; else it takes the best ones.
+      samples: samples its moves, as in training; else it takes the best ones.
       checkpoint: which one of its run, in words.
     """
 
@@ -107,7 +107,7 @@ class EntryTerms:
     """The conditions under which contestants are read.
 
     Attributes:
-      game: the environment whose game is played; "" takes that of the first run.
+      game: the environment whose game is played; "" takes the first run's.
       label: the name that the user has for the game, for errors.
       checkpoint: of runs that do not say one by `RUN@STEP`.
       samples: True if policies draw their moves.
@@ -129,7 +129,7 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
       entry: how they are read.
 
     Raises:
-      ConfigError: one is neither, is no policy of a game of two, or plays another game than the others.
+      ConfigError: one is neither, is no policy of a two-player game, or plays another game than the others.
     """
     runs = {name: _load(name, entry) for name in names if os.path.isdir(_folder(name)[0])}
     environments = [entry.game] if entry.game else [run.config.env.name for run in runs.values()]
@@ -138,7 +138,7 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
         raise ConfigError(f"none of {listed} is the folder of a run: `{entry.label}` must name the game")
     game = _game_of(entry.label if entry.game else next(iter(runs)), environments[0])
     if game is None:
-        raise ConfigError(f"{environments[0]} is no game of two")
+        raise ConfigError(f"{environments[0]} is not a two-player game")
     for name, run in runs.items():
         _require_same(name, run, game)
     contestants: list[Contestant] = []
@@ -185,7 +185,7 @@ def _game_of(label: str, environment: str) -> Game | None:
 def _require_same(name: str, run: trained_policy.TrainedPolicy, game: Game) -> None:
     own = _game_of(name, run.config.env.name)
     if own is None:
-        raise ConfigError(f"{name} is a policy of {run.config.env.name}, which is no game of two")
+        raise ConfigError(f"{name} is a policy of {run.config.env.name}, which is not a two-player game")
     spaces: Any = (own.spec.observation_space, own.spec.action_space)
     if own.spec.name != game.spec.name or spaces != (game.spec.observation_space, game.spec.action_space):
         raise ConfigError(f"{name} plays {own.spec.name}, and not {game.spec.name} as the others do")

@@ -1,4 +1,4 @@
-"""Curricula: what environments are asked to be while training goes on."""
+"""Curricula: what environments are asked to be while training continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A curriculum by stages for a loop of one's own, in plain Python."""
+"""A curriculum by stages for a custom loop, in plain Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EPSILONS = (0.5, 0.3, 0.2, 0.1)
 
 
 class StageCurriculum:
-    """Stages for a loop of one's own; the trainer has its own on the device, `curriculum.file`.
+    """Stages for a custom loop; the trainer has its own on the device, `curriculum.file`.
 
         curriculum = jaxrl.StageCurriculum.read("navigation")
         for episode in range(10_000):
@@ -126,7 +126,7 @@ class StageCurriculum:
         return success, returns, collisions
 
     def _change(self) -> int:
-        """1 to go on, -1 to go back, 0 to stay."""
+        """1 to continue, -1 to go back, 0 to stay."""
         stage = self.present
         if len(self._window) < stage.window:
             return 0

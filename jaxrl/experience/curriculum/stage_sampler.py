@@ -54,7 +54,7 @@ class StageSampler(TaskSampler):
     """Tasks of the present stage, and for a share of the episodes those of earlier stages.
 
     After each rollout it looks at the window: the stage's latest episodes, the same number from each
-    environment. An episode counts for the stage that it began in, and only if that goes on.
+    environment. An episode counts for the stage that it began in, and only if that continues.
 
     Attributes:
       stages: in their order.
@@ -89,7 +89,7 @@ class StageSampler(TaskSampler):
                 field = "success" if stage.success is not None else "back"
                 raise ConfigError(
                     f"`curriculum.stages`: stage {i + 1}: `{field}` needs `env.success`, for {env.spec.name} "
-                    f"does not {'declare' if reports.is_assumed else 'say'} when an episode is a success"
+                    f"does not {'declare' if reports.is_assumed else 'report'} when an episode is a success"
                 )
             if stage.cost and stage.cost not in reports.labels:
                 labels = ", ".join(reports.labels) or "nothing"
@@ -99,8 +99,8 @@ class StageSampler(TaskSampler):
                 )
             if stage.epsilon is not None:
                 raise ConfigError(
-                    f"`curriculum.stages`: stage {i + 1}: `epsilon` is for loops of one's own; "
-                    f"training explores as the section `{config.section}` says"
+                    f"`curriculum.stages`: stage {i + 1}: `epsilon` is for custom loops; "
+                    f"training explores by the section `{config.section}`"
                 )
         weights = TaskWeights.of(stages, env)
         if env.spec.task_names:  # No episode is of an earlier stage where stages differ in weights alone.

@@ -29,7 +29,7 @@ class _FieldTable:
 
     Attributes:
       low, high: [S], of a range, both included.
-      values: [S, K], to be drawn from instead, where `count` is above 0.
+      values: [S, K], to be sampled from instead, where `count` is above 0.
       count: int32[S], how many of them there are.
     """
 
@@ -90,7 +90,7 @@ class TaskTables:
         names = sorted({name for stage in stages for name in stage.task})
         if not names:
             raise ConfigError(
-                f"`curriculum.stages`: none has a `task`, and {env.spec.name} says nothing of its own tasks"
+                f"`curriculum.stages`: none has a `task`, and {env.spec.name} declares no tasks"
             )
         parts: dict[str, Any] = {name: Box.of(-np.inf, np.inf, ()) for name in names}
         if isinstance(env.spec.task_space, Dict):
@@ -108,7 +108,7 @@ class TaskTables:
                 for field, found in _check(label, name, value, parts, env).items():
                     column = named.setdefault(field, [None] * len(stages))
                     if column[i] is not None:
-                        raise ConfigError(f"`curriculum.stages`: {label} says {field} again")
+                        raise ConfigError(f"`curriculum.stages`: {label} sets {field} again")
                     column[i] = found
         fields = {name: _table(column, np.asarray(default[name])) for name, column in sorted(named.items())}
         return cls(default, fields)

@@ -109,7 +109,7 @@ class Aggregate(Memory):
         )
 
     def _places(self, state: AggregateState) -> Places:
-        """The sequences of which all rows are there; none crosses the seam from the newest to the oldest."""
+        """The sequences whose rows are all there; none crosses the seam from the newest to the oldest."""
         size = self.plan.draws.rows
         interval = self._sequences.interval
         rows = self._sequences.burn_in + self._sequences.length

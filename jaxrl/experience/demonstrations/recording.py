@@ -28,7 +28,7 @@ from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.types import Acting, Array, PyTree
 
 _MOST_ENVIRONMENTS = 64  # played side by side
-# Keeps the keys of recordings apart from those of training and evaluation.
+# Keeps the keys of recordings apart from the keys of training and evaluation.
 _STREAM = 0x52454344
 _ACTION = 1 << 20
 

@@ -97,7 +97,7 @@ class Simulator:
         success = self._success(found)
         if replay.success is not None and success is not None and success != replay.success:
             said, is_so = ("with", "without") if replay.success else ("without", "with")
-            raise EpisodeFault(f"it says that it ends {said} success, its actions end {is_so}")
+            raise EpisodeFault(f"it claims to end {said} success, its actions end {is_so}")
         played = Episode(
             observations=found["obs"],
             actions=actions,
@@ -275,7 +275,7 @@ def _compare(held: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
     for name, x in held.items():
         y = found.get(name)
         if y is None or x.shape[1:] != y.shape[1:] or not 0 <= len(y) - len(x) <= 1:
-            raise EpisodeFault(f"its {name} (of shape {x.shape}) are not those of the environment")
+            raise EpisodeFault(f"its {name} (of shape {x.shape}) differ from the environment's")
         apart = ~np.isclose(x, y[: len(x)], _TOLERANCE, _TOLERANCE).reshape(len(x), -1).all(axis=1)
         if apart.any():
             raise EpisodeFault(f"simulated again its {name} are others, first in row {np.argmax(apart)}")

@@ -87,7 +87,7 @@ class Actor:
         if self._asked_for is None:
             self._ask(iteration, acting, tasks)
         if self._asked_for != iteration:
-            raise RuntimeError(f"iteration {iteration} was asked for where {self._asked_for} comes next")
+            raise RuntimeError(f"iteration {iteration} was requested, but {self._asked_for} comes next")
         if self._overlap:
             self._ask(iteration + 1, acting)
         else:

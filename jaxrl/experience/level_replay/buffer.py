@@ -147,7 +147,7 @@ class PlayedLevels:
 
 
 def empty(task: PyTree, count: int) -> LevelBuffer:
-    """A buffer of tasks [count, ...] of which none was played."""
+    """A buffer of unplayed tasks [count, ...]."""
     zeros = jnp.zeros(count, jnp.int32)
     return LevelBuffer(
         task=task,

@@ -22,9 +22,9 @@ class LevelSource:
 
     Attributes:
       capacity: C, of the buffer.
-      pool: tree of [C, ...], all levels there are, each at a place of its own; None if new ones are drawn.
+      pool: tree of [C, ...], all levels there are, each at a place of its own; None if new ones are sampled.
       draw: a new level from a key.
-      example: a level, of which only shapes count.
+      example: a level, for its shapes only.
     """
 
     capacity: int

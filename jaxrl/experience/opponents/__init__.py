@@ -1,4 +1,4 @@
-"""Opponents in games of two: the policy itself and a pool of its past."""
+"""Opponents in two-player games: the policy itself and a pool of its past."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of games of two in which the learner has one seat and opponents have the other."""
+"""A batch of two-player games in which the learner has one seat and opponents have the other."""
 
 from __future__ import annotations
 

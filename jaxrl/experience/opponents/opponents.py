@@ -42,7 +42,7 @@ class OpponentState:
       swapped: bool[pooled], True if that is another opponent than in the last iteration, so that games start
         anew.
       snapshot_age: int32[], steps since the last snapshot.
-      draw_age: int32[], steps since opponents were drawn.
+      draw_age: int32[], steps since opponents were sampled.
       elo: float32[], the rating of the policy.
     """
 
@@ -203,7 +203,7 @@ class Opponents:
         )
 
     def _weights(self, state: OpponentState) -> Array:
-        """float32[P + 1], how often each is drawn, up to a factor.
+        """float32[P + 1], how often each is sampled, up to a factor.
 
         Prioritized: (1 - score)^2, the hard opponents of Vinyals et al. 2019, where two drawn games are added
         to each record.

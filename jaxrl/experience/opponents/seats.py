@@ -35,7 +35,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Seats:
-    """The groups of environments, each of which shares one opponent.
+    """The groups of environments that share one opponent each.
 
     Environment i, counted over all devices, is of group i modulo `latest + pooled`. So each device has the
     same number of environments of each group, and what it computes does not depend on how many devices there

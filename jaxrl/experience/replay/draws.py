@@ -15,7 +15,7 @@ from jaxrl.types import Array
 def draw(
     plan: ReplayPlan, places: Places, tree: PriorityTree | None, key: Array
 ) -> tuple[Array, Array, Array]:
-    """(env, item, probability) [N] of what was drawn; the probability is 0 if there was nothing.
+    """(env, item, probability) [N] of what was sampled; the probability is 0 if there was nothing.
 
     Args:
       plan: the batch size, over all devices, and the groups.

@@ -1,4 +1,4 @@
-"""Stacks of frames, of which a ring keeps the newest of each row and puts them together where they are drawn.
+"""Stacks of frames: a ring keeps the newest of each row and rebuilds stacks when they are sampled.
 
 An observation of K frames has them along its last axis, the oldest first (`EnvSpec.stacked_frames`): the
 newest of its own row and those of the K - 1 rows before. At the start of an episode a stack either repeats

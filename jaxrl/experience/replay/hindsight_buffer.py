@@ -1,4 +1,4 @@
-"""A replay buffer with hindsight for a training loop of one's own."""
+"""A replay buffer with hindsight for a custom training loop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class HindsightBufferState:
 class HindsightReplayBuffer:
     """Hindsight experience replay (Andrychowicz et al. 2017) of single steps, prioritised or not.
 
-    Of the steps drawn, k of k + 1 on average ask for a goal that was achieved after a step of the buffer,
+    Of the steps sampled, k of k + 1 on average ask for a goal that was achieved after a step of the buffer,
     with the reward and the termination of that goal. A step for which there is none keeps its own. Methods
     are pure and can be jitted. Without `update_priorities` draws are uniform.
 
@@ -111,7 +111,7 @@ class HindsightReplayBuffer:
     def add(self, state: HindsightBufferState, batch: dict[str, PyTree]) -> HindsightBufferState:
         """With N steps, one after the other, a tree of [N, ...]; N is at most the capacity.
 
-        An episode may go on in the next call. Of several environments, add whole episodes in turn.
+        An episode may continue in the next call. Of several environments, add whole episodes in turn.
 
         Raises:
           ValueError: they have other parts, shapes or dtypes than the example, or do not fit.
@@ -147,7 +147,7 @@ class HindsightReplayBuffer:
     def update_priorities(
         self, state: HindsightBufferState, indices: Array, errors: Array
     ) -> HindsightBufferState:
-        """With the TD errors float32[N] of steps that were drawn.
+        """With the TD errors float32[N] of steps that were sampled.
 
         In a compiled program those that are not finite do not enter.
 

@@ -23,13 +23,13 @@ def wrap(item: Array, size: int) -> Array:
 
 @dataclass(frozen=True)
 class Places:
-    """The items of each environment, rows or sequences, that may be drawn: the oldest ones of a ring.
+    """The items of each environment, rows or sequences, that may be sampled: the oldest ones of a ring.
 
     Attributes:
       envs: environments of this device, B.
       size: items of each that the ring can hold.
       oldest: int32[], where the oldest lies.
-      complete: int32[], items of each, from the oldest on, that may be drawn.
+      complete: int32[], items of each, from the oldest on, that may be sampled.
     """
 
     envs: int
@@ -38,7 +38,7 @@ class Places:
     complete: Array
 
     def allow(self, item: Array) -> Array:
-        """bool[...], True if items may be drawn; what lies beyond the ring may not."""
+        """bool[...], True if items may be sampled; what lies beyond the ring may not."""
         age = item - self.oldest % self.size
         age = jnp.where(age < 0, age + self.size, age)  # faster than a remainder
         return (age < self.complete) & (item < self.size)

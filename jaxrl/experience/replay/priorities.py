@@ -14,7 +14,7 @@ EPSILON = 1e-5
 
 
 def leaf_of(error: Array, alpha: float) -> Array:
-    """float32[...], (|error| + 1e-5)^alpha of TD errors, never 0: a row that can be drawn remains one."""
+    """float32[...], (|error| + 1e-5)^alpha of TD errors, never 0: a row that can be sampled remains one."""
     leaf: Array = (jnp.abs(error) + EPSILON) ** alpha
     return jnp.maximum(leaf, jnp.finfo(jnp.float32).tiny)
 
@@ -37,7 +37,7 @@ def importance(probability: Array, count: Array, beta: Array) -> Array:
 
     Args:
       probability: float32[...], P of each row drawn.
-      count: float32[], N, rows that may be drawn.
+      count: float32[], N, rows that may be sampled.
       beta: float32[].
     """
     drawn = probability > 0

@@ -1,4 +1,4 @@
-"""A prioritised replay buffer for a training loop of one's own."""
+"""A prioritised replay buffer for a custom training loop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PrioritizedBufferState:
 class PrioritizedReplayBuffer:
     """Prioritised replay (Schaul et al. 2016) of items of any kind; its methods are pure and can be jitted.
 
-    Items are drawn in proportion to (|TD| + 1e-5)^alpha, none twice in a batch. New ones get the largest
+    Items are sampled in proportion to (|TD| + 1e-5)^alpha, none twice in a batch. New ones get the largest
     priority in the buffer, or 1 if it is empty. If the state is donated (`jax.jit(..., donate_argnums=0)`),
     no method copies the items.
 
@@ -130,7 +130,7 @@ class PrioritizedReplayBuffer:
     def update_priorities(
         self, state: PrioritizedBufferState, indices: Array, errors: Array
     ) -> PrioritizedBufferState:
-        """With the TD errors float32[N] of items that were drawn.
+        """With the TD errors float32[N] of items that were sampled.
 
         In a compiled program those that are not finite do not enter.
 

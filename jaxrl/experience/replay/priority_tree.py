@@ -28,9 +28,9 @@ class PriorityTree:
 
     Attributes:
       leaf: float32[B, blocks * WIDTH], see `priorities`; 0 where nothing begins, and beyond the items.
-      total: float32[B, blocks], sums of the leaves that may be drawn.
+      total: float32[B, blocks], sums of the leaves that may be sampled.
       largest: float32[B, blocks], of all leaves.
-      count: int32[B], leaves above 0 that may be drawn.
+      count: int32[B], leaves above 0 that may be sampled.
     """
 
     leaf: Array
@@ -71,13 +71,13 @@ def window(size: int, first: Array, before: int, written: int, after: int) -> tu
 
 
 def write(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Places) -> PriorityTree:
-    """With other leaves of neighbouring items, and other items that may be drawn.
+    """With other leaves of neighbouring items, and other items that may be sampled.
 
     Args:
       tree: the old one.
-      items: int32[N], of `window`; nothing else changes, neither its leaf nor whether it may be drawn.
+      items: int32[N], of `window`; nothing else changes, neither its leaf nor whether it may be sampled.
       leaf: float32[B, N].
-      was, now: the places that could be drawn before, and those that can be now.
+      was, now: the places that could be sampled before, and those that can be now.
     """
     number = lambda leaf, places: ((leaf > 0) & places.allow(items)[None]).sum(axis=1, dtype=jnp.int32)  # noqa: E731
     gone = number(tree.at(items), was)
@@ -97,14 +97,14 @@ def write(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Place
 def update(
     tree: PriorityTree, where: tuple[Array, Array], leaf: Array, usable: Array, places: Places
 ) -> PriorityTree:
-    """With new leaves of items that were drawn.
+    """With new leaves of items that were sampled.
 
     Args:
       tree: the old one.
       where: (env, item) int32[N], different ones; of those whose leaf is 0, nothing changes.
       leaf: float32[N], above 0. Those that are not finite do not enter.
       usable: bool[N], False: keep the old one.
-      places: the places that may be drawn.
+      places: the places that may be sampled.
     """
     env, item = where
     # Numbers of one array: XLA for CPU puts pairs of indices together in a kernel of its own.
@@ -146,7 +146,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     Returns:
       (int32[groups, each] indices into the leaves of the group, bool[groups, each], True if there was one;
-      those that are first; float32[groups], sums of the leaves that may be drawn).
+      those that are first; float32[groups], sums of the leaves that may be sampled).
     """
     stride = tree.leaf.shape[1]
     each = groups.each
@@ -227,7 +227,7 @@ def _descend(
       levels: of `_sums`.
       flat: float32[groups, leaves].
       total: float32[groups], the sum of each.
-      places: which of them may be drawn.
+      places: which of them may be sampled.
       stride: leaves of each environment.
       noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
         levels, so that of its 24 bits at least 16 are left for the second.

@@ -1,4 +1,4 @@
-"""New goals for rows that were drawn from a ring; the rules are those of `hindsight`.
+"""New goals for rows that were sampled from a ring; the rules are those of `hindsight`.
 
 The goal achieved after a step is `achieved_goal` of the next row. There is none if the next row begins
 another episode, which is so where an environment was started again by force, and for final observations.
@@ -20,7 +20,7 @@ from jaxrl.experience.replay.hindsight import EpisodeSpans
 from jaxrl.experience.replay.ring import EPISODE, Ring
 from jaxrl.types import Array, PyTree
 
-_STREAM = 0x474F414C  # of a draw's key, for what is drawn here
+_STREAM = 0x474F414C  # of a draw's key, for what is sampled here
 
 
 @flax.struct.dataclass
@@ -36,13 +36,13 @@ class NewGoals:
 
 
 def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array) -> NewGoals:
-    """Goals for the rows drawn by each of the groups.
+    """Goals for the rows sampled by each of the groups.
 
     Args:
       plan: with hindsight.
       state: of this device.
       keys: [groups], of this device's groups in this draw.
-      env, row: int32[N], the rows drawn, group by group.
+      env, row: int32[N], the rows sampled, group by group.
     """
     asked = plan.hindsight
     assert asked is not None

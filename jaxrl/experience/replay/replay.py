@@ -87,7 +87,7 @@ class Replay(RingMemory):
         return leaf.at[:, first : first + len(begins)].set(jnp.where(begins, new, 0.0).T)
 
     def places(self, state: Ring) -> Places:
-        """Rows that may be drawn: neither the newest, which have no successors yet, nor unseen ones."""
+        """Rows that may be sampled: neither the newest, which have no successors yet, nor unseen ones."""
         unseen = self.plan.unseen
         complete = jnp.maximum(state.count - self.plan.n_step - unseen, 0)
         return Places(state.rows["reward"].shape[1], state.size, state.oldest + unseen, complete)

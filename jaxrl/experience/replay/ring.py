@@ -39,7 +39,7 @@ class Ring:
         rows / interval sequences that begin there.
       cursor: int32[], the row that is written next.
       count: int32[], rows of each environment that hold something.
-      draws: int32[], how often rows were drawn and learnt from.
+      draws: int32[], how often rows were sampled and learnt from.
     """
 
     rows: Annotated[dict[str, PyTree], Sharded(1), Bulk()]
@@ -67,7 +67,7 @@ def empty(
     interval: int = 0,
     num_frames: int = 1,
 ) -> Ring:
-    """A ring that holds nothing, for trajectories like `example`, of which only shapes count.
+    """A ring that holds nothing, for trajectories with the shapes of `example`.
 
     Args:
       example: of a rollout.
@@ -117,7 +117,7 @@ def put_rows(rows: PyTree, new: PyTree, at: Array, size: int) -> PyTree:
 
 
 def write_rows(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTree:
-    """`Ring.rows` with a rollout from row `at` on; its length divides that of the ring."""
+    """`Ring.rows` with a rollout from row `at` on; its length divides the ring's."""
     size = len(rows["reward"])
     new = {name: getattr(trajectory, name) for name in FIELDS}
     if EPISODE in rows:

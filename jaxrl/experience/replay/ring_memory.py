@@ -20,7 +20,7 @@ from jaxrl.types import Array, Trajectory
 
 @dataclass(frozen=True)
 class RingMemory(Memory):
-    """Keeps the last rows of every environment; what is drawn from them is a memory's own.
+    """Keeps the last rows of every environment; what is sampled from them is a memory's own.
 
     Attributes:
       plan: the replay that the algorithm asked for.
@@ -37,11 +37,11 @@ class RingMemory(Memory):
     @property
     @abc.abstractmethod
     def hidden(self) -> int:
-        """The newest items of each environment that may not be drawn yet, at most."""
+        """The newest items of each environment that may not be sampled yet, at most."""
 
     @abc.abstractmethod
     def places(self, state: Ring) -> Places:
-        """The items that may be drawn: neither the newest, `hidden`, nor the oldest `plan.unseen` rows."""
+        """The items that may be sampled: neither the newest, `hidden`, nor the oldest `plan.unseen` rows."""
 
     @abc.abstractmethod
     def with_new(self, state: Ring, trajectory: Trajectory, leaf: Array, first: int, new: Array) -> Array:
@@ -52,7 +52,7 @@ class RingMemory(Memory):
           trajectory: the rollout.
           leaf: float32[B, N], of neighbouring items before it.
           first: which of them is the rollout's first.
-          new: float32[], for each new item that may be drawn.
+          new: float32[], for each new item that may be sampled.
         """
 
     def add(self, state: Ring, trajectory: Trajectory) -> Ring:

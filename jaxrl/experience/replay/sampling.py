@@ -74,7 +74,7 @@ def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Arra
       key: of this draw; one for all groups, since to make a key takes as long as to draw four numbers.
       size: int32[], at most 2^31 / `count`.
       count: rows to draw of each group.
-      groups: that are drawn from alike and independently.
+      groups: that are sampled from alike and independently.
     """
     part = jnp.arange(count + 1)
     # As `part * size // count`, which could be too large for an int32.

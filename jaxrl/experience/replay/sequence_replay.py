@@ -19,7 +19,7 @@ from jaxrl.types import Array, Trajectory
 class SequenceReplay(RingMemory):
     """Draws sequences that begin at stored carries, the same number from each group of environments.
 
-    A sequence is drawn once all its rows, and all steps that their returns may need, are in the ring. No
+    A sequence is sampled once all its rows, and all steps that their returns may need, are in the ring. No
     sequence is twice in a batch; neighbours overlap if they are longer than the interval of the carries.
     """
 
@@ -78,7 +78,7 @@ class SequenceReplay(RingMemory):
         )
 
     def places(self, state: Ring) -> Places:
-        """The sequences of which all rows are there, with all their frames."""
+        """The sequences whose rows are all there, with all their frames."""
         interval = self._sequences.interval
         unseen = -(-self.plan.unseen // interval)
         complete = jnp.maximum((state.count - self._window) // interval + 1 - unseen, 0)

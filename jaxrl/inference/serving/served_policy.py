@@ -70,7 +70,7 @@ class ModelFacts:
         for space in ("observation", "action"):
             space_schema.schema(spaces[space])  # or raises
         if not isinstance(record.get("provenance"), dict):
-            raise ValueError("model.json says nothing of its provenance")
+            raise ValueError("model.json lacks its provenance")
         return cls(
             label=label,
             spaces=spaces,

@@ -145,7 +145,7 @@ async def _follow(
                 refused = wanted
             if str(error) != said:
                 said = str(error)
-                tell(f"not taken   {error}; {service.policy.facts.label} goes on")
+                tell(f"not taken   {error}; {service.policy.facts.label} stays")
             continue
         number = wanted
         refused = None

@@ -185,8 +185,8 @@ class PolicyService:
             add = '"session": "me", "reset": true'
             raise Refusal(
                 400,
-                f"`session` is missing: this policy remembers. Add {add} where an episode begins, and then "
-                "the session alone",
+                f"`session` is missing: this policy remembers. Add {add} at the start of an episode, "
+                "then only the session",
             )
         slots = np.full(count, self.policy.nobody)
         return await self.batcher.act(self.policy, obs, slots, np.ones(count, bool), mask)

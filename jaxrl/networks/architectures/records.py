@@ -13,7 +13,7 @@ from jaxrl.envs.picture_shapes import picture_shape
 
 @dataclass(frozen=True)
 class Architecture:
-    """The modalities of an architecture and its sizes, each of which a field of `network` overrides.
+    """The modalities of an architecture and its sizes; a field of `network` overrides each.
 
     Attributes:
       sees: which of state, local, global, graph.

@@ -4,7 +4,7 @@ The score of a query at step t and a key at step t - d is (q_t + u) k_{t-d} + (q
 to the distance d alone (Dai et al. 2019, "Transformer-XL", section 3.3). No step sees the one M + 1 before
 it, whatever came before the sequence, so a sequence gives what its steps give one after the other.
 
-Steps before the sequence come from a memory of M entries, some of which may hold nothing.
+Steps before the sequence come from a memory of M entries; some may be empty.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def attend_step(
     position_WHK: Array,
     biases: Biases,
 ) -> Array:
-    """Attention of one step to a window of which it is the last entry.
+    """Attention of one step to a window that ends with it.
 
     Query and weights are multiplied first, so that nobody computes keys and values of the whole window:
     (x W) q = x (W q).

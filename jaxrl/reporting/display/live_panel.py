@@ -65,7 +65,7 @@ class LivePanel:
                 self._stream.write(line + "\n")
                 self._stream.flush()
             except OSError:
-                discard(self._stream)  # Its reader has gone; what is shown goes on.
+                discard(self._stream)  # Its reader has gone; what is shown continues.
 
     def close(self) -> None:
         if self._live is not None:

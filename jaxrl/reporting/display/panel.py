@@ -178,7 +178,7 @@ class RunPanel:
 
 
 def _curves(run: RunProgress) -> Iterator[tuple[str, str, str]]:
-    """(metric, label, color) of what is drawn."""
+    """(metric, label, color) of the curves."""
     yield RETURN, "return, training", "cyan"
     for (key, label), color in zip(run.evaluations, _EVALUATION_COLORS, strict=False):
         yield key, f"return, {label}", color

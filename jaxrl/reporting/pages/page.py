@@ -24,7 +24,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A table, or a picture under a file name, of which a page shows the first form that there is."""
+    """A table, or a picture under a file name; a page shows the first available form."""
 
     title: str
     table: Table | None = None

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 _KINDS = ("wins", "draws", "losses")
 FILES = ("tournament.html", "tournament.json", "tournament.png")
 _NOTES = (
-    "The score is the share of games won, where a draw is half a win. Elo is the most likely rating, with a "
-    "95% interval; the mean of all players is 0, and each pair counts one drawn game more. Elo in turn "
-    "changes by K = 32 with each game, in a fixed random order.",
+    "The score is the share of games won, with a draw as half a win. Elo is the "
+    "maximum-likelihood rating, with a 95% interval; the mean of all players is 0, "
+    "and each pair gets one extra draw. Sequential Elo changes by K = 32 with each "
+    "game, in a fixed random order.",
     "Every pair plays as many games from either seat, and all pairs with the same random keys. Two players "
     "that draw nothing at random play the same game again and again.",
 )
@@ -34,7 +35,7 @@ def tables(record: Mapping[str, Any]) -> tuple[Table, Table, Table]:
       record: as in tournament.json.
     """
     rated = any("openskill" in each for each in record["standings"])
-    headings = ["player", "Elo", "95%", "Elo in turn", *(["OpenSkill"] if rated else [])]
+    headings = ["player", "Elo", "95%", "sequential Elo", *(["OpenSkill"] if rated else [])]
     rows = []
     for each in record["standings"]:
         skill = [" ± ".join(f"{each['openskill'][x]:.1f}" for x in ("mu", "sigma"))] if rated else []

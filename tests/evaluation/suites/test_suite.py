@@ -172,14 +172,14 @@ def test_a_film_without_a_suite(run: Path, tmp_path: Path, capfd: pytest.Capture
             milliseconds += film.info["duration"]
         assert milliseconds == 50 * (3 * 7 + 2 * 10)
     assert main([*arguments[:3], "--video-episodes=3"]) == 2
-    assert "`--video-episodes` is about one film" in capfd.readouterr().err
+    assert "`--video-episodes` is about one video" in capfd.readouterr().err
     assert main(alone) == 2
     assert "`--episodes` (=0) must be at least 1" in capfd.readouterr().err
     # Without a picture there is no film, and that is an error; the result stays.
     file.unlink()
     assert main([*arguments, "--environment=tests.evaluation.suites.environments:Dark"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert "no film was written: Corridor cannot be drawn" in line
+    assert "no video was written: Corridor cannot be rendered" in line
     assert [*(run / "evaluations").glob("step-7-greedy-2-*.json")]
     assert not file.exists()
 
@@ -191,7 +191,7 @@ def test_films_are_of_whole_episodes(run: Path, tmp_path: Path, capfd: pytest.Ca
     assert evaluate(run, file, f"--video={tmp_path}/films") == 0, capfd.readouterr().err
     said = capfd.readouterr().out
     assert "video of 6 steps" in said
-    assert "no video: Corridor cannot be drawn" in said
+    assert "no video: Corridor cannot be rendered" in said
     with Image.open(tmp_path / "films" / "a-b-0-greedy.gif") as film:
         assert film.n_frames == 7
         film.seek(6)
@@ -215,7 +215,7 @@ def test_gymnax_gymnasium_and_envpool_are_filmed_or_say_why_not(
     assert evaluate(tmp_path, file, f"--video={tmp_path}/films") == 0, capfd.readouterr().err
     said = capfd.readouterr().out
     assert said.count("video of 4 steps") == 2
-    assert "no video: envpool:CartPole-v1(max_episode_steps=4) cannot be drawn" in said
+    assert "no video: envpool:CartPole-v1(max_episode_steps=4) cannot be rendered" in said
     report = json.loads((tmp_path / "evaluations" / "suite-mine-step-7.json").read_text())
     assert report["modes"]["greedy"]["all"]["success_rate"] == 1
     for film in (tmp_path / "films").iterdir():

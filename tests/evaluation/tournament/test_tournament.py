@@ -150,7 +150,7 @@ def test_open_skill_orders_players() -> None:
             ["random", "nobody", "--game=jaxrl:TicTacToe"],
             "neither the folder of a run nor a player of jaxrl:Tic",
         ),
-        (["random", "greedy", "--game=gymnax:CartPole-v1"], "is no game of two"),
+        (["random", "greedy", "--game=gymnax:CartPole-v1"], "is not a two-player game"),
         (["random", "greedy", "--game=jaxrl:TicTacToe", "--games=3"], "must be even"),
     ],
 )
@@ -170,7 +170,10 @@ def test_the_command_plays_scripted_players(capfd: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"env.name": "gymnax:CartPole-v1"}, "is a policy of gymnax:CartPole-v1, which is no game of two"),
+        (
+            {"env.name": "gymnax:CartPole-v1"},
+            "is a policy of gymnax:CartPole-v1, which is not a two-player game",
+        ),
         ({"env.name": "jaxrl:ProbeGame"}, "plays jaxrl:ProbeGame, and not jaxrl:TicTacToe as the others do"),
         ({"env.wrappers": ("flatten_observation",)}, "with wrappers, which see one seat alone"),
     ],

@@ -204,7 +204,7 @@ def test_what_is_refused() -> None:
             resolve(config(**fields), 1)
         assert "\n" not in str(caught.value)
     with pytest.raises(
-        ValueError, match=r"central\(\) returned an observation of float32\[3\], its space says"
+        ValueError, match=r"central\(\) returned an observation of float32\[3\], its space has"
     ):
         check_types("short", Short())
     resolved = resolve(config(**asks, **{"env.wrappers": ("central_observation", "agent_id")}), 1)

@@ -216,7 +216,7 @@ def test_wrappers_pass_the_scales_on() -> None:
 WRONG = [
     ({"difficulty": 1.5}, "`task.difficulty` (=1.5) must be a number from 0 to 1 in jaxrl:Navigation"),
     ({"difficulty": [0, 1]}, "`task.difficulty` (=(0.0, 1.0)) must be a number from 0 to 1"),
-    ({"difficulty": 1, "moving": 2}, "`task.moving` says moving again"),
+    ({"difficulty": 1, "moving": 2}, "`task.moving` sets moving again"),
     ({"obstacles": 9}, "`task.obstacles` (=9.0) must lie between 0 and 8 in jaxrl:Navigation"),
     ({"obstacles": 1.5}, "`task.obstacles` (=1.5) must be a whole number"),
     ({"obstacles": "many"}, "`task.obstacles` (=('many',)) must be a number or a range"),
@@ -242,12 +242,12 @@ def test_tasks_that_do_not_fit_the_environment(task: dict[str, Any], message: st
             NAVIGATION,
             "`cost` (='mines') is not reported by jaxrl:Navigation, which reports",
         ),
-        ({"epsilon": 0.1}, NAVIGATION, "`epsilon` is for loops of one's own"),
+        ({"epsilon": 0.1}, NAVIGATION, "`epsilon` is for custom loops"),
         ({"task": {"category": "hard"}}, "jaxrl:Platformer", "`task.category` (='hard') is no category of"),
         (
             {"task": {"level": 0, "category": "simple"}},
             "jaxrl:Platformer",
-            "`task.category` says level again",
+            "`task.category` sets level again",
         ),
         ({"back": 0.5}, "tests.experience.task_environments:Silent", "`back` needs `env.success`"),
     ],

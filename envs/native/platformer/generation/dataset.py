@@ -117,7 +117,7 @@ def _compare(file: Path, said: Any, found: dict[str, Any]) -> None:
     for key, value in found.items():
         if not isinstance(said, dict) or said.get(key) != value:
             given = said.get(key) if isinstance(said, dict) else said
-            raise DatasetError(f"{file}: its {key} is {value}, {MANIFEST} says {given}")
+            raise DatasetError(f"{file}: its {key} is {value}, {MANIFEST} has {given}")
 
 
 def _read_manifest(file: Path) -> dict[str, Any]:
