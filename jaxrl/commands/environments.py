@@ -35,7 +35,7 @@ supported; `jaxrl environments SUITE:NAME` says which:"""
 class _Flags(CommandArguments):
     suite = Argument("SUITE", "lists its environments: spaces, masks, time limits")
     suite_name = Argument(
-        "SUITE:NAME", "shows one, also with arguments and of a module of your own: 'my_env:Recall(delay=20)'"
+        "SUITE:NAME", "shows one, also with arguments or from a custom module: 'my_env:Recall(delay=20)'"
     )
     name = Argument("NAME", "shows the one of that name in the first suite that has it, as --env takes it")
     match: str = flag("--match=TEXT", "only names with this text in them", "")

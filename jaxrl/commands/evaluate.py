@@ -45,7 +45,7 @@ class _Flags(CommandArguments):
     workdir: str | None = WORKDIR
     episodes: int | None = flag(
         "--episodes=N",
-        "how many episodes to play in each way, exactly (default: 100); 0 with --video makes the film alone",
+        "how many episodes to play in each way, exactly (default: 100); 0 with --video makes only the video",
         low=0,
         high=command_line.MOST_EPISODES,
     )
@@ -53,7 +53,7 @@ class _Flags(CommandArguments):
     sample: bool = flag("--sample", "only sampled actions")
     greedy: bool = flag(
         "--greedy",
-        "only the most likely actions (default: episodes in both ways, of --levels, films and pages in the "
+        "only the most likely actions (default: episodes in both ways, of --levels, videos and pages in the "
         "one that was better in the evaluations during training)",
     )
     seed: int | None = replace(SEED, help="decides the episodes (default: 0)", default=None)
@@ -82,11 +82,11 @@ class _Flags(CommandArguments):
     )
     video: str | None = flag(
         "--video=FILE",
-        "a film of one episode, FILE.gif or FILE.mp4; with --suite a folder for a film of each level",
+        "a video of one episode, FILE.gif or FILE.mp4; with --suite a folder for a video of each level",
     )
     video_episodes: int = flag(
         "--video-episodes=N",
-        "episodes in the film, one after the other (default: {default})",
+        "episodes in the video, one after the other (default: {default})",
         1,
         low=1,
         high=_MOST_FILMED,
@@ -112,7 +112,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     if flags.levels and (flags.suite or flags.video):
         raise ConfigError("`--levels` excludes `--suite` and `--video`")
     if flags.video_episodes > 1 and (flags.suite or not flags.video):
-        raise ConfigError("`--video-episodes` is about one film: it needs `--video`, without `--suite`")
+        raise ConfigError("`--video-episodes` is about one video: it needs `--video`, without `--suite`")
     if flags.cvar and not flags.levels:
         raise ConfigError("`--cvar` is about the worst of many levels: it needs `--levels`")
     if flags.episodes == 0 and (flags.suite or not (flags.video or flags.inspect)):
@@ -215,7 +215,7 @@ def _record(
 
 
 def _check_video(given: str, is_folder: bool) -> None:
-    """Raises ConfigError if no film can be written there, before anything is played."""
+    """Raises ConfigError if no video can be written there, before anything is played."""
     from jaxrl.evaluation.suites import video
 
     if not is_folder and (not given.endswith(video.ENDINGS) or os.path.isdir(given)):

@@ -37,7 +37,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # SIGINT raises anyw
 
 
 class _Flags(CommandArguments):
-    game = Argument("GAME", "a game of two, against --opponent; a run as opponent needs none")
+    game = Argument("GAME", "a two-player game, against --opponent; a run as opponent needs none")
     opponent: str = flag(
         "--opponent=RUN",
         "of GAME: the folder of a run, random, greedy, mcts-N, a search with N simulations for each move, "
@@ -87,7 +87,7 @@ def main(flags: _Flags, games: Sequence[str]) -> int:
 
 
 def _game(game: str, flags: _Flags) -> int:
-    """Lets a person play a game of two on standard input; "" is the game of the run that is the opponent."""
+    """Lets a person play a two-player game on standard input; "": the game of the run that is the opponent."""
     import jax
 
     from jaxrl.config.common_names import full_name

@@ -199,7 +199,7 @@ def _takes_no_tasks(c: Config) -> ConfigError:
 
 
 def _check_game(c: Config) -> None:
-    """Self-play has a game of two, in which both see what the game says."""
+    """Self-play has a two-player game, in which both see what the game says."""
     from jaxrl.envs import registry
     from jaxrl.envs.games import game_of
 

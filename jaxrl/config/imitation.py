@@ -28,7 +28,7 @@ class BehaviorCloningConfig(MinibatchConfig):
         MinibatchConfig,
         "rollout_length",
         1024,
-        help="rows of each lane, of which there are env.num_envs: together they must hold the episodes",
+        help="rows of each of the env.num_envs lanes, which together must hold the episodes",
     )
     num_epochs: int = with_default(
         MinibatchConfig, "num_epochs", 1, help="passes over the episodes between two validations"
@@ -50,14 +50,15 @@ class BehaviorCloningConfig(MinibatchConfig):
         3,
         at_least(0),
         at_most(_MOST_VALIDATIONS),
-        help="validations in a row without a better likelihood that end learning, with the best parameters; "
-        "0: never",
+        help="consecutive validations without a better likelihood before learning ends, with "
+        "the best parameters; 0: never",
         fixed=True,
     )
     class_weights: str = field(
         "none",
         one_of("none", "balanced"),
-        help="balanced: every demonstrated action weighs the same, however rare it is; for discrete actions",
+        help="balanced: every demonstrated action has the same total weight, however rare; "
+        "for discrete actions",
     )
 
 

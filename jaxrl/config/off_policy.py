@@ -33,19 +33,18 @@ class DQNConfig(ReplayConfig):
     )
     max_grad_norm: float = field(10.0, above(0), help="the gradient is scaled down to this norm")
     double: bool = field(
-        True, help="the network chooses the action whose target value counts (van Hasselt et al. 2016)"
+        True, help="the network chooses the action, the target network values it (van Hasselt et al. 2016)"
     )
     dueling: bool = field(
         False, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True
     )
     target_period: int = field(
-        50, at_least(1), at_most(LARGEST_INT32), help="updates from one change of the target network on"
+        50, at_least(1), at_most(LARGEST_INT32), help="updates between changes of the target network"
     )
     target_rate: float = field(
         1.0,
         between(0, 1),
-        help="how far the target network moves towards the network each time; 1: a copy; 0.005 with period "
-        "1: Polyak",
+        help="averaging rate of the target network at each change; 1: a copy; 0.005 with period 1: Polyak",
     )
     exploration: str = field(
         "linear",
@@ -56,7 +55,7 @@ class DQNConfig(ReplayConfig):
     exploration_start: float = field(1.0, between(0, 1), help="epsilon at the start; of the ladder, none")
     exploration_end: float = field(0.05, between(0, 1), help="epsilon at the end; of the ladder, none")
     exploration_fraction: float = field(
-        0.5, between(0, 1), help="part of the updates in which epsilon falls from start to end"
+        0.5, between(0, 1), help="share of the updates in which epsilon falls from start to end"
     )
 
 
@@ -81,7 +80,7 @@ class R2D2Config(DQNConfig):
     n_step: int = with_default(DQNConfig, "n_step", 5)
     gamma: float = with_default(DQNConfig, "gamma", 0.997)
     prioritised: bool = with_default(
-        DQNConfig, "prioritised", True, help="sequences are drawn by their TD errors (Schaul et al. 2016)"
+        DQNConfig, "prioritised", True, help="sequences are sampled by their TD errors (Schaul et al. 2016)"
     )
     priority_alpha: float = with_default(DQNConfig, "priority_alpha", 0.9)
     priority_beta: float = with_default(DQNConfig, "priority_beta", 0.6)
@@ -148,7 +147,7 @@ class SACConfig(ReplayConfig):
     temperature_rate: float = field(1e-3, at_least(0), help="learning rate of the temperature's Adam")
     max_grad_norm: float = field(100.0, above(0), help="each gradient is scaled down to this norm")
     target_rate: float = field(
-        0.005, between(0, 1), help="how far the target critics move towards the critics at each update"
+        0.005, between(0, 1), help="averaging rate of the target critics at each update"
     )
     temperature: float = field(1.0, above(0), help="weight of the entropy (alpha) at the start")
     learn_temperature: bool = field(
@@ -157,7 +156,7 @@ class SACConfig(ReplayConfig):
     target_entropy: float | None = field(
         None,
         between(-1_000, 1_000),
-        help="entropy of an action in [-1, 1] that is aimed at, nats; none: minus its components",
+        help="target entropy of an action in [-1, 1], in nats; none: minus the number of its components",
     )
     trace_length: int = field(
         0,

@@ -26,31 +26,32 @@ class PPOConfig(MinibatchConfig):
     entropy_schedule: str = field(
         "constant",
         one_of("constant", "linear", "cosine"),
-        help="that weight over the run: constant, or falling to 0, so that the policy ends less random",
+        help="the entropy weight over the run: constant, or falling to 0, so that the policy "
+        "ends less random",
     )
     value_coef: float = field(0.5, at_least(0), help="weight of the value loss")
     auxiliary_loss: str = field(
         "",
-        help="module:function of a loss of one's own that is added to PPO's (docs/tutorials/algorithm.md)",
+        help="module:function of a custom loss that is added to PPO's (docs/tutorials/algorithm.md)",
         fixed=True,
         names_module=True,
     )
     teacher: str = field(
         "",
-        help="a run folder, such as a clone's, whose policy this one is held near: teacher_coef times "
+        help="a run folder, such as a clone's, whose policy regularises this one: teacher_coef times "
         "KL(teacher || policy) is added to the loss (Schmitt et al. 2018)",
         fixed=True,
     )
     teacher_coef: float = field(1.0, at_least(0), help="weight of that divergence at the start")
     teacher_fraction: float = field(
-        0.5, between(0, 1), help="share of the run after which that weight has fallen, linearly, to 0"
+        0.5, between(0, 1), help="share of the run in which that weight falls linearly to 0"
     )
     value_warmup: int = field(
         0,
         at_least(0),
         at_most(LARGEST_INT32),
-        help="first iterations in which only the value function learns, as after init_from a clone, which "
-        "has none",
+        help="first iterations in which only the value function learns, for init_from a "
+        "clone, which has none",
     )
     target_kl: float | None = field(
         None, above(0), help="approximate KL divergence that ends the updates on a rollout; none: never"
@@ -102,7 +103,7 @@ class PQNConfig(MinibatchConfig):
     )
     exploration_end: float = field(0.05, between(0, 1), help="share of random actions at the end")
     exploration_fraction: float = field(
-        0.1, between(0, 1), help="part of the run in which epsilon falls from start to end"
+        0.1, between(0, 1), help="share of the run in which epsilon falls from start to end"
     )
     dueling: bool = field(
         False, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True

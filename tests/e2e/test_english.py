@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 
 import pytest
 
-from jaxrl.commands import COMMANDS
+from jaxrl.commands import COMMANDS, arguments_of, module_of
 from jaxrl.commands.arguments import help_text
 from jaxrl.config.built_in import BUILT_IN
 from jaxrl.config.listing import field_list, section_list
@@ -59,8 +58,7 @@ def test_pages_examples_and_configs() -> None:
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"launch", "completion", "docs"}))
 def test_helps_of_commands(command: str) -> None:
-    module = importlib.import_module(f"jaxrl.commands.{command.replace('-', '_')}")
-    assert stumbled(help_text(module.__doc__, getattr(module, "ARGUMENTS", ()))) == []
+    assert stumbled(help_text(module_of(command).__doc__, arguments_of(command))) == []
 
 
 @pytest.mark.parametrize("algorithm", BUILT_IN)
