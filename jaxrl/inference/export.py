@@ -180,12 +180,11 @@ def write_files(
         )
     if kind in ("numpy", "safetensors"):
         return arrays.write(function, folder, kind), ANY_SIZE
-    if kind == "onnx":
-        return onnx.write(function, folder, batch), f"{batch} only" if batch else ANY_SIZE
+    form = onnx if kind == "onnx" else stablehlo
     try:
-        return stablehlo.write(function, folder, batch), f"{batch} only" if batch else ANY_SIZE
+        return form.write(function, folder, batch), f"{batch} only" if batch else ANY_SIZE
     except NotPolymorphic as error:
-        return stablehlo.write(function, folder, 1), f"1 only: {error}"
+        return form.write(function, folder, 1), f"1 only: {error}"
 
 
 def _is_normalized_by_task(function: PolicyFunction) -> bool:

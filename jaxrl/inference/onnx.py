@@ -1,11 +1,8 @@
-"""A policy as an ONNX graph, for runtimes without jax.
-
-The graph is built layer by layer from what the network describes, so that names and operators are the
-expected ones; a user's own network has no such description (docs/design/0008-onnx-by-hand.md).
-"""
+"""A policy as an ONNX graph, for runtimes without jax (docs/design/0039-onnx-from-primitives.md)."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,11 @@ import numpy as np
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat
-from jaxrl.inference import arrays, onnx_ensemble
+from jaxrl.evaluation.policy_function import ActingFunction, NotPolymorphic, flat
+from jaxrl.inference import stablehlo
 from jaxrl.inference.equivalence import Runner
-from jaxrl.inference.onnx_graph import Graph, element_type
+from jaxrl.inference.onnx_conversion import add_program
+from jaxrl.inference.onnx_graph import Graph, Unsupported, Value, computed_in, constant, element_type
 
 FILE = "policy.onnx"
 # Supported since onnxruntime 1.17 (2024).
@@ -38,15 +36,15 @@ def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str
 
     Raises:
       ConfigError: the package onnx is missing.
-      RunError: a part of the network is not built in, or it computes in bfloat16.
+      NotPolymorphic: the network cannot be exported for any batch size.
+      RunError: it has a part that has no form in ONNX, or computes in bfloat16.
     """
     try:
         import onnx
     except ImportError as error:
         raise _missing_package() from error
-    graphs = {prefix: _graph(part) for prefix, part in function.parts.items()}
     inputs = function.inputs(function.example(1))
-    graph = graphs[""] if function.mean is None else onnx_ensemble.join_graphs(graphs, function.mean)
+    graph = _graph(function, batch)
     size = batch or "batch"
     model = onnx.helper.make_model(
         onnx.helper.make_graph(
@@ -65,16 +63,46 @@ def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str
     return [FILE]
 
 
-def _graph(function: PolicyFunction) -> Graph:
-    """The graph of one policy."""
-    network = function.agent.architecture()
-    if network is None:
+def _graph(function: ActingFunction, batch: int | None) -> Graph:
+    """The graph of a policy: its parameters are known, the arguments are inputs."""
+    parts = list(function.parts.values())
+    states = [part.state for part in parts]
+    arguments: Any = jax.eval_shape(lambda: function.example(batch or 1))
+    if batch is None:
+        arguments = stablehlo.symbolic(function, arguments)
+
+    def run(states: list[Any], *arguments: Any) -> dict[str, Any]:
+        given = [dataclasses.replace(part, state=state) for part, state in zip(parts, states, strict=True)]
+        return function.with_parts(given)(*arguments)
+
+    try:
+        program = jax.make_jaxpr(run)(states, *arguments)
+    except Exception as error:  # whatever a user's network raises when traced with an unknown size
+        text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        if batch is None:
+            raise NotPolymorphic(text) from error
+        raise RunError(f"the network cannot be exported to ONNX: {text}") from error
+    known = [
+        constant(x, f"{prefix}{jax.tree_util.keystr(path, simple=True, separator='.')}")
+        for prefix, state in zip(function.parts, states, strict=True)
+        for path, x in jax.tree.leaves_with_path(jax.device_get(state))
+    ]
+    inputs = function.inputs(arguments)
+    graph = Graph(inputs["reset"].shape[0], "reset")
+    given = [Value(x.shape, x.dtype, x.shape, name) for name, x in inputs.items()]
+    names = outputs(function)
+    try:
+        found = add_program(graph, program, [*known, *given])
+        for (name, x), result in zip(names.items(), found, strict=True):
+            if computed_in(x.dtype) == x.dtype:
+                graph.op("Identity", graph.full(result), result=name)
+            else:
+                graph.op("Cast", graph.full(result), to=element_type(x.dtype), result=name)
+    except Unsupported as error:
         raise RunError(
-            "ONNX is written for the built-in networks in float32, without a central value; "
-            "export this one with --format=stablehlo"
-        )
-    graph = Graph(arrays.of_policy(function), function.agent.normalize_config.clip_observations)
-    graph.policy(network, masked=function.spec.has_action_mask)
+            f"the network has no form in ONNX because of {error}; export it with --format=stablehlo"
+        ) from error
+    graph.keep_needed(list(names))
     return graph
 
 

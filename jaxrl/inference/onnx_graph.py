@@ -1,14 +1,45 @@
-"""An ONNX graph of a policy, built from the layers that its network describes."""
+"""An ONNX graph, made from a program of jax one value after the other."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.inference import numpy_cores
-from jaxrl.inference.onnx_cores import CORES
-from jaxrl.inference.onnx_layers import HEADS, OPERATIONS
+Shape = tuple[Any, ...]  # of numbers, and of expressions of the batch size
+
+
+class Unsupported(Exception):
+    """A program has no form as a graph. The message names the reason in a few words."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Value:
+    """An array of the program.
+
+    Attributes:
+      shape: as the program says.
+      dtype: as the program says.
+      stored: the shape of the node's result or constant: 1 where a broadcast has not been needed yet, and
+        without the first dimensions if they are such.
+      name: of the node's result or of the constant; "" for a constant without one.
+      known: the array in the shape `stored`, of what does not depend on inputs.
+    """
+
+    shape: Shape
+    dtype: Any
+    stored: Shape
+    name: str = ""
+    known: np.ndarray | None = None
+
+
+def constant(x: Any, name: str = "") -> Value:
+    """A known array."""
+    x = np.asarray(x)
+    return Value(x.shape, x.dtype, x.shape, name, x)
 
 
 def element_type(dtype: Any) -> int:
@@ -19,124 +50,154 @@ def element_type(dtype: Any) -> int:
     return found
 
 
-def _node(*arguments: Any, **attributes: Any) -> Any:
-    import onnx
-
-    return onnx.helper.make_node(*arguments, **attributes)
+def computed_in(dtype: Any) -> np.dtype[Any]:
+    """The dtype for calculations with `dtype`: onnxruntime has few operations for other integers."""
+    if dtype in (jnp.float32, jnp.bool_, jnp.int32, jnp.int64):
+        return np.dtype(dtype)
+    if not jnp.issubdtype(dtype, jnp.integer):
+        raise Unsupported(f"an array of {dtype}")
+    return np.dtype(np.int64 if dtype in (jnp.uint32, jnp.uint64) else np.int32)
 
 
 class Graph:
     """Nodes and constants; a value goes by the name of the node that computes it.
 
     Args:
-      weights: `arrays.arrays_by_name` of the policy.
-      clip: bound of normalised observations, 0 for none.
+      batch: the batch size, a number or a symbol.
+      rows: the name of an input whose only dimension is the batch.
+
+    Attributes:
+      nodes, constants: what has been added.
+      convolutions: functions that add the same convolution with a bias, by the names of their results, whose
+        channels are last.
     """
 
-    def __init__(self, weights: dict[str, np.ndarray], clip: float):
+    def __init__(self, batch: Any, rows: str):
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
-        self._weights = weights
-        self._clip = clip
+        self.convolutions: dict[str, Callable[[str], str]] = {}
+        self._batch = batch
+        self._rows = rows
 
-    def policy(self, network: dict[str, Any], masked: bool) -> None:
-        """Adds the whole policy, from its inputs to its outputs."""
-        features = []
-        for trunk, part in network["trunks"].items():
-            encoded = [self._encode(encoder) for encoder in part["encoders"]]
-            x = encoded[0] if len(encoded) == 1 else self.op("Concat", *encoded, axis=1)
-            features.append(self._remember(part["core"], trunk, x))
-        HEADS[network["head"]["type"]](self, network["head"], features[0], masked)
-        second = self.constant([1], np.int64)
-        if "value" in network:
-            self.op("Squeeze", self.dense(network["value"]["weights"], features[-1]), second, result="value")
-        else:
-            self.op("ReduceMax", "distribution.q", second, keepdims=0, result="value")
-
-    def run(self, layers: list[dict[str, Any]], x: str) -> str:
-        """Adds one layer after the other."""
-        for layer in layers:
-            x = OPERATIONS[layer["op"]](self, layer, x)
-        return x
-
-    def op(self, kind: str, *inputs: str, result: str = "", **attributes: Any) -> str:
-        """Adds a node with one result, named automatically unless `result` names it."""
+    def op(self, kind: str, *inputs: Any, result: str = "", **attributes: Any) -> str:
+        """Adds a node with one result, named automatically unless `result` names it; inputs may be arrays."""
         return self.several(kind, inputs, 1, result, **attributes)[0]
 
     def several(
-        self, kind: str, inputs: tuple[str, ...], count: int, result: str = "", **attributes: Any
+        self, kind: str, inputs: Sequence[Any], count: int, result: str = "", **attributes: Any
     ) -> list[str]:
         """Adds a node with `count` results."""
-        names = [f"{kind.lower()}_{len(self.nodes)}_{i}" for i in range(count)]
-        names = [result] if result else names
-        self.nodes.append(_node(kind, list(inputs), names, **attributes))
+        import onnx
+
+        names = [result] if result else [f"{kind.lower()}_{len(self.nodes)}_{i}" for i in range(count)]
+        given = [x if isinstance(x, str) else self.name_of(constant(x)) for x in inputs]
+        self.nodes.append(onnx.helper.make_node(kind, given, names, **attributes))
         return names
 
-    def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        """Adds an array that is no weight."""
-        name = f"constant_{len(self.constants)}"
-        self.constants[name] = np.asarray(value, dtype)
+    def where(self, dtype: Any, which: str, x: Any, y: Any) -> str:
+        """Adds the choice of `x` where `which` holds, of `y` elsewhere."""
+        if dtype != np.bool_:
+            return self.op("Where", which, x, y)
+        # onnxruntime has no Where of truth values.
+        numbers = [self.op("Cast", z, to=element_type(np.int32)) for z in (x, y)]
+        return self.op("Cast", self.op("Where", which, *numbers), to=element_type(np.bool_))
+
+    def name_of(self, x: Value) -> str:
+        """The name of a value as it is stored; a constant becomes part of the graph."""
+        if x.known is None:
+            return x.name
+        name = x.name or f"constant_{len(self.constants)}"
+        self.constants[name] = np.ascontiguousarray(x.known, computed_in(x.dtype)).reshape(x.known.shape)
         return name
 
-    def weight(self, name: str) -> str:
-        """Adds an array of the policy under its own name."""
-        self.constants[name] = self._weights[name]
-        return name
+    def number(self, x: Value) -> str:
+        """The name of a value as it is stored, in the dtype for calculations."""
+        name = self.name_of(x)
+        narrow = x.known is None and computed_in(x.dtype) != x.dtype
+        return self.op("Cast", name, to=element_type(computed_in(x.dtype))) if narrow else name
 
-    def param(self, name: str) -> str:
-        """Adds a parameter."""
-        return self.weight(f"params.{name}")
+    def full(self, x: Value) -> str:
+        """The name of a value in its whole shape, in the dtype for calculations."""
+        name = self.number(x)
+        missing = len(x.shape) - len(x.stored)
+        # Expand leaves a dimension where 1 is asked for.
+        wanted = [1 if a == b else b for a, b in zip((1,) * missing + x.stored, x.shape, strict=True)]
+        if any(n != 1 for n in wanted):
+            return self.op("Expand", name, self._sizes(wanted))
+        return self.op("Unsqueeze", name, np.arange(missing)) if missing else name
 
-    def kernel(self, name: str) -> str:
-        """Adds the parameter of a convolution: channels are last in the arrays but first in ONNX."""
-        name = f"params.{name}"
-        self.constants[name] = np.ascontiguousarray(self._weights[name].transpose(3, 2, 0, 1))
-        return name
+    def transposed(self, x: Value, order: Sequence[int]) -> Value:
+        """With the dimensions in another order."""
+        if list(order) == sorted(order):
+            return x
+        shape = tuple(x.shape[i] for i in order)
+        if x.known is not None:
+            known = x.known.reshape((1,) * (len(x.shape) - x.known.ndim) + x.known.shape).transpose(order)
+            return dataclasses.replace(x, shape=shape, stored=known.shape, name="", known=known)
+        name = self.op("Transpose", self.full(x), perm=list(order))
+        return Value(shape, computed_in(x.dtype), shape, name)
 
-    def value_of(self, name: str) -> np.ndarray:
-        """A parameter, to compute a constant from."""
-        return self._weights[f"params.{name}"]
+    def broadcast(self, x: Value, shape: Shape, axes: Sequence[int]) -> Value:
+        """With other dimensions between its own, which become `axes`; `full` repeats it."""
+        axes = axes[len(axes) - len(x.stored) :]
+        first = axes[0] if axes else len(shape)
+        stored: list[Any] = [1] * (len(shape) - first)
+        for i, size in zip(axes, x.stored, strict=True):
+            stored[i - first] = size
+        new = [i for i in range(len(stored)) if i + first not in axes]
+        return self._viewed(x, shape, tuple(stored), "Unsqueeze", new)
 
-    def cast(self, x: str, dtype: Any) -> str:
-        """Adds a conversion."""
-        return self.op("Cast", x, to=element_type(dtype))
+    def squeezed(self, x: Value, axes: Sequence[int]) -> Value:
+        """Without dimensions of 1."""
+        missing = len(x.shape) - len(x.stored)
+        shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+        dropped = [i - missing for i in axes if i >= missing]
+        stored = tuple(n for i, n in enumerate(x.stored) if i not in dropped)
+        return self._viewed(x, shape, stored, "Squeeze", dropped)
 
-    def dense(self, name: str, x: str) -> str:
-        """Adds a linear layer."""
-        return self.op("Gemm", x, self.param(f"{name}.kernel"), self.param(f"{name}.bias"))
+    def _viewed(self, x: Value, shape: Shape, stored: Shape, kind: str, axes: Sequence[int]) -> Value:
+        if x.known is not None:
+            name = x.name if stored == x.stored else ""
+            return Value(shape, x.dtype, stored, name, x.known.reshape(stored))
+        name = self.op(kind, x.name, np.array(axes, np.int64)) if axes else x.name
+        return Value(shape, x.dtype, stored, name)
 
-    def _encode(self, encoder: dict[str, Any]) -> str:
-        name = encoder["input"]
-        layers = encoder["layers"]
-        x = name if layers and layers[0]["op"] == "one_hot" else self.cast(name, np.float32)
-        if f"normalizer.{name}.mean" in self._weights:
-            x = self.op("Sub", x, self.weight(f"normalizer.{name}.mean"))
-            x = self.op("Div", x, self.weight(f"normalizer.{name}.std"))
-            if self._clip:
-                x = self.op("Clip", x, self.constant(-self._clip), self.constant(self._clip))
-        return self.run(layers, x)
+    def reshaped(self, x: Value, shape: Shape) -> Value:
+        """With as many elements in another shape."""
+        first = next((i for i, n in enumerate(x.shape) if n != 1), 0)
+        if x.shape[:first] + shape == x.shape:
+            return self.squeezed(x, range(first))
+        more = len(shape) - len(x.shape)
+        if shape == (1,) * more + x.shape:
+            return self.broadcast(x, shape, range(more, len(shape)))
+        unknown = [n for n in shape if not isinstance(n, int)]
+        if len(unknown) > 1:
+            raise Unsupported(f"a reshape to {shape}")
+        sizes = np.array([n if isinstance(n, int) else -1 for n in shape], np.int64)
+        return Value(shape, computed_in(x.dtype), shape, self.op("Reshape", self.full(x), sizes))
 
-    def _remember(self, core: dict[str, Any], place: str, x: str) -> str:
-        """Adds a core whose carry is `carry.{place}`."""
-        if core["type"] == "stack":
-            return self._remember_layers(core, place, x)
-        if f"params.{core.get('weights')}.embedding" in self._weights:
-            weights = (self.param(f"{core['weights']}.{part}") for part in ("embedding", "embedding_bias"))
-            x = self.op("Gemm", x, *weights)
-        y = CORES[core["type"]](self, core, x, self._keep(core, place), f"next_carry.{place}")
-        return self.run([{"op": core["activation"]}], y) if "activation" in core else y
+    def keep_needed(self, results: Sequence[str]) -> None:
+        """Drops the nodes and constants that no result depends on."""
+        needed = set(results)
+        kept = []
+        for node in reversed(self.nodes):
+            if needed & set(node.output):
+                kept.append(node)
+                needed |= set(node.input)
+        self.nodes = kept[::-1]
+        self.constants = {name: x for name, x in self.constants.items() if name in needed}
 
-    def _remember_layers(self, core: dict[str, Any], place: str, x: str) -> str:
-        for i, layer in enumerate(core["layers"]):
-            normed = self.run(core["norms"][i - 1 : i], x) if i else x
-            y = self._remember(layer, f"{place}.layer_{i}", normed)
-            x = self.op("Add", x, y) if i and core["norms"] else y
-        return x
+    def _sizes(self, shape: Sequence[Any]) -> Any:
+        """A shape as an array: of numbers, or computed from that of an input."""
+        if all(isinstance(n, int) for n in shape):
+            return np.array(shape, np.int64)
+        rows = self.op("Shape", self._rows)
+        parts = [np.array([n], np.int64) if isinstance(n, int) else self._multiple(n, rows) for n in shape]
+        return self.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
 
-    def _keep(self, core: dict[str, Any], place: str) -> dict[str, str]:
-        """The carry of a core, zeros where an episode begins."""
-        kept = {}
-        for name, shape in numpy_cores.CORES[core["type"]].carry(core).items():
-            reset = self.op("Unsqueeze", "reset", self.constant(range(1, len(shape) + 1), np.int64))
-            kept[name] = self.op("Where", reset, self.constant(0), f"carry.{place}.{name}")
-        return kept
+    def _multiple(self, n: Any, rows: str) -> str:
+        """A number of rows, or a multiple of it."""
+        times, rest = divmod(n, self._batch)
+        if not (isinstance(times, int) and isinstance(rest, int) and rest == 0):
+            raise Unsupported(f"an array of {n} rows")
+        return rows if times == 1 else self.op("Mul", rows, np.array([times], np.int64))

@@ -44,6 +44,18 @@ def stubborn(network: Any, space: Any) -> nn.Module:
     return Doubled(sized=True)
 
 
+class Sorted(nn.Module):
+    """Features by an operation that ONNX graphs of this package do not have."""
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        return nn.Dense(8)(jnp.sort(obs))
+
+
+def in_order(network: Any, space: Any) -> nn.Module:
+    return Sorted()
+
+
 def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
     policy = policy_of(
         env__name="jaxrl:ProbeMask",
@@ -56,22 +68,36 @@ def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
     assert not [name for name in said["arrays"] if "auxiliary" in name]
 
 
-def test_own_networks_are_exported_or_refused(tmp_path: Path) -> None:
+def test_own_networks_are_exported(tmp_path: Path) -> None:
     policy = policy_of(
         env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export_networks:doubled"
     )
     function = PolicyFunction.of(policy)
     arguments = function.example(2)
     ours = jax.device_get(jax.jit(function)(*arguments))
-    for kind, runtime in (("numpy", "jax"), ("stablehlo", "jax")):
+    for kind, runtime in (("numpy", "jax"), ("stablehlo", "jax"), ("onnx", "onnxruntime")):
         exporting.write(policy, function, tmp_path, kind)
         runner, name = exporting.read(function, tmp_path, kind)
         assert name == runtime
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, runner(*arguments)
         )
-    with pytest.raises(RunError, match="--format=stablehlo"):
-        exporting.write(policy, function, tmp_path, "onnx")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"network__encoder": "tests.inference.test_export_networks:in_order"}, "the operation sort"),
+        ({"network__compute_dtype": "bfloat16"}, "an array of bfloat16"),
+    ],
+)
+def test_a_network_without_a_form_in_onnx_is_refused_with_the_reason(
+    fields: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    policy = policy_of(env__name="gymnax:CartPole-v1", network__core="none", **fields)
+    with pytest.raises(RunError, match=f"because of {reason}; export it with --format=stablehlo"):
+        exporting.write(policy, PolicyFunction.of(policy), tmp_path, "onnx")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -80,8 +106,9 @@ def test_a_network_that_needs_its_batch_size_is_exported_for_one(tmp_path: Path)
         env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export_networks:stubborn"
     )
     function = PolicyFunction.of(policy)
-    description = exporting.write(policy, function, tmp_path, "stablehlo")
-    assert description["batch"].startswith("1 only: ")
+    for kind in ("onnx", "stablehlo"):
+        description = exporting.write(policy, function, tmp_path, kind)
+        assert description["batch"].startswith("1 only: ")
     assert exporting.check_export(
         function, tmp_path, description, tmp_path / "out", [policy], 5, None
     ).check.same
@@ -98,10 +125,9 @@ def test_networks_over_graphs_take_any_batch(architecture: str, tmp_path: Path) 
         network__core="none",
     )
     function = PolicyFunction.of(policy)
-    assert exporting.write(policy, function, tmp_path, "stablehlo")["batch"] == "any size"
     arguments = function.example(3)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
-        jax.device_get(jax.jit(function)(*arguments)),
-        stablehlo.read(tmp_path)(*arguments),
-    )
+    expected = jax.device_get(jax.jit(function)(*arguments))
+    for kind in ("stablehlo", "onnx"):
+        assert exporting.write(policy, function, tmp_path, kind)["batch"] == "any size"
+        found = exporting.read(function, tmp_path, kind)[0](*arguments)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), expected, found)
