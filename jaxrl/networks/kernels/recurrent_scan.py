@@ -37,12 +37,7 @@ def mask(carry: Carry, reset_N: Array) -> Carry:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def recurrent_scan(
-    cell: Cell,
-    dtype: Dtype,
-    weight_HG: Array,
-    inputs_LNG: Array,
-    carry: Carry,
-    reset_LN: Array,
+    cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
 ) -> tuple[Array, Carry]:
     """Runs `cell` over time, zeroing the carry where `reset_LN` is set before the step.
 

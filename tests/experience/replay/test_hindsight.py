@@ -11,27 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.replay import HindsightPlan, PriorityPlan, ReplayPlan, Transitions
+from jaxrl.algorithms.replay import HindsightPlan, ReplayPlan, Transitions
 from jaxrl.config.replay import STRATEGIES
 from jaxrl.envs.goals import NearGoals
 from jaxrl.experience.replay import HindsightReplayBuffer, Replay
 from jaxrl.experience.replay.hindsight import first_age
 from jaxrl.experience.replay.relabelling import new_goals
 from jaxrl.types import Axis, Trajectory
+from tests.experience.replay.test_replay_memory import ENVS, LENGTH, N_STEP
+from tests.experience.replay.test_replay_memory import PLAN as PLAIN
 from tests.experience.replay.test_replay_memory import rollouts as plain_rollouts
 
-ENVS, LENGTH, N_STEP, K = 4, 5, 3, 4
+K = 4
 GOALS = NearGoals(radius=1.5)
-PLAN = ReplayPlan(
-    rows=4 * LENGTH,
-    batch_size=16,
-    groups=2,
-    n_step=N_STEP,
-    learning_starts=0,
-    axis=Axis(),
-    priorities=PriorityPlan(0.6, 0.4, 100),
-    hindsight=HindsightPlan("future", K, GOALS),
-)
+PLAN = dataclasses.replace(PLAIN, rows=4 * LENGTH, hindsight=HindsightPlan("future", K, GOALS))
 
 
 def plan_of(strategy: str, prioritised: bool) -> ReplayPlan:

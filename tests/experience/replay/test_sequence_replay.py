@@ -11,24 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequenceBatch, SequencePlan
+from jaxrl.algorithms.replay import ReplayPlan, SequenceBatch, SequencePlan
 from jaxrl.experience.memory import build
 from jaxrl.experience.replay import Ring, SequenceReplay
 from jaxrl.types import Axis, Trajectory
-from tests.experience.replay.test_replay_memory import ENVS, history
+from tests.experience.replay.test_replay_memory import ENVS, LENGTH, N_STEP, history
+from tests.experience.replay.test_replay_memory import PLAN as PLAIN
 from tests.experience.replay.test_replay_memory import rollouts as plain_rollouts
 
-LENGTH, INTERVAL, BURN_IN, LEARNT, N_STEP = 5, 5, 2, 7, 3
+INTERVAL, BURN_IN, LEARNT = LENGTH, 2, 7
 WINDOW = BURN_IN + LEARNT + N_STEP
-PLAN = ReplayPlan(
-    rows=4 * LENGTH,
-    batch_size=8,
-    groups=2,
-    n_step=N_STEP,
-    learning_starts=0,
-    axis=Axis(),
-    priorities=PriorityPlan(0.6, 0.4, 100),
-    sequences=SequencePlan(BURN_IN, LEARNT, INTERVAL),
+PLAN = dataclasses.replace(
+    PLAIN, rows=4 * LENGTH, batch_size=8, sequences=SequencePlan(BURN_IN, LEARNT, INTERVAL)
 )
 UNIFORM = dataclasses.replace(PLAN, priorities=None)
 
