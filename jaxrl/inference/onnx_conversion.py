@@ -27,7 +27,8 @@ def add_program(graph: Graph, program: ClosedJaxpr, arguments: Sequence[Value]) 
     values = dict(zip([*inner.constvars, *inner.invars], [*consts, *arguments], strict=True))
 
     def read(x: Any) -> Value:
-        return constant(np.asarray(x.val, x.aval.dtype)) if isinstance(x, Literal) else values[x]
+        dtype = x.aval.dtype
+        return constant(np.asarray(x.val, dtype)) if isinstance(x, Literal) else values[x]
 
     for equation in inner.eqns:
         found = _add(graph, equation, [read(x) for x in equation.invars])
@@ -44,7 +45,7 @@ def _add(graph: Graph, equation: JaxprEqn, given: list[Value]) -> list[Value]:
         platforms = params["platforms"]
         return [constant(np.int32(platforms.index(None) if None in platforms else 0))]
     inner = next((params[key] for key in ("jaxpr", "call_jaxpr") if key in params), None)
-    program = ClosedJaxpr(inner, []) if isinstance(inner, Jaxpr) else inner
+    program = None if inner is None else _closed(inner)
     results: list[Any] = [x.aval for x in equation.outvars]
     known = [x.known for x in given if x.known is not None]
     is_known = len(known) == len(given)
@@ -57,7 +58,7 @@ def _add(graph: Graph, equation: JaxprEqn, given: list[Value]) -> list[Value]:
     if name == "cond":
         return _branch(graph, params, given)
     if name == "scan":
-        return _loop(graph, params, given)
+        return _loop(graph, equation, program, given)
     if program is not None:
         return add_program(graph, program, given)
     if name in VIEWS:
@@ -103,25 +104,34 @@ def _branch(graph: Graph, params: dict[str, Any], given: list[Value]) -> list[Va
     if which.known is None:
         raise Unsupported("a branch that depends on inputs")
     branches = params["branches"]
-    return add_program(graph, branches[min(max(int(which.known), 0), len(branches) - 1)], arguments)
+    return add_program(graph, _closed(branches[min(max(int(which.known), 0), len(branches) - 1)]), arguments)
 
 
-def _loop(graph: Graph, params: dict[str, Any], given: list[Value]) -> list[Value]:
-    """Adds each step of a loop of known length."""
+def _closed(program: Jaxpr | ClosedJaxpr) -> ClosedJaxpr:
+    return ClosedJaxpr(program, []) if isinstance(program, Jaxpr) else program
+
+
+def _loop(graph: Graph, equation: JaxprEqn, step: Any, given: list[Value]) -> list[Value]:
+    """Adds each step of a loop of known length, from (constants, carry, rows) to (carry, rows)."""
+    params = equation.params
     length = params["length"]
     if not isinstance(length, int) or length > _LONGEST_LOOP:
         raise Unsupported(f"a loop of {length} steps")
-    first = params["num_consts"]
-    count = params["num_carry"]
-    constants, carry, xs = given[:first], given[first : first + count], given[first + count :]
+    # Not by their numbers, which versions of jax name differently: a step sees a row, with a dimension less.
+    outvars: list[Any] = equation.outvars
+    count = sum(x.aval.ndim == inner.ndim for x, inner in zip(outvars, step.out_avals, strict=True))
+    rows = sum(len(x.shape) != inner.ndim for x, inner in zip(given, step.in_avals, strict=True))
+    xs = given[len(given) - rows :]
+    constants = given[: len(given) - rows - count]
+    carry = given[len(constants) : len(constants) + count]
     results = []
     for i in range(length):
         at = length - 1 - i if params["reverse"] else i
-        found = add_program(graph, params["jaxpr"], [*constants, *carry, *(_row(graph, x, at) for x in xs)])
+        found = add_program(graph, step, [*constants, *carry, *(_row(graph, x, at) for x in xs)])
         carry = found[:count]
         results.append(found[count:])
     ordered = results[::-1] if params["reverse"] else results
-    return [*carry, *(_stacked(graph, rows) for rows in zip(*ordered, strict=True))]
+    return [*carry, *(_stacked(graph, each) for each in zip(*ordered, strict=True))]
 
 
 def _row(graph: Graph, x: Value, i: int) -> Value:
