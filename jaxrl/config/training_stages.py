@@ -93,7 +93,7 @@ def parse(config: Config) -> tuple[TrainingStage, ...]:
             raise in_stage(i, error) from error
     for i, stage in enumerate(found[:-1]):
         if stage.is_open:
-            raise in_stage(i, "it needs an end: `iterations`, `steps`, `seconds` or `return`")
+            raise in_stage(i, "needs an end: `iterations`, `steps`, `seconds` or `return`")
     counted = sum(stage.iterations or 0 for stage in found[:-1])
     if found and found[-1].is_open and config.stop.steps and counted >= config.num_iterations:
         raise in_stage(

@@ -84,7 +84,7 @@ def test_what_is_wrong_names_stage_and_field(stage: object, message: str, tmp_pa
         ("[", "must be YAML or JSON"),
         ("name: x\nstages: [{}]", "`name` is no field of a stage"),
         ("window: 1.5\nstages: [{}]", "`window` (=1.5) must be an integer"),
-        ("stages: [{cost: a}, {cost: b}]", "stage 1: `success`, `return`, `collisions` or `most_steps` must"),
+        ("stages: [{cost: a}, {cost: b}]", "stage 1: needs an end: `success`, `return`"),
         ("success: 1\nstages: [{cost: a}, {cost: b}]", "`cost` must be the same in all stages, not a and b"),
     ],
 )
