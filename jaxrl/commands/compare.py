@@ -28,12 +28,14 @@ _MOST_RESAMPLES = 1_000_000
 class _Flags(CommandArguments):
     run = Argument("RUN...", "run folders, folders that hold some, or patterns; local or gs://")
     sequential: str | None = flag(
-        "--sequential=RUN", "a pair instead of RUN...: that of one thread, which is the baseline,"
+        "--sequential=RUN", "a pair instead of RUN...: the run with one thread, the baseline,"
     )
-    parallel: str | None = flag("--parallel=RUN", "and that of several; says if they make the same updates")
+    parallel: str | None = flag(
+        "--parallel=RUN", "and the run with several; checks that they make the same updates"
+    )
     output: str | None = flag(
         "--output=DIR",
-        "where the report goes: report.html, report.md, report.pdf, compare.json (default: nowhere); "
+        "folder of the report: report.html, report.md, report.pdf, compare.json (default: none); "
         "FILE.png: the learning curves alone",
     )
     metric: str = flag(
@@ -52,7 +54,7 @@ class _Flags(CommandArguments):
     pool: bool = flag(
         "--pool", "average over environments, each scaled to [0, 1]; all variants must have all of them"
     )
-    force: bool = flag("--force", "compare also what is not comparable; the report says why it is not")
+    force: bool = flag("--force", "compare incomparable runs too; the report gives the reasons")
     resamples: int = flag(
         "--resamples=N", "of the bootstrap (default: {default})", 2000, low=100, high=_MOST_RESAMPLES
     )

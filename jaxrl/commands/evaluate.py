@@ -45,7 +45,7 @@ class _Flags(CommandArguments):
     workdir: str | None = WORKDIR
     episodes: int | None = flag(
         "--episodes=N",
-        "how many episodes to play in each way, exactly (default: 100); 0 with --video makes only the video",
+        "exact number of episodes in each mode (default: 100); 0 with --video makes only the video",
         low=0,
         high=command_line.MOST_EPISODES,
     )
@@ -53,8 +53,8 @@ class _Flags(CommandArguments):
     sample: bool = flag("--sample", "only sampled actions")
     greedy: bool = flag(
         "--greedy",
-        "only the most likely actions (default: episodes in both ways, of --levels, videos and pages in the "
-        "one that was better in the evaluations during training)",
+        "only the most likely actions (default: both modes for episodes; for --levels, videos and pages the "
+        "mode that was better in the evaluations during training)",
     )
     seed: int | None = replace(SEED, help="decides the episodes (default: 0)", default=None)
     environment: str = flag(
@@ -65,7 +65,7 @@ class _Flags(CommandArguments):
     )
     suite: str | None = flag(
         "--suite=FILE",
-        "play the categories of environments that FILE lists (docs/evaluation.md), or those of a shipped "
+        "play the categories of environments in FILE (docs/evaluation.md), or in a shipped "
         "suite: cartpole, navigation, platformer",
     )
     levels: int | None = flag(
@@ -82,7 +82,7 @@ class _Flags(CommandArguments):
     )
     video: str | None = flag(
         "--video=FILE",
-        "a video of one episode, FILE.gif or FILE.mp4; with --suite a folder for a video of each level",
+        "a video of one episode, FILE.gif or FILE.mp4; with --suite a folder with a video of each level",
     )
     video_episodes: int = flag(
         "--video-episodes=N",

@@ -53,7 +53,7 @@ class _Flags(CommandArguments):
     )
     batch: int | None = flag(
         "--batch=N",
-        "fixed batch size (stablehlo and onnx; default: any, where the network allows it)",
+        "fixed batch size (stablehlo and onnx; default: any, if the network allows it)",
         low=1,
         high=command_line.LARGEST_BATCH,
     )
@@ -111,7 +111,7 @@ def _output(flags: _Flags, default: str) -> str:
     """The folder to write, which must be a local one that can be written."""
     kind = flags.format
     if flags.batch and kind in ("numpy", "safetensors"):
-        raise ConfigError(f"`--batch` says nothing to --format={kind}: arrays know no batch")
+        raise ConfigError(f"`--batch` does not apply to --format={kind}: arrays have no batch")
     output = flags.output or default
     if is_remote(output):
         raise ConfigError(f"`--output` (={output!r}) must be a local folder")

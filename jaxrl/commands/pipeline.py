@@ -92,7 +92,7 @@ def _folder(flags: _Flags, pipeline: PipelineDefinition) -> PipelineFolder:
         if is_remote(given or ""):
             raise ConfigError(f"`--{name}` (={given!r}) must be a local folder")
     if flags.workdir and flags.new:
-        raise ConfigError("`--workdir` and `--new` both say a folder: leave one out")
+        raise ConfigError("`--workdir` and `--new` both name a folder: leave one out")
     newest = None if flags.new else pipeline_folder.latest(flags.output, pipeline.name)
     path = flags.workdir or newest or pipeline_folder.new(flags.output, pipeline.name)
     command_line.require_writable_folder("workdir" if flags.workdir else "output", path)

@@ -41,14 +41,12 @@ class _Flags(CommandArguments):
     opponent: str = flag(
         "--opponent=RUN",
         "of GAME: the folder of a run, random, greedy, mcts-N, a search with N simulations for each move, "
-        "minimax where the game is solved, or baseline, Pgx's own policy (default: {default})",
+        "minimax if the game is solved, or baseline, Pgx's own policy (default: {default})",
         "random",
     )
     seat: int = flag("--seat=N", "of GAME: 0 begins (default), 1 does not", 0, low=0, high=1)
     seed: int = replace(SEED, help="of GAME: decides the opponent's moves")
-    best_moves: bool = flag(
-        "--best-moves", "of GAME: a run takes the most likely move instead of drawing one"
-    )
+    best_moves: bool = flag("--best-moves", "of GAME: a run plays greedily instead of sampling moves")
     trust: bool = TRUST
     levels: str = flag(
         "--levels=DIR",

@@ -131,7 +131,7 @@ def _require_one_player(flags: _Flags, workdir: str) -> None:
 def _one(name: str, first: str | None, second: str | None, other: str) -> str:
     """The value of a flag of two spellings."""
     if first and second:
-        raise ConfigError(f"`--{name}` and `--{other}` say the same: leave one out")
+        raise ConfigError(f"`--{name}` and `--{other}` set the same: leave one out")
     return first or second or ""
 
 

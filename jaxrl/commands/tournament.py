@@ -35,9 +35,9 @@ class _Flags(CommandArguments):
         "--games=N", "of each pair, half from each seat (default: {default})", 400, low=2, high=_MOST_GAMES
     )
     seed: int = replace(SEED, help="decides the games (default: {default})")
-    best_moves: bool = flag("--best-moves", "policies take the most likely move instead of drawing one")
+    best_moves: bool = flag("--best-moves", "policies play greedily instead of sampling moves")
     checkpoint: str = replace(CHECKPOINT, help="of runs: best (default), latest, or a step")
-    game: str = flag("--game=E", "the game, if no run says it, such as jaxrl:TicTacToe", "")
+    game: str = flag("--game=E", "the game, if no run has one, such as jaxrl:TicTacToe", "")
     openskill: bool = flag("--openskill", "rate by OpenSkill too; needs the `openskill` extra")
     output: str | None = flag(
         "--output=DIR", "where tournament.html, tournament.json and tournament.png go (default: nowhere)"

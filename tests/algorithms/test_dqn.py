@@ -174,7 +174,7 @@ def test_ladder_of_epsilons() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"env__name": "gymnax:Pendulum-v1"}, "`algorithm` .='dqn'. needs discrete actions, .*: use `sac`"),
+        ({"env__name": "gymnax:Pendulum-v1"}, "`algorithm` .='dqn'. needs discrete actions; .*: use `sac`"),
         ({"network__core": "gru"}, "`network.core` .='gru'. must be 'none': .* use `r2d2`"),
         ({"learner__capacity": STEPS}, "`dqn.capacity` .=128. is below a batch: 16 whole rows"),
         (

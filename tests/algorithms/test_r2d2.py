@@ -174,7 +174,7 @@ def test_no_gradient_enters_the_burn_in(burn_in: int) -> None:
     ("fields", "message"),
     [
         ({"network__core": "none"}, "`network.core` .='none'. must be a recurrent core: .* use `dqn`"),
-        ({"env__name": CONTINUOUS}, "`algorithm` .='r2d2'. needs discrete actions, .*: use `sac`"),
+        ({"env__name": CONTINUOUS}, "`algorithm` .='r2d2'. needs discrete actions; .*: use `sac`"),
         ({"learner__hindsight": "future"}, "`r2d2.hindsight` .='future'. must be 'none': stored carries"),
         ({"learner__overlap": 8}, "`r2d2.overlap` .=8. must be below `r2d2.trace_length` .=8."),
         ({"learner__overlap": 3}, "`r2d2.trace_length` .=8. less `r2d2.overlap` .=3. must divide `r2d2.roll"),

@@ -179,7 +179,7 @@ CALLS = {"compile", "eval", "exec", "spec.loader.exec_module", "np.load", "numpy
 CONFIG_FILE = ("jaxrl/config/files.py", "spec.loader.exec_module")
 ALLOWED = {
     CONFIG_FILE,
-    ("envs/adapters/xminigrid.py", "pickle"),  # its reader makes arrays and plain values alone
+    ("envs/adapters/xminigrid_rulesets.py", "pickle"),  # its reader makes arrays and plain values alone
     ("envs/host/gymnasium_slot.py", "runpy"),  # of a file beside it
     ("envs/host/worker.py", "pickle"),
     ("envs/host/worker.py", "runpy"),  # of a file beside it

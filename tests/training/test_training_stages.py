@@ -315,7 +315,7 @@ def test_a_file_of_stages(tmp_path: Path) -> None:
         ),
         (({"iterations": 1}, {"learning_rat": 1}), "stage 2: `learning_rat` is no field .* `learning_rate`"),
         (({"iterations": 0}, {}), r"stage 1: `iterations` \(=0\) must be at least 1"),
-        (({"gamma": 0.9}, {}), "stage 1: `iterations`, `steps`, `seconds` or `return` must"),
+        (({"gamma": 0.9}, {}), "stage 1: needs an end: `iterations`, `steps`, `seconds` or `return`"),
         (({"iterations": 1, "seconds": 1.0},), "stage 1: `iterations` and `seconds` must not both"),
         (({"iterations": 1, "env.num_envs": 16},), "stage 1: `env.num_envs` stays the same over a whole run"),
         (({"iterations": 1, "env.name": "gymnax:Acrobot-v1"},), "stage 1: .* another observation_space than"),

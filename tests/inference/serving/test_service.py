@@ -133,7 +133,9 @@ def test_what_the_error_without_a_session_says_works_at_once(model: Path) -> Non
         obs = observations(1).tolist()
         with pytest.raises(Refusal) as caught:
             await service.act({"obs": obs[0]})
-        added = json.loads("{" + str(re.findall(r'Add ("session".*) where', str(caught.value))[0]) + "}")
+        added = json.loads(
+            "{" + str(re.findall(r'Add ("session".*) at the start', str(caught.value))[0]) + "}"
+        )
         found = [(await service.act({"obs": obs[0], **added}))["action"]]
         found += [(await service.act({"obs": x, "session": added["session"]}))["action"] for x in obs[1:]]
         assert found == expected
