@@ -20,7 +20,7 @@ class _Flags(CommandArguments):
     source_destination = Argument(
         "SOURCE, DESTINATION", "folders: local, gs://bucket/folder or s3://bucket/folder"
     )
-    dry_run: bool = flag("--dry-run", "say what would be copied, and copy nothing")
+    dry_run: bool = flag("--dry-run", "list the files to copy, and copy nothing")
     debug: bool = flag("--debug", "full tracebacks instead of one line for what goes wrong")
 
 

@@ -68,10 +68,21 @@ def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
     assert not [name for name in said["arrays"] if "auxiliary" in name]
 
 
-def test_own_networks_are_exported(tmp_path: Path) -> None:
-    policy = policy_of(
-        env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export_networks:doubled"
-    )
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {
+            "env__name": "gymnax:CartPole-v1",
+            "network__encoder": "tests.inference.test_export_networks:doubled",
+        },
+        pytest.param(
+            {"env__name": "jaxrl:ProbeAgents", "network__central_value": True}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=["custom encoder", "central value"],
+)
+def test_networks_that_are_not_built_in_are_exported(fields: dict[str, Any], tmp_path: Path) -> None:
+    policy = policy_of(**fields)
     function = PolicyFunction.of(policy)
     arguments = function.example(2)
     ours = jax.device_get(jax.jit(function)(*arguments))
