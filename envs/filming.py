@@ -127,7 +127,7 @@ def _film_observations(factory: HostFactory, seed: int) -> Film:
 
 
 def _reason(spec: EnvSpec) -> str:
-    return f"{spec.name} cannot be drawn: it has no pictures, and its observations are no images"
+    return f"{spec.name} cannot be rendered: it has no pictures, and its observations are no images"
 
 
 def film_worker_env(factory: WorkerFactory, seed: int, decode: Callable[[Any], Any]) -> Film:
@@ -188,7 +188,7 @@ def _rendered(name: str, env: Any) -> np.ndarray:
     try:
         found = env.render()
     except Exception as error:  # a missing package of the environment's, for example
-        raise CannotRender(f"{name} cannot be drawn: {_line(error)}") from error
+        raise CannotRender(f"{name} cannot be rendered: {_line(error)}") from error
     if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[-1] != 3:
         raise CannotRender(f"{name} draws nothing with render_mode rgb_array")
     return found

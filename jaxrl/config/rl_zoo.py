@@ -37,7 +37,7 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
     algorithm = os.path.splitext(os.path.basename(path))[0]
     algorithms = words.table().zoo
     if algorithm not in algorithms:
-        raise ConfigError(f"its name says the algorithm, one of {', '.join(algorithms)}, not {algorithm!r}")
+        raise ConfigError(f"its name must be an algorithm, one of {', '.join(algorithms)}, not {algorithm!r}")
     section = {key: value for key, value in data[name].items() if value is not None}
     left_out = {}
     training = dict(algorithms[algorithm]["training"])

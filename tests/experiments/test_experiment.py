@@ -61,7 +61,7 @@ def test_shipped_experiments_name_architectures_that_suit_their_levels(path: Pat
     ("changes", "message"),
     [
         ({"architectures": ()}, "`--architectures` is missing: names of architectures"),
-        ({"test_dataset": ""}, "`--test-dataset` is missing: levels that"),
+        ({"test_dataset": ""}, "`--test-dataset` is missing: unseen levels"),
         ({"experiment_name": "a/b"}, "`experiment_name` .='a/b'. must consist of letters"),
         ({"num_envs": 0}, "`num_envs` .=0. must be at least 1"),
         ({"test_pretraining": True, "no_pretraining": True}, "exclude each other"),

@@ -254,7 +254,7 @@ def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
     assert "neither the folder of a run nor a player" in refused(
         capfd, "play", "jaxrl:TicTacToe", "--opponent=nobody"
     )
-    assert "is no game of two" in refused(capfd, "play", "gymnax:CartPole-v1")
+    assert "is not a two-player game" in refused(capfd, "play", "gymnax:CartPole-v1")
     assert "none of greedy is the folder of a run: `GAME` must name the game" in refused(
         capfd, "play", "--opponent=greedy"
     )
