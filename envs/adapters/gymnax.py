@@ -225,7 +225,7 @@ def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
         if type(error).__name__ != "DependencyNotInstalled":
             raise
         raise CannotRender(f"{label}: {' '.join(str(error).split())}; or 'jaxrl-recurrent[video]'") from error
-    raise CannotRender(f"{label} cannot be drawn: gymnax has no picture of it")
+    raise CannotRender(f"{label} cannot be rendered: gymnax has no picture of it")
 
 
 def _drawn_by_gymnasium(name: str, params: Any, state: Any) -> np.ndarray:

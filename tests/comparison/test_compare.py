@@ -202,7 +202,7 @@ def test_a_last_evaluation_that_is_not_finite_is_named(
 ) -> None:
     diverged = write_run(runs / "0.1" / "3", [10.0, 20.0, float("nan")], 3, rate=0.1)
     found = result(tmp_path / "out", runs)
-    line = f"left out: eval/return of {diverged} at step 3,000 is not finite: that of step 2,000 counts"
+    line = f"left out: eval/return of {diverged} at step 3,000 is not finite: step 2,000 counts as its end"
     assert f"warning: {line}" in " ".join(capsys.readouterr().out.split())
     assert any(line in skipped for skipped in found["skipped"])
     assert "at step 3,000 is not finite" in (tmp_path / "out" / "report.html").read_text()

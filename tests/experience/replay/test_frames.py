@@ -203,5 +203,5 @@ def test_a_stack_that_is_declared_is_looked_at() -> None:
     check_behaviour("mine", envs.make("gymnax:CartPole-v1", ["frame_stack(frames=2)"]))
     env: Any = envs.make("gymnax:CartPole-v1")
     env.spec = dataclasses.replace(env.spec, stacked_frames=2)
-    with pytest.raises(ValueError, match="mine: spec.stacked_frames .=2. says"):
+    with pytest.raises(ValueError, match="mine: spec.stacked_frames .=2. declares"):
         check_behaviour("mine", env)
