@@ -30,7 +30,7 @@ def row(known: KnownEnvironment, measured: MeasuredReturn) -> str:
 
 
 def table() -> str:
-    """All environments that were measured and of which a figure is published, in the order of the table."""
+    """All environments with a measured and a published figure, in the order of the table."""
     lines = [
         "| `jaxrl train` | config | million steps | seconds | here | published |",
         "|---|---|---|---|---|---|",

@@ -101,7 +101,7 @@ class EpisodePlayer:
         acting = agent.prepare(acting)
         env, limit = self._limited()
         most_steps = min(limit * max_quota, _MOST_STEPS)
-        # Rows, of which an environment of several agents has one for each.
+        # An environment of several agents has a row for each of them.
         keys_B = row_keys(env.spec, keys_E)
         if not isinstance(sample, bool):
             sample = jnp.repeat(sample, len(keys_B) // len(keys_E))

@@ -94,7 +94,7 @@ def _window(graph: Graph, x: Value, starts: Sequence[int], sizes: Sequence[Any])
 
 
 def _filling(value: Any, dtype: Any) -> np.ndarray:
-    """What jax returns for an index outside."""
+    """The value that jax returns for an index out of bounds."""
     if value is None and jnp.issubdtype(dtype, jnp.inexact):
         value = np.nan
     if value is None and dtype != np.bool_:

@@ -148,7 +148,7 @@ class Autoencode(JaxEnv):
 
     Observation MultiDiscrete[2, 4]: 1 while cards are shown and 0 from the last one on, where the first
     answer is due; and the suit of the card, 0 (spade) once there is none. Action Discrete(4). n - 1 steps
-    without reward, then n answers of reward 1 / n or -1 / n, of which the last terminates the episode. The
+    without reward, then n answers of reward 1 / n or -1 / n; the last one terminates the episode. The
     best return is 1.
 
     Args:

@@ -29,7 +29,7 @@ def hunt_and_kill(words: jax.Array, side: int) -> jax.Array:
     """int8[2 * side + 1] squared, FREE or WALL: a maze of side by side cells, each pair joined by one path.
 
     From a random cell the walk goes to random neighbours that were not visited, until there is none. Then it
-    goes on from a random cell that was visited and has one (the random order of mazelib's HuntAndKill, which
+    continues from a random visited cell that has one (the random order of mazelib's HuntAndKill, which
     stops after a number of trials, so that very few of its mazes lack cells).
 
     Args:
