@@ -105,20 +105,16 @@ class ServingApplication:
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and (len(length) > 15 or int(length) > self.largest_body):
             raise too_large
-        message = await receive()
-        if not message.get("more_body") and message["type"] == "http.request":
-            whole: bytes = message.get("body", b"")
-            if len(whole) > self.largest_body:
-                raise too_large
-            return whole
-        body = bytearray(message.get("body", b""))
+        body = bytearray()
+        more = True
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                while message.get("more_body"):
+                while more:
                     message = await receive()
                     if message["type"] != "http.request":
                         raise Refusal(400, "the body is cut off")
                     body += message.get("body", b"")
+                    more = message.get("more_body", False)
                     if len(body) > self.largest_body:
                         raise too_large
         except TimeoutError as error:

@@ -359,12 +359,25 @@ def answer_to(
     return start, json.loads(body["body"])
 
 
-def test_a_body_that_does_not_come_is_given_up(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+BEGUN = {"type": "http.request", "body": b"{", "more_body": True}
+
+
+@pytest.mark.parametrize("pieces", [(), (BEGUN,)], ids=["nothing", "its_beginning"])
+def test_a_body_that_does_not_come_is_given_up(
+    model: Path, monkeypatch: pytest.MonkeyPatch, pieces: tuple[dict[str, Any], ...]
+) -> None:
     monkeypatch.setattr(application, "_BODY_SECONDS", 0.05)
-    begun = {"type": "http.request", "body": b"{", "more_body": True}
-    start, content = answer_to(model, "POST", "/act", begun)
+    start, content = answer_to(model, "POST", "/act", *pieces)
     assert (start["status"], (b"connection", b"close") in start["headers"]) == (408, True)
     assert content == {"error": "the body did not come within 0 s"}
+
+
+@pytest.mark.parametrize("pieces", [(), (BEGUN,)], ids=["nothing", "its_beginning"])
+def test_a_client_that_leaves_before_its_body_starts_nothing(
+    model: Path, pieces: tuple[dict[str, Any], ...]
+) -> None:
+    start, content = answer_to(model, "POST", "/reset", *pieces, {"type": "http.disconnect"})
+    assert (start["status"], content) == (400, {"error": "the body is cut off"})
 
 
 @pytest.mark.parametrize(("is_ready", "status", "said"), [(True, 200, "ready"), (False, 503, "ending")])
