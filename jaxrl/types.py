@@ -98,6 +98,21 @@ class Axis:
         gathered: Array = self.psum(jnp.zeros((self.size, *x.shape), x.dtype).at[self.index()].set(x))
         return gathered
 
+    def scatter_sum(self, x: Array) -> Array:
+        """[n / size], this device's part of the sum over devices of [n]."""
+        if self.name is None:
+            return x
+        # Rows of 128 behind a first axis of devices: XLA for TPUs makes an all-reduce of other forms.
+        part: Array = jax.lax.psum_scatter(x.reshape(self.size, -1, 128), self.name)
+        return part.ravel()
+
+    def all_gather(self, part: Array) -> Array:
+        """[n], the parts [n / size] of all devices behind one another, on each of them."""
+        if self.name is None:
+            return part
+        whole: Array = jax.lax.all_gather(part, self.name, tiled=True)
+        return whole
+
     def index(self) -> Array | int:
         """This device's position."""
         return 0 if self.name is None else jax.lax.axis_index(self.name)

@@ -18,6 +18,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.config import AlgorithmConfig, Config
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Metric, Metrics
@@ -142,6 +143,13 @@ class Algorithm(abc.ABC):
         Its carry and its exploration may be others than those of `agent`, its actions and observations not.
         """
         return self.agent
+
+    def optimizer_shards(self) -> OptimizerShards | None:
+        """The layout of `opt_state` if it is divided among the devices; None: each has all of it.
+
+        May be overridden.
+        """
+        return None
 
     @property
     def teacher(self) -> tuple[str, str]:

@@ -20,10 +20,11 @@ from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatches import Epochs, Minibatches, Stop
+from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import layer_norms, require_frozen
 from jaxrl.algorithms.reports import Reports
 from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics
-from jaxrl.config import Config
+from jaxrl.config import Config, MinibatchConfig
 from jaxrl.envs.mixture import task_of
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics, Sum
@@ -121,21 +122,25 @@ class MinibatchAlgorithm(Algorithm):
 
     @property
     def passes_per_step(self) -> float:
-        return self.config.learner.num_epochs  # type: ignore[attr-defined]
+        return self._section.num_epochs
 
     def init(self, key: Array, hyperparams: Any) -> RolloutState:
         """As `Algorithm.init`. May be overridden, by one that adds to this state."""
         policy = self.agent.init(key)
         flat, _ = jax.flatten_util.ravel_pytree(policy.params)
+        own = OptimizerShards.of(self._section, self.axis, flat.size).empty()
         zeros = jnp.zeros(self.config.rows_per_device, jnp.float32)
         return self.state_type(
             policy=policy,
             hyperparams=hyperparams,
             updates=jnp.zeros((), jnp.int32),
-            opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(flat),
+            opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(own),
             reward_stats=rewards.initial_stats(self.agent.spec) if self.config.normalize.rewards else None,
             discounted_return=zeros,
         )
+
+    def optimizer_shards(self) -> OptimizerShards | None:
+        return OptimizerShards.of_agent(self._section, self.axis, self.agent)
 
     def exploration(self, learner: Any) -> PyTree:
         """As `Algorithm.exploration`: none, as of agents that sample. May be overridden."""
@@ -221,7 +226,7 @@ class MinibatchAlgorithm(Algorithm):
         return Batch.of(trajectory, seen, rows)
 
     def scheduled_values(self, learner: Any) -> dict[str, float]:
-        section: Any = self.config.learner
+        section = self._section
         rate = optimizer.learning_rate(
             learner.hyperparams.learning_rate,
             section.schedule,
@@ -231,6 +236,12 @@ class MinibatchAlgorithm(Algorithm):
             learner.elapsed,
         )
         return {"learning rate": float(rate), **super().scheduled_values(learner)}
+
+    @property
+    def _section(self) -> MinibatchConfig:
+        section = self.config.learner
+        assert isinstance(section, MinibatchConfig)
+        return section
 
     @property
     def _of_updates(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.accumulation import parts
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import fits
 from jaxrl.algorithms.reports import PackedReports, Reports
 from jaxrl.algorithms.sequences import Dealing, Sequences, join, put_sequences, split
@@ -42,7 +43,8 @@ class MinibatchState(LearnerState):
     """The state of learners that the engine updates.
 
     Attributes:
-      opt_state: optax state over the flattened parameter vector.
+      opt_state: optax state over the flattened parameter vector, or over this device's part of it
+        (`OptimizerShards`).
     """
 
     opt_state: PyTree
@@ -54,7 +56,7 @@ class Epochs:
 
     Attributes:
       learner: after them.
-      gradient: tree, of the last update that was made.
+      gradient: tree, of the last update that was made; None unless `log.layers` reports its norms.
       reports: by name, [epochs, minibatches], the reports of each update; `made` and `skipped` say which
         count.
       per_row: the tree of the loss [T, B, ...] in the last epoch, or None.
@@ -71,11 +73,11 @@ class UpdateLoop:
     """The values that one update hands to the next.
 
     Attributes:
-      flat: float32[P], the parameters as one vector.
+      flat: float32[P], the parameters as one vector, padded if the optimiser is sharded.
       opt_state: of the optimiser over that vector.
       updates: int32[], gradient steps made since the start of the run.
       stopped: bool[], True if the algorithm has ended the updates on this batch.
-      gradient: float32[P], the last one that was applied.
+      gradient: float32[P], the last one that was applied, or this device's part of it.
     """
 
     flat: Array
@@ -118,10 +120,12 @@ class Minibatches:
           batch: of this device.
           key: one key, the same on all devices; it shuffles, and losses may draw from it.
         """
-        flat, unravel = jax.flatten_util.ravel_pytree(learner.policy.params)
-        run = _Run(self, learner, unravel, batch)
+        flat, _ = jax.flatten_util.ravel_pytree(learner.policy.params)
+        shards = OptimizerShards.of(self.section, self.axis, flat.size)
+        unravel = shards.unravel(learner.policy.params)
+        run = _Run(self, learner, unravel, batch, shards)
         start = UpdateLoop(
-            flat, learner.opt_state, learner.updates, jnp.zeros((), bool), jnp.zeros_like(flat)
+            shards.pad(flat), learner.opt_state, learner.updates, jnp.zeros((), bool), shards.empty()
         )
         keys = jax.random.split(key, self.section.num_epochs)
         epochs = (jnp.arange(self.section.num_epochs), keys)
@@ -131,7 +135,9 @@ class Minibatches:
         policy = dataclasses.replace(learner.policy, params=unravel(loop.flat))
         learner = dataclasses.replace(learner, policy=policy, opt_state=loop.opt_state, updates=loop.updates)
         last = jax.tree.map(lambda x: x[-1], per_row)
-        return Epochs(learner, unravel(loop.gradient), reports, last)
+        # Nothing else needs it, and it may have to be gathered.
+        gradient = unravel(shards.whole(loop.gradient)) if self.config.log.layers else None
+        return Epochs(learner, gradient, reports, last)
 
     @property
     def section(self) -> MinibatchConfig:
@@ -160,6 +166,7 @@ class _Run:
     learner: Any
     unravel: Callable[[Array], PyTree]
     batch: Batch
+    shards: OptimizerShards
 
     def epoch(
         self, loop: UpdateLoop, number_and_key: tuple[Array, Array]
@@ -224,19 +231,37 @@ class _Run:
         engine = self.engine
         params = loop.flat
         gradient, sums, count, per_row = self._gradient(params, taken, jax.random.fold_in(key, loop.updates))
-        # One vector, one all-reduce: gradient and statistics travel together.
-        packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums, count))
-        gradient, sums, count = unpack(engine.axis.psum(packed))
-        divisor = jnp.maximum(count, 1.0) if self._may_be_empty else count
-        gradient = self._without_frozen(gradient / divisor)
+        gradient, sums, count, norm = self._over_devices(gradient, sums, count)
+        divisor = self._divisor(count)
         found = {name: x / divisor for name, x in sums.items()}
         found[self._rate_name] = self._rate(self.learner.hyperparams.learning_rate, loop.updates)
-        found["grad/norm"] = jnp.sqrt(jnp.sum(jnp.square(gradient)))
+        found["grad/norm"] = norm
         loop, made, skipped = self._update(loop, gradient, count, found)
         reports = {"made": made, "skipped": skipped, **found}
         if engine.watch:
-            reports |= self._nonfinite(self.unravel(params), self.unravel(gradient), taken)
+            whole = self.unravel(self.shards.whole(gradient))
+            reports |= self._nonfinite(self.unravel(params), whole, taken)
         return loop, reports, per_row
+
+    def _over_devices(
+        self, gradient: Array, sums: dict[str, Array], count: Array
+    ) -> tuple[Array, dict[str, Array], Array, Array]:
+        """(mean gradient or this device's part of it, sums, count, norm of the mean gradient)."""
+        axis = self.engine.axis
+        if not self.shards.sharded:
+            # One vector, one all-reduce: gradient and statistics travel together.
+            packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums, count))
+            gradient, sums, count = unpack(axis.psum(packed))
+            gradient = self._without_frozen(gradient / self._divisor(count))
+            return gradient, sums, count, jnp.sqrt(jnp.sum(jnp.square(gradient)))
+        own = self._without_frozen(axis.scatter_sum(gradient))
+        # The squares travel with the statistics, before anything is divided.
+        squares, sums, count = axis.psum((jnp.sum(jnp.square(own)), sums, count))
+        divisor = self._divisor(count)
+        return own / divisor, sums, count, jnp.sqrt(squares) / divisor
+
+    def _divisor(self, count: Array) -> Array:
+        return jnp.maximum(count, 1.0) if self._may_be_empty else count
 
     def _update(
         self, loop: UpdateLoop, gradient: Array, count: Array, found: Reports
@@ -245,7 +270,7 @@ class _Run:
 
         Args:
           loop: before it.
-          gradient: float32[P], the mean over the minibatch.
+          gradient: float32[P], the mean over the minibatch, or this device's part of it.
           count: float32[], steps that count.
           found: the report of the minibatch.
         """
@@ -254,10 +279,12 @@ class _Run:
 
         def apply(loop: UpdateLoop) -> UpdateLoop:
             rates = self._rates(loop, found[self._rate_name])
-            transform = optimizer.optimizer(self.learner.hyperparams.max_grad_norm, rates)
+            norm = found["grad/norm"] if self.shards.sharded else None
+            transform = optimizer.optimizer(self.learner.hyperparams.max_grad_norm, rates, norm)
             step, opt_state = transform.update(gradient, loop.opt_state)
             step = self._without_frozen(step)  # Moments from before they were frozen would go on moving them.
-            return UpdateLoop(loop.flat + step, opt_state, loop.updates + 1, loop.stopped, gradient)
+            flat = self.shards.whole(self.shards.own(loop.flat) + step)
+            return UpdateLoop(flat, opt_state, loop.updates + 1, loop.stopped, gradient)
 
         made = jnp.ones((), bool)
         skipped = jnp.zeros((), bool)
@@ -297,17 +324,21 @@ class _Run:
         )
 
     def _rates(self, loop: UpdateLoop, rate: Array) -> Array:
-        """The learning rate float32[], or float32[P] where groups of parameters have rates of their own."""
+        """The learning rate float32[], or one for each parameter if groups of them have their own."""
         found: Array = rate
         for pattern, name in reversed(self.engine.rates):
             own = self._rate(getattr(self.learner.hyperparams, name), loop.updates)
-            found = jnp.where(fits(self.learner.policy.params, (pattern,)), own, found)
+            found = jnp.where(self._fits((pattern,)), own, found)
         return found
 
     def _without_frozen(self, gradient: Array) -> Array:
         """With 0 for frozen parameters."""
         frozen = self.engine.config.network.frozen
-        return jnp.where(fits(self.learner.policy.params, frozen), 0.0, gradient) if frozen else gradient
+        return jnp.where(self._fits(frozen), 0.0, gradient) if frozen else gradient
+
+    def _fits(self, patterns: tuple[str, ...]) -> Array:
+        """bool, as the optimiser's vectors: True for parameters whose names fit one of the patterns."""
+        return self.shards.own(self.shards.pad(fits(self.learner.policy.params, patterns)))
 
     def _nonfinite(self, params: PyTree, gradient: PyTree, taken: Sequences) -> Reports:
         """bool[] by layer in the order of computation, and by parameter: is anything in it not finite?"""

@@ -54,10 +54,22 @@ def schedule_factor(
     return factor
 
 
-def optimizer(max_grad_norm: Array | float, rate: Array | float) -> optax.GradientTransformation:
-    """Clips by the global norm (never elementwise), then Adam. Its arguments may be traced."""
+def optimizer(
+    max_grad_norm: Array | float, rate: Array | float, norm: Array | None = None
+) -> optax.GradientTransformation:
+    """Clips by the global norm (never elementwise), then Adam. Its arguments may be traced.
+
+    Args:
+      max_grad_norm: the gradient is scaled down to this norm.
+      rate: the learning rate; or one for each parameter.
+      norm: float32[], of the whole gradient, if the optimiser is given a part of it; None: it is given all.
+    """
+    clip = optax.clip_by_global_norm(max_grad_norm)
+    if norm is not None:
+        scale = jnp.where(norm < max_grad_norm, 1.0, max_grad_norm / norm)
+        clip = optax.stateless(lambda gradient, _: jax.tree.map(lambda x: x * scale, gradient))
     chain = optax.chain(
-        optax.clip_by_global_norm(max_grad_norm),
+        clip,
         optax.scale_by_adam(eps=ADAM_EPSILON),
         optax.scale_by_learning_rate(rate),
     )

@@ -12,12 +12,18 @@ import optax
 
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.minibatches import MinibatchState
+from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import fits, require_fit
 from jaxrl.config import ConfigError
 from jaxrl.types import PyTree
 
 
-def renew(learner: MinibatchState, fresh: MinibatchState, patterns: tuple[str, ...]) -> MinibatchState:
+def renew(
+    learner: MinibatchState,
+    fresh: MinibatchState,
+    patterns: tuple[str, ...],
+    shards: OptimizerShards | None = None,
+) -> MinibatchState:
     """A learner in which the parameters that fit one of the patterns are those of a fresh one.
 
     The mean of their gradients in Adam starts from 0. The mean of the squares stays: from 0, far from the
@@ -27,15 +33,18 @@ def renew(learner: MinibatchState, fresh: MinibatchState, patterns: tuple[str, .
       learner: continues in everything else.
       fresh: before its first update.
       patterns: of names such as `params/head/*`.
+      shards: the layout of the optimiser's state; None: all of it is here.
     """
     old, unravel = jax.flatten_util.ravel_pytree(learner.policy.params)
     new, _ = jax.flatten_util.ravel_pytree(fresh.policy.params)
     is_new = fits(learner.policy.params, patterns)
 
+    own = is_new if shards is None else shards.own(shards.pad(is_new))
+
     def forget(part: PyTree) -> PyTree:
         if not isinstance(part, optax.ScaleByAdamState):
             return part
-        return part._replace(mu=jnp.where(is_new, 0.0, part.mu))
+        return part._replace(mu=jnp.where(own, 0.0, part.mu))
 
     is_adam = lambda x: isinstance(x, optax.ScaleByAdamState)  # noqa: E731
     return dataclasses.replace(

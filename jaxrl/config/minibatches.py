@@ -59,6 +59,12 @@ class MinibatchConfig(AlgorithmConfig):
         help="first updates, over which the learning rate rises from 0",
     )
     max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")
+    shard_optimizer: str = field(
+        "auto",
+        one_of("auto", "on", "off"),
+        help="Adam's moments are divided among the devices instead of being on each; auto: from a million "
+        "parameters on",
+    )
 
     def carry_interval(self, num_envs: int) -> int:
         return self.sequence_length or self.rollout_length // self.minibatch_chunks(num_envs)

@@ -83,6 +83,8 @@ def _require_trainable(config: ConfigDict, processes: Processes) -> None:
         "one process trains a population": bool(processes.num_processes),
         f"`env.name` (={checked.env.name!r}) runs on the host": is_on_host(checked.env.name),
         "`resume_from` continues a single run": bool(checked.resume_from),
+        "`shard_optimizer` (='on') divides single runs": getattr(checked.learner, "shard_optimizer", "")
+        == "on",
         "`profile` traces single runs": bool(checked.profile.steps or checked.profile.host),
         "`hardware_profile` fits single runs": checked.hardware_profile != "none",
     }

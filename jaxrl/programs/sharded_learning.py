@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from jaxrl.algorithms import Algorithm, renewal
+from jaxrl.algorithms import Algorithm, optimizer, renewal
 from jaxrl.config import Config
 from jaxrl.metrics.reduction import Interval, Metrics
-from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs
+from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs, to_host
 from jaxrl.programs.learning import Learning
 from jaxrl.types import Array, EpisodeTotals, LearnerState, PyTree, TrainState, Trajectory
 
@@ -35,9 +36,11 @@ class ShardedLearning:
         self.per_device = learning
         self.topology = topology
         memory = learning.memory.state_type
+        self._shards = learning.algorithm.optimizer_shards()
+        parts = {} if self._shards is None else {"opt_state": _optimizer_specs()}
         self.state_specs = specs(
             TrainState,
-            learner=specs(learning.algorithm.state_type),
+            learner=specs(learning.algorithm.state_type, **parts),
             memory=REPLICATED if memory is None else specs(memory),
         )
         self.rollout_specs = (specs(Trajectory), SHARDED) if learning.config.collects else (None, None)
@@ -79,7 +82,7 @@ class ShardedLearning:
         """`renewal.renew` on all devices."""
         layout = self.state_specs.learner
         program = self.topology.shard(
-            lambda old, new: renewal.renew(old, new, patterns), (layout, layout), layout
+            lambda old, new: renewal.renew(old, new, patterns, self._shards), (layout, layout), layout
         )
         renewed: LearnerState = program(learner, fresh)
         return renewed
@@ -92,6 +95,44 @@ class ShardedLearning:
         """Shapes, dtypes and shardings of the state."""
         shapes = jax.eval_shape(self._init, *jax.eval_shape(self._start))
         return self.topology.abstract(shapes, self.state_specs)
+
+    def abstract_whole(self) -> TrainState:
+        """As `abstract_state`, of what `whole` returns."""
+        state = self.abstract_state()
+        if self._shards is None:
+            return state
+        count = self._shards.count
+        learner: Any = state.learner
+
+        def all_of(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((count,) if x.shape else (), x.dtype)
+
+        opt_state = self.topology.abstract(jax.tree.map(all_of, learner.opt_state), REPLICATED)
+        return _with_optimizer(state, opt_state)
+
+    def whole(self, state: TrainState) -> TrainState:
+        """The state as checkpoints hold it: all of the optimiser's vectors, on the host if they are divided.
+
+        Any number of devices continues it then. All processes must call it.
+        """
+        if self._shards is None:
+            return state
+        count = self._shards.count
+        learner: Any = state.learner
+        trim = lambda x: x[:count] if x.ndim else x  # noqa: E731
+        return _with_optimizer(state, jax.tree.map(trim, to_host(learner.opt_state)))
+
+    def divided(self, state: TrainState) -> TrainState:
+        """Inverse of `whole`, for vectors that every device holds."""
+        shards = self._shards
+        if shards is None:
+            return state
+        learner: Any = state.learner
+        own = lambda x: shards.own(shards.pad(x)) if x.ndim else x  # noqa: E731
+        divide = self.topology.shard(
+            lambda tree: jax.tree.map(own, tree), (REPLICATED,), _optimizer_specs(), brief=True
+        )
+        return _with_optimizer(state, divide(learner.opt_state))
 
     def empty_interval(self) -> Interval:
         """The metrics of no iterations, on the devices."""
@@ -121,3 +162,14 @@ class ShardedLearning:
     def _start(self) -> tuple[Array, PyTree]:
         config = self.per_device.config
         return jax.random.key(config.seed), self.per_device.algorithm.hyperparameters(config)
+
+
+def _optimizer_specs() -> PyTree:
+    """How a state of the optimiser lies on the devices if its vectors are divided."""
+    state = jax.eval_shape(optimizer.optimizer(1.0, 1.0).init, jnp.zeros(1))
+    return jax.tree.map(lambda x: SHARDED if x.ndim else REPLICATED, state)
+
+
+def _with_optimizer(state: TrainState, opt_state: PyTree) -> TrainState:
+    learner: Any = state.learner
+    return dataclasses.replace(state, learner=dataclasses.replace(learner, opt_state=opt_state))

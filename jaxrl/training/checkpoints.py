@@ -226,6 +226,7 @@ class RunCheckpoints:
             self._folder.write_report(name, content)
 
     def _unpack(self, state: TrainState, meta: Mapping[str, Any], origin: str) -> StartingPoint:
+        state = self.learning.divided(state)
         progress = Progress.from_json(meta, self.learning.per_device.empty_interval())
         interval = self.learning.topology.replicate(progress.interval)
         if state.memory is None and self.learning.per_device.memory.state_type is not None:
@@ -264,7 +265,7 @@ class RunCheckpoints:
         return state if self._keeps_memory else dataclasses.replace(state, memory=None)
 
     def _abstract_state(self) -> TrainState:
-        return self._stored_part(self.learning.abstract_state())
+        return self._stored_part(self.learning.abstract_whole())
 
     def _is_saved(self, progress: Progress) -> bool:
         return self._folder is None or self._saved_at == progress.iteration
@@ -283,7 +284,9 @@ class RunCheckpoints:
         }
         evaluation = progress.evaluation_of_state
         score = evaluation.mean if evaluation else None
-        self._folder.checkpoints.save(self._steps(progress), self._stored_part(state), meta, score)
+        self._folder.checkpoints.save(
+            self._steps(progress), self._stored_part(self.learning.whole(state)), meta, score
+        )
         self._folder.send_logs()
         self._saved_at = progress.iteration
         log.info("step %d: saving a checkpoint", self._steps(progress))

@@ -172,7 +172,7 @@ def _in_updates(reports: Mapping[str, np.ndarray], losses: Sequence[str]) -> Ite
 
 def _operation(runtime: Runtime, state: TrainState) -> str | None:
     """The operation, found by checking every one; on one device, whatever the program runs on."""
-    iterate, arguments = runtime.single_device_iteration(state)
+    iterate, arguments = runtime.single_device_iteration(runtime.learning.whole(state))
     checked = jax.jit(checkify.checkify(iterate, errors=checkify.float_checks))
     error, _ = checked(*runtime.learning.topology.on_one_device(arguments))
     message = error.get()

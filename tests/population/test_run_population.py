@@ -167,6 +167,7 @@ def test_members_of_one_program_differ_in_seed_and_numbers_alone() -> None:
     ("field", "value", "reason"),
     [
         ("env.name", "gymnasium:CartPole-v1", "runs on the host"),
+        ("ppo.shard_optimizer", "on", "divides single runs"),
         ("resume_from", "runs/other", "continues a single run"),
         ("profile.steps", 100, "traces single runs"),
         ("hardware_profile", "auto", "fits single runs"),

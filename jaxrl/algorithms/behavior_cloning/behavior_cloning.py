@@ -32,6 +32,7 @@ from jaxrl.algorithms.demonstrations import (
 )
 from jaxrl.algorithms.minibatches import Epochs, Minibatches, MinibatchState
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
+from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import layer_norms, require_frozen
 from jaxrl.algorithms.reports import Reports
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
@@ -138,6 +139,7 @@ class BehaviorCloning(Algorithm):
     def init(self, key: Array, hyperparams: BehaviorCloningHyperparams) -> BehaviorCloningState:
         policy = self.agent.init(key)
         flat, _ = jax.flatten_util.ravel_pytree(policy.params)
+        own = OptimizerShards.of(self._section, self.axis, flat.size).empty()
         early_stop = None
         if self._section.patience:
             early_stop = EarlyStop(
@@ -150,9 +152,12 @@ class BehaviorCloning(Algorithm):
             policy=policy,
             hyperparams=hyperparams,
             updates=jnp.zeros((), jnp.int32),
-            opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(flat),
+            opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(own),
             early_stop=early_stop,
         )
+
+    def optimizer_shards(self) -> OptimizerShards | None:
+        return OptimizerShards.of_agent(self._section, self.axis, self.agent)
 
     def exploration(self, learner: BehaviorCloningState) -> None:
         return None

@@ -13,12 +13,17 @@ from jaxrl.diagnostics.compiled_programs.text import Instruction, ProgramText, b
 
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+_DEVICES = re.compile(r"num_partitions=(\d+)")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 @dataclass(frozen=True)
 class Collective:
-    """An exchange between devices: its number per iteration, and the bytes that a device sends each time."""
+    """An exchange between devices: its number per iteration, and the bytes that are exchanged each time.
+
+    Those of an all-reduce are the bytes of its vector; a reduce-scatter or an all-gather of the same vector,
+    in which each device sends half as much, counts half.
+    """
 
     kind: str
     times: int
@@ -58,6 +63,8 @@ class Work:
 def read_work(text: str) -> Work:
     """Reads `compiled.as_text()`."""
     program = ProgramText.parse(text)
+    found = _DEVICES.search(text)
+    devices = int(found[1]) if found else 1
     executions = program.executions()
     collectives = []
     cycles = 0
@@ -67,15 +74,21 @@ def read_work(text: str) -> Work:
         for line in instructions if times else ():
             kind = line.opcode.removesuffix("-start")
             if kind in _COLLECTIVES:
-                collectives.append(Collective(kind, times, _bytes(line)))
+                collectives.append(Collective(kind, times, _bytes(line, kind, devices)))
             elif _KERNEL in line.rest:
                 kernels += times
-            elif found := _CYCLES.search(line.rest):
-                cycles += times * int(found[1])
+            elif estimated := _CYCLES.search(line.rest):
+                cycles += times * int(estimated[1])
     return Work(tuple(collectives), cycles, kernels)
 
 
-def _bytes(line: Instruction) -> int:
-    # These two return what they were given beside the result.
-    doubled = line.opcode in ("all-gather-start", "collective-permute-start")
-    return bytes_of(line.shape) // (2 if doubled else 1)
+def _bytes(line: Instruction, kind: str, devices: int) -> int:
+    size = bytes_of(line.shape)
+    # The beginnings of all but all-reduces return what they were given beside the result.
+    is_start = line.opcode.endswith("-start")
+    if kind == "collective-permute":
+        return size // 2 if is_start else size
+    if kind in ("reduce-scatter", "all-gather"):
+        parts = devices + 1 if is_start else 1 if kind == "reduce-scatter" else devices
+        return size * devices // parts // 2
+    return size

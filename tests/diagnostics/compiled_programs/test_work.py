@@ -14,7 +14,7 @@ from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology
 # of 8 + 4; and a loop of unknown length. Fusions of 100 cycles inside, 7 outside; a kernel in each loop of
 # known length.
 TEXT = """\
-HloModule jit_f, is_scheduled=true
+HloModule jit_f, is_scheduled=true, num_partitions=4
 
 %fused (p: f32[10]) -> f32[10] {
   ROOT %p.1 = f32[10]{0} parameter(0), backend_config={"estimated_cycles":"1000000"}
@@ -73,6 +73,27 @@ def test_loops_multiply() -> None:
     assert work.exchanged_bytes == 5 * 40 + 15 * 12
     assert work.cycles == 7 + 5 * 100  # what is inside a fusion is part of the fusion's
     assert work.own_kernels == 5 + 15
+
+
+@pytest.mark.parametrize(
+    ("shape", "operation", "count"),
+    [
+        # A vector of 64 bytes and its quarters, of which an all-reduce sends twice as much as the others.
+        ("f32[16]{0}", "all-reduce", 64),
+        ("f32[4]{0}", "reduce-scatter", 32),
+        ("(f32[16]{0}, f32[4]{0})", "reduce-scatter-start", 32),
+        ("f32[16]{0}", "all-gather", 32),
+        ("(f32[4]{0}, f32[16]{0})", "all-gather-start", 32),
+        ("(f32[16]{0}, f32[16]{0})", "collective-permute-start", 64),
+    ],
+)
+def test_bytes_of_exchanges(shape: str, operation: str, count: int) -> None:
+    lines = (
+        "HloModule f, num_partitions=4",
+        "ENTRY %main (p: f32[4]) -> f32[4] {",
+        f"  %x = {shape} {operation}(%p)",
+    )
+    assert read_work("\n".join(lines)).exchanged_bytes == count
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def _replicas_equal(tree: Any) -> bool:
 
 def all_reduces_by_loop_depth(hlo: str) -> dict[str, int]:
     """How many all-reduces run at each depth of nested while loops; keys are depths from the entry's 0."""
-    return _count_by_loop_depth(hlo, lambda line: bool(re.search(r" all-reduce(-start)?\(", line)))
+    return count_by_loop_depth(hlo, lambda line: bool(re.search(r" all-reduce(-start)?\(", line)))
 
 
 def batch_copies_by_loop_depth(hlo: str) -> dict[str, int]:
@@ -155,10 +155,10 @@ def batch_copies_by_loop_depth(hlo: str) -> dict[str, int]:
     )
     # What the rollout writes step by step stays in place.
     in_place = "dynamic-update-slice"
-    return _count_by_loop_depth(hlo, lambda line: bool(written.search(line)) and in_place not in line)
+    return count_by_loop_depth(hlo, lambda line: bool(written.search(line)) and in_place not in line)
 
 
-def _count_by_loop_depth(hlo: str, counted: Callable[[str], bool]) -> dict[str, int]:
+def count_by_loop_depth(hlo: str, counted: Callable[[str], bool]) -> dict[str, int]:
     computations: dict[str, list[str]] = {}
     entry = name = ""
     for line in hlo.splitlines():
