@@ -20,7 +20,7 @@ from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatches import Epochs, Minibatches, Stop
-from jaxrl.algorithms.parameters import layer_norms, require_frozen
+from jaxrl.algorithms.parameters import layer_norms, require_fit
 from jaxrl.algorithms.reports import Reports
 from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics
 from jaxrl.config import Config
@@ -74,7 +74,7 @@ class MinibatchAlgorithm(Algorithm):
     def __post_init__(self) -> None:
         check_platform(self.config.network, self.axis)
         if self.config.network.frozen:
-            require_frozen(self.config, self._abstract_params())
+            require_fit("network.frozen", self.config.network.frozen, self._abstract_params())
 
     @property
     @abc.abstractmethod

@@ -39,11 +39,11 @@ class ReplayAlgorithm(Algorithm):
             section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
 
     @classmethod
-    def require_memoryless(cls, config: Config, instead: str) -> None:
+    def require_memoryless(cls, core: str, instead: str) -> None:
         """Raises ConfigError for a recurrent network; `instead` is the algorithm that can train it."""
-        if config.network.core != "none":
+        if core != "none":
             raise ConfigError(
-                f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (={cls.name!r}) "
+                f"`network.core` (={core!r}) must be 'none': `algorithm` (={cls.name!r}) "
                 f"replays single steps, without a carry; for a recurrent network use `{instead}`"
             )
 

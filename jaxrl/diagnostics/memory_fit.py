@@ -119,7 +119,7 @@ def examine(
     trained = time.perf_counter() - started
     evaluated = None
     if evaluation and not complaint:
-        task = evaluators.EvaluationTask.of(config, runtime.spec)
+        task = evaluators.EvaluationTask.of(config.env, runtime.spec)
         evaluator = evaluators.build(config, task, runtime.agent, topology)
         policy = runtime.learning.abstract_state().learner.policy
         modes = modes_of(runtime.agent, config.evaluate.modes)

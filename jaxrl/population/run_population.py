@@ -57,7 +57,7 @@ def run_population(
         Member(f"seed_{each.seed}", each, _member_folder(workdir, each, interruption))
         for each in _member_configs(resolved)
     ]
-    require_packages(resolved)
+    require_packages(resolved.log.writers)
     require_client("storage.sync_to", resolved.storage.sync_to)
     use_compilation_cache()
     topology = Topology.of(min(seeds, config.num_devices or jax.local_device_count()))

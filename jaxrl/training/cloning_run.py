@@ -51,7 +51,7 @@ def clone(
         return outcome, None
     folder = RunFolder(outcome.folder)
     stored = folder.read_config()
-    spec = spec_of(stored)
+    spec = spec_of(stored.env)
     _, rows = MetricsTail(folder.path).poll()
     merged: dict[str, Any] = {}
     for row in rows:

@@ -26,7 +26,7 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
 from jaxrl.runs.records import MetricsTail
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.benchmark_metrics import benchmark_metrics, is_timed
+from jaxrl.training.benchmark_metrics import benchmark_metrics
 from jaxrl.training.mirror import Mirror
 from jaxrl.training.trainer import Trainer
 
@@ -87,13 +87,14 @@ def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[st
     log.info("from commits %s", json.dumps(commits()))
     log.info("started as %s", json.dumps(origin()))
     if process_group.is_first():
-        _preload(trainer.config)
+        _preload(trainer.config.log.writers)
     summary = trainer.fit()
+    stop = trainer.config.stop
     if trainer.steps > steps_at_start or not folder.has_summary:
         try:
             if not trainer.interrupted:
                 folder.write_summary(summary)
-            if is_timed(trainer.config):
+            if stop.seconds is not None or stop.wall_seconds is not None:
                 _write_benchmark_metrics(folder, summary, assembly)
         except ConfigError as error:
             raise RunError(f"training is done and saved, but {error}") from error
@@ -107,11 +108,9 @@ def _write_benchmark_metrics(folder: RunFolder, summary: Mapping[str, Any], asse
     folder.write_report("benchmark_metrics", benchmark_metrics(summary, seconds, rows))
 
 
-def _preload(config: Config) -> None:
+def _preload(writers: Sequence[str]) -> None:
     """Begins to import what the first row and checkpoint need, while XLA compiles outside of Python."""
-    threading.Thread(
-        target=_import_late_packages, args=("tensorboard" in config.log.writers,), name="imports"
-    ).start()
+    threading.Thread(target=_import_late_packages, args=("tensorboard" in writers,), name="imports").start()
 
 
 def _import_late_packages(tensorboard: bool) -> None:

@@ -74,7 +74,7 @@ def run(
     """
     with process_group.join(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
-        require_packages(resolved)
+        require_packages(resolved.log.writers)
         require_client("storage.sync_to", resolved.storage.sync_to)
         use_compilation_cache()
         folder = RunFolder(_agree_on_folder(resolved, workdir), resolved.checkpoint.keep, interruption)

@@ -32,7 +32,7 @@ from jaxrl.algorithms.demonstrations import (
 )
 from jaxrl.algorithms.minibatches import Epochs, Minibatches, MinibatchState
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
-from jaxrl.algorithms.parameters import layer_norms, require_frozen
+from jaxrl.algorithms.parameters import layer_norms, require_fit
 from jaxrl.algorithms.reports import Reports
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
 from jaxrl.envs.base import Discrete, EnvSpec
@@ -85,7 +85,8 @@ class BehaviorCloning(Algorithm):
     def __post_init__(self) -> None:
         check_platform(self.config.network, self.axis)
         if self.config.network.frozen:
-            require_frozen(self.config, jax.eval_shape(self.agent.init_params, jax.random.key(0)))
+            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
+            require_fit("network.frozen", self.config.network.frozen, params)
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
