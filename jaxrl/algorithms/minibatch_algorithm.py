@@ -221,16 +221,7 @@ class MinibatchAlgorithm(Algorithm):
         return Batch.of(trajectory, seen, rows)
 
     def scheduled_values(self, learner: Any) -> dict[str, float]:
-        section: Any = self.config.learner
-        rate = optimizer.learning_rate(
-            learner.hyperparams.learning_rate,
-            section.schedule,
-            learner.updates,
-            self.config.total_updates,
-            section.warmup_updates,
-            learner.elapsed,
-        )
-        return {"learning rate": float(rate), **super().scheduled_values(learner)}
+        return {**self._engine(learner).scheduled_values(learner), **super().scheduled_values(learner)}
 
     @property
     def _of_updates(self) -> tuple[str, ...]:

@@ -140,6 +140,19 @@ class Minibatches:
         assert isinstance(section, MinibatchConfig)
         return section
 
+    def rate(self, learner: Any, base: Array, updates: Array) -> Array:
+        """The learning rate of the update after `updates`, whose peak is `base`."""
+        section = self.section
+        total = self.config.total_updates
+        return optimizer.learning_rate(
+            base, section.schedule, updates, total, section.warmup_updates, learner.elapsed
+        )
+
+    def scheduled_values(self, learner: Any) -> dict[str, float]:
+        """See `Algorithm.scheduled_values`."""
+        rate = self.rate(learner, learner.hyperparams.learning_rate, learner.updates)
+        return {"learning rate": float(rate)}
+
     @property
     def dealing(self) -> Dealing:
         """The order in which sequences are dealt out to minibatches."""
@@ -290,11 +303,7 @@ class _Run:
         return f"{self.engine.config.section}/learning_rate"
 
     def _rate(self, base: Array, updates: Array) -> Array:
-        section = self.engine.section
-        total = self.engine.config.total_updates
-        return optimizer.learning_rate(
-            base, section.schedule, updates, total, section.warmup_updates, self.learner.elapsed
-        )
+        return self.engine.rate(self.learner, base, updates)
 
     def _rates(self, loop: UpdateLoop, rate: Array) -> Array:
         """The learning rate float32[], or float32[P] where groups of parameters have rates of their own."""

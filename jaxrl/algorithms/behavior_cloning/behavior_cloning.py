@@ -183,15 +183,7 @@ class BehaviorCloning(Algorithm):
         return self._engine(learner, watch=True)(learner, batch, key).reports
 
     def scheduled_values(self, learner: Any) -> dict[str, float]:
-        section = self._section
-        rate = optimizer.learning_rate(
-            learner.hyperparams.learning_rate,
-            section.schedule,
-            learner.updates,
-            self.config.total_updates,
-            section.warmup_updates,
-        )
-        return {"learning rate": float(rate)}
+        return self._engine(learner).scheduled_values(learner)
 
     def loss(
         self, learner: BehaviorCloningState, params: PyTree, batch: Batch
