@@ -10,11 +10,11 @@ from typing import Any
 from ray import tune
 from ray.tune.search import Searcher
 
+from jaxrl.search.dimension import Dimension
 from jaxrl.search.ray_plan import NUMBER, PLAN, VALUES, RayPlan
 from jaxrl.search.ray_trial import INTERRUPTED, NODE, REASON, SCORE
 from jaxrl.search.runner import conclude
 from jaxrl.search.samplers import RandomSampler, draw, generator
-from jaxrl.search.space import Dimension
 from jaxrl.search.study import next_number
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
