@@ -44,7 +44,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
     from jaxrl.diagnostics.throughput import measure
     from jaxrl.parallel.compilation import use_compilation_cache
-    from jaxrl.training.run import choose_devices
+    from jaxrl.training.device_count import choose_devices
 
     devices = choose_devices(arguments.config)
     use_compilation_cache()

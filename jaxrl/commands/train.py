@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         # Imported after the command line has been checked: jax takes seconds to load.
         from jaxrl.population.run_population import run_population
-        from jaxrl.training.run import limit_devices, run
+        from jaxrl.training.device_count import limit_devices
+        from jaxrl.training.run import run
 
         config = arguments.config
         if config.get("hardware_profile") == "auto":

@@ -30,7 +30,7 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MEMBERS
 from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
-from jaxrl.training.in_folder import RunOutcome, run_writers
+from jaxrl.training.run import RunOutcome, run_writers
 
 
 def run_population(

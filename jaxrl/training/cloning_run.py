@@ -15,8 +15,7 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.cloning import CloningPlan, best_validation, cloning_config, report
-from jaxrl.training.in_folder import RunOutcome
-from jaxrl.training.run import run
+from jaxrl.training.run import RunOutcome, run
 
 log = logging.getLogger(__name__)
 
