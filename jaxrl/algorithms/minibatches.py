@@ -22,7 +22,7 @@ from jaxrl.algorithms.accumulation import parts
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.parameters import fits
-from jaxrl.algorithms.reports import PackedReports, Reports
+from jaxrl.algorithms.reports import PackedReports, Reports, nonfinite
 from jaxrl.algorithms.sequences import Dealing, Sequences, join, put_sequences, split
 from jaxrl.config import Config
 from jaxrl.config.minibatches import MinibatchConfig
@@ -248,7 +248,10 @@ class _Run:
         loop, made, skipped = self._update(loop, gradient, count, found)
         reports = {"made": made, "skipped": skipped, **found}
         if engine.watch:
-            reports |= self._nonfinite(self.unravel(params), self.unravel(gradient), taken)
+            part = self.batch.take(taken, engine.config.sequence_length)
+            inputs = (part.obs, part.carry, part.reset, part.action_mask)
+            layers = engine.agent.network.layers(self.unravel(params), *inputs)
+            reports |= nonfinite(layers, self.unravel(gradient), engine.axis)
         return loop, reports, per_row
 
     def _update(
@@ -317,18 +320,6 @@ class _Run:
         """With 0 for frozen parameters."""
         frozen = self.engine.config.network.frozen
         return jnp.where(fits(self.learner.policy.params, frozen), 0.0, gradient) if frozen else gradient
-
-    def _nonfinite(self, params: PyTree, gradient: PyTree, taken: Sequences) -> Reports:
-        """bool[] by layer in the order of computation, and by parameter: is anything in it not finite?"""
-        engine = self.engine
-        part = self.batch.take(taken, engine.config.sequence_length)
-        outputs = engine.agent.network.layers(params, part.obs, part.carry, part.reset, part.action_mask)
-        nonfinite = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(outputs)}
-        found = {name: x > 0 for name, x in engine.axis.psum(jax.tree.map(jnp.int32, nonfinite)).items()}
-        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
-        return found
 
     def _gradient(
         self, flat: Array, taken: Sequences, key: Array

@@ -163,12 +163,3 @@ class ReplayAlgorithm(Algorithm):
         """Those of the rows of all devices."""
         found: dict[str, Mean] = self.axis.psum(means)
         return found
-
-    def not_finite_outputs(self, layers: list[tuple[str, Array]], gradient: PyTree) -> dict[str, Array]:
-        """`output/NNN/LAYER` and `gradient/PARAMETER` of `inspect`, bool[], equal on all devices."""
-        wrong = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(layers)}
-        found = {name: x > 0 for name, x in self.axis.psum(jax.tree.map(jnp.int32, wrong)).items()}
-        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
-        return found

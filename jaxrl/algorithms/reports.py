@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import flax.struct
+import jax
 import jax.numpy as jnp
 
-from jaxrl.types import Array
+from jaxrl.types import Array, Axis, PyTree
 
 Reports = dict[str, Array]
+
+
+def nonfinite(layers: Sequence[tuple[str, Array]], gradient: PyTree, axis: Axis) -> Reports:
+    """`output/NNN/LAYER` and `gradient/PARAMETER` of `Algorithm.inspect`, bool[], equal on all devices.
+
+    Args:
+      layers: (name, output on this device), in the order of computation.
+      gradient: of all devices, by parameter.
+      axis: this device.
+    """
+    wrong = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(layers)}
+    found = {name: x > 0 for name, x in axis.psum(jax.tree.map(jnp.int32, wrong)).items()}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
+    return found
 
 
 @flax.struct.dataclass

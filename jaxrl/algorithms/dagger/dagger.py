@@ -25,6 +25,7 @@ from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
+from jaxrl.algorithms.reports import nonfinite
 from jaxrl.config import Config, ConfigError, DAggerConfig
 from jaxrl.config.imitation import SOLVER
 from jaxrl.envs.base import EnvSpec
@@ -191,7 +192,7 @@ class DAgger(ReplayAlgorithm):
         seen = self.agent.normalize(learner.policy, experience.obs)
         inputs = (seen, experience.carry, experience.reset, experience.action_mask)
         layers = self.agent.network.layers(learner.policy.params, *inputs)
-        found = self.not_finite_outputs(layers, gradient)
+        found = nonfinite(layers, gradient, self.axis)
         found |= {"loss/policy": means["loss"], "grad/norm": optax.tree.norm(gradient)}
         return {name: x[None, None] for name, x in found.items()}
 
