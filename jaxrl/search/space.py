@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import ConfigError, check_config, declared_fields
 from jaxrl.config.algorithms import section_of
 from jaxrl.config.built_in import DEFAULT
-from jaxrl.config.data_files import read_yaml
+from jaxrl.config.data_files import require_yaml
 from jaxrl.config.overrides import assign
 from jaxrl.search.dimension import Dimension, plain, read_dimension, with_argument
 
@@ -35,12 +35,7 @@ class Space:
           ConfigError: there is no such file, or something in it is wrong; the message names the field.
         """
         given = f"`--space` (={file!r})"
-        try:
-            data = read_yaml(file)
-        except OSError as error:
-            raise ConfigError(f"{given} cannot be read: {error.strerror or error}") from error
-        except ValueError as error:
-            raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
+        data = require_yaml(given, file)
         if not isinstance(data, Mapping) or not data:
             raise ConfigError(
                 f"{given} must hold fields and what they may become, such as "
