@@ -14,7 +14,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrl.algorithms import observations, optimizer, rewards
+from jaxrl.algorithms import optimizer, rewards
 from jaxrl.algorithms.advantage import gae
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm, Learned
@@ -22,7 +22,7 @@ from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatches import Epochs, Minibatches, Stop
 from jaxrl.algorithms.parameters import layer_norms, require_fit
 from jaxrl.algorithms.reports import Reports
-from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics
+from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics, with_observations
 from jaxrl.config import Config
 from jaxrl.envs.mixture import task_of
 from jaxrl.metrics import tracing
@@ -276,7 +276,7 @@ class MinibatchAlgorithm(Algorithm):
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        after = observations.with_rollout(stats, self.agent.spec, trajectory, self.axis)
+        after = with_observations(stats, self.agent.spec, trajectory, self.axis)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))
 
     def _averages(self, reports: Reports) -> dict[str, Metric]:
