@@ -94,11 +94,11 @@ class Proposals(Searcher):
             if len(known) >= self._plan.options.budget:
                 return Searcher.FINISHED
             number = next_number(known)
-            trial = StudyTrial(number, self._values(trial_id, number, known))
+            trial = StudyTrial(number, self._values(trial_id, number))
             self._records.append(trial)
         return self._ray_config(trial)
 
-    def _values(self, trial_id: str, number: int, known: Sequence[StudyTrial]) -> dict[str, Any]:
+    def _values(self, trial_id: str, number: int) -> dict[str, Any]:
         if self._searcher is None:
             return self._random.draw(number)
         for _ in range(_MOST_ASKS):
