@@ -22,7 +22,7 @@ from jaxrl.algorithms.accumulation import parts
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.parameters import fits
-from jaxrl.algorithms.reports import PackedReports, Reports, nonfinite
+from jaxrl.algorithms.reports import Epochs, PackedReports, Reports, nonfinite
 from jaxrl.algorithms.sequences import Dealing, Sequences, join, put_sequences, split
 from jaxrl.config import Config
 from jaxrl.config.minibatches import MinibatchConfig
@@ -46,24 +46,6 @@ class MinibatchState(LearnerState):
     """
 
     opt_state: PyTree
-
-
-@flax.struct.dataclass
-class Epochs:
-    """The result of all updates on a batch.
-
-    Attributes:
-      learner: after them.
-      gradient: tree, of the last update that was made.
-      reports: by name, [epochs, minibatches], the reports of each update; `made` and `skipped` say which
-        count.
-      per_row: the tree of the loss [T, B, ...] in the last epoch, or None.
-    """
-
-    learner: Any
-    gradient: PyTree
-    reports: Reports
-    per_row: PyTree
 
 
 @flax.struct.dataclass
