@@ -76,8 +76,11 @@ class CommandArguments:
     """The flags of a command: the class declares them, `parse` returns an instance with their values.
 
     `seconds: float = flag("--seconds=S", "how long", 1.0, low=0.01)`; without a default the type is
-    `float | None`. Arguments without a type are listed in the help and left to others.
+    `float | None`. Arguments without a type are listed in the help and left to others. Every command has
+    --debug.
     """
+
+    debug: bool = flag("--debug", "full tracebacks instead of one line for bad input")
 
     @classmethod
     def arguments(cls) -> tuple[Argument, ...]:
@@ -86,13 +89,18 @@ class CommandArguments:
 
     @classmethod
     def _declared(cls) -> dict[str, _Group]:
-        """The arguments by the name of their attribute."""
-        kinds = {name: _KINDS.get(kind.removesuffix(" | None")) for name, kind in cls.__annotations__.items()}
-        return {
-            name: _Group((replace(x, kind=kinds.get(name)),)) if isinstance(x, Argument) else x
-            for name, x in vars(cls).items()
-            if isinstance(x, (Argument, _Group))
-        }
+        """The arguments by the name of their attribute: inherited ones first, but --debug last."""
+        found: dict[str, _Group] = {}
+        derived = cls.__mro__[: cls.__mro__.index(CommandArguments)]
+        for kind in (*reversed(derived), CommandArguments):
+            types = {name: text.removesuffix(" | None") for name, text in kind.__annotations__.items()}
+            for name, x in vars(kind).items():
+                if isinstance(x, Argument):
+                    typed = replace(x, kind=_KINDS[types[name]] if name in types else None)
+                    found.setdefault(name, _Group((typed,)))
+                elif isinstance(x, _Group):
+                    found.setdefault(name, x)
+        return found
 
     @classmethod
     def parse(
@@ -129,15 +137,35 @@ class CommandArguments:
         found = cls()
         for name, declared in cls._declared().items():
             mine = {x.name: values[x.name] for x in declared.arguments if x.kind is not None}
-            if isinstance(vars(cls)[name], _Group):
+            if isinstance(getattr(cls, name), _Group):
                 vars(found)[name] = mine
             else:
                 vars(found).update((name, value) for value in mine.values())
         return found, left
 
 
-RUN = Argument("RUN", "folder of the run; also as --workdir=RUN")
-WORKDIR = flag("--workdir=RUN")
+class RunFlags(CommandArguments):
+    """The flags of a command on the folder of a run."""
+
+    run = Argument("RUN", "folder of the run; also as --workdir=RUN")
+    workdir: str | None = flag("--workdir=RUN")
+
+    def folder(self, left: Sequence[str]) -> str:
+        """The folder, which is the only argument that is left, or --workdir.
+
+        Raises:
+          ConfigError: there is none, or more than one, or it cannot be reached.
+        """
+        if len(left) + bool(self.workdir) > 1:
+            named = " and ".join(f"`{name}`" for name in (self.workdir, *left) if name)
+            raise ConfigError(f"one run folder is to be named, not {named}")
+        if not self.workdir and not any(left):
+            raise ConfigError("`--workdir` is missing: name the folder of a run")
+        folder = self.workdir or left[0]
+        storage.require_run_folder("--workdir", folder)
+        return folder
+
+
 CONFIG_FIELD = Argument("--config.FIELD=VALUE", "changes a field (`jaxrl train --help=all` lists them)")
 ENV = Argument("--env=SUITE:NAME", "its environment; without CONFIG the shipped config that suits it")
 SAMPLE = flag("--sample", "sample actions instead of taking the most likely ones")
@@ -159,7 +187,6 @@ TRUST = flag(
 SEED = flag("--seed=K", "decides the episodes (default: {default})", 0, low=0, high=2**32 - 1)
 JSON = flag("--json", "one JSON object instead of a table")
 MINARI = flag("--minari", "also write DIR/data, a Minari data set (extra minari)")
-DEBUG = flag("--debug", "full tracebacks instead of one line for bad input")
 
 
 def sample_choice(sample: bool, greedy: bool) -> bool | None:
@@ -240,22 +267,6 @@ def require_no_flags(
     if found:
         each = [f"`{flag}` ({hint.removeprefix('; ')})" for flag, hint in found.items()]
         raise ConfigError(f"unknown flags: {', '.join(each)}")
-
-
-def run_folder(given: str | None, left: Sequence[str]) -> str:
-    """The folder of a run, which a command takes as its only argument or as `--workdir`.
-
-    Raises:
-      ConfigError: there is none, or more than one, or it cannot be reached.
-    """
-    if len(left) + bool(given) > 1:
-        named = " and ".join(f"`{name}`" for name in (given, *left) if name)
-        raise ConfigError(f"one run folder is to be named, not {named}")
-    if not given and not any(left):
-        raise ConfigError("`--workdir` is missing: name the folder of a run")
-    folder = given or left[0]
-    storage.require_run_folder("--workdir", folder)
-    return folder
 
 
 def _is_unicode(given: str) -> bool:

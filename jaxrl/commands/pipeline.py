@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.commands.training_arguments import ShortFlag
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import describe
@@ -47,7 +47,6 @@ class _Flags(CommandArguments):
     force: str | None = flag("--force=STAGE", "run this stage though it is done; several with commas")
     dry_run: bool = flag("--dry-run", "print stages, reasons, commands and expected times, and run nothing")
     status: bool = flag("--status", "print what is done, and run nothing")
-    debug: bool = DEBUG
 
 
 def _reference() -> str:

@@ -26,7 +26,6 @@ from pathlib import Path
 
 from jaxrl.commands import command_line, record
 from jaxrl.commands.arguments import (
-    DEBUG,
     MINARI,
     SEED,
     TRUST,
@@ -66,7 +65,6 @@ class _Flags(CommandArguments):
     levels: int | None = _LEVELS
     seed: int = replace(SEED, help="of what is made (default: {default})", high=_LARGEST_SEED)
     trust: bool = TRUST
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags)

@@ -17,7 +17,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, resumption, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import CONFIG_FIELD, ENV, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.text import number
@@ -45,7 +45,6 @@ class _Flags(CommandArguments):
     workdir = Argument(
         "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"
     )
-    debug: bool = DEBUG
 
 
 # With which training goes on from a clone, as docs/imitation.md has it.

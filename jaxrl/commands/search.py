@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import DEBUG, SEED, Argument, CommandArguments, flag, require_no_flags
+from jaxrl.commands.arguments import SEED, Argument, CommandArguments, flag, require_no_flags
 from jaxrl.commands.field_flags import is_of_config
 from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
 from jaxrl.config import ConfigError
@@ -111,7 +111,6 @@ class _Flags(CommandArguments):
         "the folder of the search (default: runs/CONFIG/search-METHOD); the same command continues the "
         "search in it, also after a kill",
     )
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, known_only=True)

@@ -118,7 +118,7 @@ class TrainingFlags(CommandArguments):
     log_level: str = flag(
         "--log-level=LEVEL", "of train.log: debug, info, warning or error (default: {default})", "info"
     )
-    debug = Argument(
+    debug = flag(
         "--debug",
         "full tracebacks instead of one line for what goes wrong, and the operation that made a NaN",
     )

@@ -40,6 +40,7 @@ def test_the_help_of_an_example() -> None:
         "                         help text is\n"
         "  --all                  everything\n"
         "  --config.FIELD=VALUE   changes a field\n"
+        "  --debug                full tracebacks instead of one line for bad input\n"
         "\n"
         "More about it.\n"
     )
@@ -49,12 +50,12 @@ def test_values_by_name_and_what_is_left() -> None:
     argv = ["jaxrl", "runs/a", "--all", "--steps=3", "--config.seed=1"]
     flags, left = Example.parse(argv, known_only=True)
     words = {"name": None, "the-share": 0.5}
-    assert vars(flags) == {"seconds": 20.0, "steps": 3, "words": words, "everything": True}
+    assert vars(flags) == {"seconds": 20.0, "steps": 3, "words": words, "everything": True, "debug": False}
     assert left == ["runs/a", "--config.seed=1"]
 
 
 def test_words_of_completion() -> None:
-    words = ["", "--seconds=", "--steps=", "--name=", "--the-share=", "--all", ""]
+    words = ["", "--seconds=", "--steps=", "--name=", "--the-share=", "--all", "", "--debug"]
     assert [x.word for x in Example.arguments()] == words
 
 
