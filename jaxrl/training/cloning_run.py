@@ -15,7 +15,7 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.cloning import CloningPlan, best_validation, cloning_config, report
-from jaxrl.training.run import RunOutcome, run
+from jaxrl.training.run import Invocation, RunOutcome, run
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def clone(
       RunError: it cannot continue.
     """
     cloning, dataset = cloning_config(config, plan)
-    outcome = run(cloning, workdir, interruption, processes=processes)
+    outcome = run(cloning, workdir, interruption, Invocation(processes=processes))
     if outcome.exit_code or not outcome.is_first:
         return outcome, None
     folder = RunFolder(outcome.folder)

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from etils import epath
@@ -69,14 +69,25 @@ class RunOutcome:
     is_first: bool
 
 
+@dataclass(frozen=True)
+class Invocation:
+    """How a run was started.
+
+    Attributes:
+      debug: name the operation too, if a value was not finite.
+      processes: which others take part; all must be given the same configuration.
+      process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
+      notes: lines to show first.
+    """
+
+    debug: bool = False
+    processes: Processes = field(default_factory=Processes)
+    process_started: float | None = None
+    notes: tuple[str, ...] = ()
+
+
 def run(
-    config: ConfigDict,
-    workdir: str,
-    interruption: Interruption,
-    debug: bool = False,
-    processes: Processes = Processes(),  # noqa: B008
-    process_started: float | None = None,
-    notes: Sequence[str] = (),
+    config: ConfigDict, workdir: str, interruption: Interruption, invocation: Invocation = Invocation()
 ) -> RunOutcome:
     """Trains, or resumes training, in `workdir`; `Trainer.start` says what from.
 
@@ -84,22 +95,20 @@ def run(
       config: as from a config file.
       workdir: the run's folder; with several processes the first one's counts.
       interruption: asks the training to save and stop.
-      debug: name the operation too, if a value was not finite.
-      processes: which others take part; all must be given the same configuration.
-      process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
-      notes: lines to show first.
+      invocation: how it was started.
 
     Raises:
       ConfigError: the configuration or the folder is wrong.
       RunError: training cannot continue.
     """
+    processes = invocation.processes
     with process_group.join(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
         require_packages(resolved.log.writers)
         require_client("storage.sync_to", resolved.storage.sync_to)
         use_compilation_cache()
         folder = RunFolder(_agree_on_folder(resolved, workdir), resolved.checkpoint.keep, interruption)
-        assembly = Assembly.build(stage_configs(resolved)[0], interruption, process_started)
+        assembly = Assembly.build(stage_configs(resolved)[0], interruption, invocation.process_started)
         # Before there is a folder to clear away.
         process_group.by_first(lambda: _require_source(resolved, folder, assembly))
         folder.create()
@@ -112,12 +121,12 @@ def run(
                     folder.log_folder, resolved.profile.host and process_group.is_first()
                 ) as host_table,
             ):
-                for line in notes:
+                for line in invocation.notes:
                     writer.message(line)
                 writer.message(f"run folder: {folder.path}")
                 for line in layout_notes(assembly.runtime.spec.observation_space):
                     writer.message(line)
-                trainer = Trainer(resolved, folder, writer, assembly, debug)
+                trainer = Trainer(resolved, folder, writer, assembly, invocation.debug)
                 summary = train_in(folder, trainer, assembly)
             print(*host_table, sep="\n", end="\n" if host_table else "")
             reason = summary["stop_reason"]
