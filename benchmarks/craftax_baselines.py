@@ -75,7 +75,7 @@ def ours(arguments: argparse.Namespace) -> float:
     from jaxrl.config import default_config, resolve
     from jaxrl.reporting.writers import Writer
     from jaxrl.training.assembly import Assembly
-    from jaxrl.training.run import choose_devices
+    from jaxrl.training.device_count import choose_devices
     from jaxrl.training.trainer import Trainer
 
     class Rows(Writer):

@@ -92,7 +92,7 @@ def jaxrl_turn(levels: str, updates: int) -> tuple[Turn, str]:
     from jaxrl.config.files import load_config
     from jaxrl.parallel.sharding import Topology
     from jaxrl.programs.device_runtime import DeviceRuntime
-    from jaxrl.training.run import choose_devices
+    from jaxrl.training.device_count import choose_devices
 
     config = load_config("ppo_maze")
     config.update_from_flattened_dict(_fields(levels))

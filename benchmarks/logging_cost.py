@@ -36,7 +36,7 @@ def train(config: Any, writers: tuple[str, ...] | None) -> float:
     from jaxrl.reporting.writers import MultiWriter, open_writers
     from jaxrl.runs.folder import RunFolder
     from jaxrl.training.assembly import Assembly
-    from jaxrl.training.run import choose_devices
+    from jaxrl.training.device_count import choose_devices
     from jaxrl.training.trainer import Trainer
 
     config.log.writers = writers or ()

@@ -21,7 +21,7 @@ from jaxrl.programs.jaxpr import matmul_flops
 from jaxrl.programs.runtime import Runtime
 from jaxrl.training.assembly import build_runtime
 from jaxrl.training.coordination import Coordinator
-from jaxrl.training.run import choose_devices
+from jaxrl.training.device_count import choose_devices
 from jaxrl.types import TrainState
 
 _ENVIRONMENTS = {"cartpole": "gymnax:CartPole-v1", "breakout": "gymnax:Breakout-MinAtar"}

@@ -18,7 +18,7 @@ from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.sharding import Topology
 from jaxrl.training.assembly import build_runtime
 from jaxrl.training.coordination import Coordinator
-from jaxrl.training.run import choose_devices
+from jaxrl.training.device_count import choose_devices
 
 IMPORTED = outcome.since_start()
 

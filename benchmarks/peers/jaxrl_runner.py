@@ -19,7 +19,7 @@ from jaxrl.config import default_config, resolve, versions
 from jaxrl.population.make_population import make_population
 from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.run import choose_devices
+from jaxrl.training.device_count import choose_devices
 from jaxrl.training.trainer import Trainer
 
 IMPORTED = outcome.since_start()

@@ -104,9 +104,12 @@ class Algorithm(abc.ABC):
     def init(self, key: Array, hyperparams: PyTree) -> LearnerState:
         """The state before the first update: parameters, optimiser, statistics, counters."""
 
-    @abc.abstractmethod
     def exploration(self, learner: Any) -> PyTree:
-        """The exploration while experience is collected, such as an epsilon; None if there is none."""
+        """The exploration while experience is collected, such as an epsilon; None, as of agents that sample.
+
+        May be overridden.
+        """
+        return None
 
     @abc.abstractmethod
     def learn(self, learner: Any, experience: Any, key: Array) -> Learned:

@@ -14,16 +14,16 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrl.algorithms import observations, optimizer, rewards
+from jaxrl.algorithms import optimizer, rewards
 from jaxrl.algorithms.advantage import gae
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.minibatches import Epochs, Minibatches, Stop
+from jaxrl.algorithms.minibatches import Minibatches, Stop
 from jaxrl.algorithms.optimizer_shards import OptimizerShards
-from jaxrl.algorithms.parameters import layer_norms, require_frozen
-from jaxrl.algorithms.reports import Reports
-from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics
+from jaxrl.algorithms.parameters import layer_norms, require_fit
+from jaxrl.algorithms.reports import Epochs, Reports
+from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics, with_observations
 from jaxrl.config import Config, MinibatchConfig
 from jaxrl.envs.mixture import task_of
 from jaxrl.metrics import tracing
@@ -75,7 +75,7 @@ class MinibatchAlgorithm(Algorithm):
     def __post_init__(self) -> None:
         check_platform(self.config.network, self.axis)
         if self.config.network.frozen:
-            require_frozen(self.config, self._abstract_params())
+            require_fit("network.frozen", self.config.network.frozen, self._abstract_params())
 
     @property
     @abc.abstractmethod
@@ -142,10 +142,6 @@ class MinibatchAlgorithm(Algorithm):
     def optimizer_shards(self) -> OptimizerShards | None:
         return OptimizerShards.of_agent(self._section, self.axis, self.agent)
 
-    def exploration(self, learner: Any) -> PyTree:
-        """As `Algorithm.exploration`: none, as of agents that sample. May be overridden."""
-        return None
-
     def learn(self, learner: Any, experience: Trajectory, key: Array) -> Learned:
         before = learner
         trajectory = experience
@@ -154,10 +150,9 @@ class MinibatchAlgorithm(Algorithm):
         with tracing.phase("update"):
             epochs = self._update(prepared, self._rollout_policy(learner, trajectory), key)
             learner = self._with_observations(epochs.learner, trajectory)
-        metrics: Metrics = self._averages(epochs.reports) | prepared.metrics
+        metrics: Metrics = epochs.averages(self._of_updates) | prepared.metrics
         if self.config.log.layers:
-            made = epochs.reports["made"].any().astype(jnp.float32)
-            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(epochs.gradient).items()}
+            metrics |= epochs.layer_norms()
         metrics[self.updates_metric] = Last(learner.updates)
         if self.config.nonfinite == "skip":
             metrics[f"{self.name}/skipped"] = Sum(epochs.reports["skipped"].sum(dtype=jnp.float32))
@@ -226,16 +221,7 @@ class MinibatchAlgorithm(Algorithm):
         return Batch.of(trajectory, seen, rows)
 
     def scheduled_values(self, learner: Any) -> dict[str, float]:
-        section = self._section
-        rate = optimizer.learning_rate(
-            learner.hyperparams.learning_rate,
-            section.schedule,
-            learner.updates,
-            self.config.total_updates,
-            section.warmup_updates,
-            learner.elapsed,
-        )
-        return {"learning rate": float(rate), **super().scheduled_values(learner)}
+        return {**self._engine(learner).scheduled_values(learner), **super().scheduled_values(learner)}
 
     @property
     def _section(self) -> MinibatchConfig:
@@ -284,28 +270,13 @@ class MinibatchAlgorithm(Algorithm):
         if stats is None:
             return run()
 
-        def skip() -> Epochs:
-            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run))
-            return dataclasses.replace(nothing, learner=learner)
-
         # Of several tasks all that are played have rows in every rollout.
-        return jax.lax.cond((stats.count > 0).any(), run, skip)
+        return jax.lax.cond((stats.count > 0).any(), run, lambda: Epochs.none(run, learner))
 
     def _with_observations(self, learner: Any, trajectory: Trajectory) -> Any:
         """With the trajectory's observations in the statistics, if observations are normalised."""
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        after = observations.with_rollout(stats, self.agent.spec, trajectory, self.axis)
+        after = with_observations(stats, self.agent.spec, trajectory, self.axis)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))
-
-    def _averages(self, reports: Reports) -> dict[str, Metric]:
-        """Over the updates that were made; an iteration counts by how many of its updates these were."""
-        made = reports["made"]
-        total = jnp.maximum(made.sum(), 1).astype(jnp.float32)
-        share = made.sum().astype(jnp.float32) / made.size
-
-        def average(x: Array) -> Array:
-            return jnp.where(made, x, 0.0).sum() / total
-
-        return {name: Mean(average(reports[name]) * share, share) for name in self._of_updates}

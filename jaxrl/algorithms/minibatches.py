@@ -23,7 +23,7 @@ from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import fits
-from jaxrl.algorithms.reports import PackedReports, Reports
+from jaxrl.algorithms.reports import Epochs, PackedReports, Reports, nonfinite
 from jaxrl.algorithms.sequences import Dealing, Sequences, join, put_sequences, split
 from jaxrl.config import Config
 from jaxrl.config.minibatches import MinibatchConfig
@@ -48,24 +48,6 @@ class MinibatchState(LearnerState):
     """
 
     opt_state: PyTree
-
-
-@flax.struct.dataclass
-class Epochs:
-    """The result of all updates on a batch.
-
-    Attributes:
-      learner: after them.
-      gradient: tree, of the last update that was made; None unless `log.layers` reports its norms.
-      reports: by name, [epochs, minibatches], the reports of each update; `made` and `skipped` say which
-        count.
-      per_row: the tree of the loss [T, B, ...] in the last epoch, or None.
-    """
-
-    learner: Any
-    gradient: PyTree
-    reports: Reports
-    per_row: PyTree
 
 
 @flax.struct.dataclass
@@ -145,6 +127,19 @@ class Minibatches:
         section = self.config.learner
         assert isinstance(section, MinibatchConfig)
         return section
+
+    def rate(self, learner: Any, base: Array, updates: Array) -> Array:
+        """The learning rate of the update after `updates`, whose peak is `base`."""
+        section = self.section
+        total = self.config.total_updates
+        return optimizer.learning_rate(
+            base, section.schedule, updates, total, section.warmup_updates, learner.elapsed
+        )
+
+    def scheduled_values(self, learner: Any) -> dict[str, float]:
+        """See `Algorithm.scheduled_values`."""
+        rate = self.rate(learner, learner.hyperparams.learning_rate, learner.updates)
+        return {"learning rate": float(rate)}
 
     @property
     def dealing(self) -> Dealing:
@@ -240,7 +235,10 @@ class _Run:
         reports = {"made": made, "skipped": skipped, **found}
         if engine.watch:
             whole = self.unravel(self.shards.whole(gradient))
-            reports |= self._nonfinite(self.unravel(params), whole, taken)
+            part = self.batch.take(taken, engine.config.sequence_length)
+            inputs = (part.obs, part.carry, part.reset, part.action_mask)
+            layers = engine.agent.network.layers(self.unravel(params), *inputs)
+            reports |= nonfinite(layers, whole, engine.axis)
         return loop, reports, per_row
 
     def _over_devices(
@@ -317,11 +315,7 @@ class _Run:
         return f"{self.engine.config.section}/learning_rate"
 
     def _rate(self, base: Array, updates: Array) -> Array:
-        section = self.engine.section
-        total = self.engine.config.total_updates
-        return optimizer.learning_rate(
-            base, section.schedule, updates, total, section.warmup_updates, self.learner.elapsed
-        )
+        return self.engine.rate(self.learner, base, updates)
 
     def _rates(self, loop: UpdateLoop, rate: Array) -> Array:
         """The learning rate float32[], or one for each parameter if groups of them have their own."""
@@ -339,18 +333,6 @@ class _Run:
     def _fits(self, patterns: tuple[str, ...]) -> Array:
         """bool, as the optimiser's vectors: True for parameters whose names fit one of the patterns."""
         return self.shards.own(self.shards.pad(fits(self.learner.policy.params, patterns)))
-
-    def _nonfinite(self, params: PyTree, gradient: PyTree, taken: Sequences) -> Reports:
-        """bool[] by layer in the order of computation, and by parameter: is anything in it not finite?"""
-        engine = self.engine
-        part = self.batch.take(taken, engine.config.sequence_length)
-        outputs = engine.agent.network.layers(params, part.obs, part.carry, part.reset, part.action_mask)
-        nonfinite = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(outputs)}
-        found = {name: x > 0 for name, x in engine.axis.psum(jax.tree.map(jnp.int32, nonfinite)).items()}
-        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
-        return found
 
     def _gradient(
         self, flat: Array, taken: Sequences, key: Array

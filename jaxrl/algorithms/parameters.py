@@ -9,7 +9,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrl.config import Config, ConfigError
+from jaxrl.config import ConfigError
 from jaxrl.types import Array, PyTree
 
 
@@ -26,11 +26,6 @@ def fits(params: PyTree, patterns: tuple[str, ...]) -> Array:
 def parameter_name(path: Any) -> str:
     """The name under which users know a parameter: `params/MLP_0/Dense_0/kernel`."""
     return f"params/{jax.tree_util.keystr(path, simple=True, separator='/')}"
-
-
-def require_frozen(config: Config, params: PyTree) -> None:
-    """Raises ConfigError if a pattern of `network.frozen` fits no parameter."""
-    require_fit("network.frozen", config.network.frozen, params)
 
 
 def require_fit(field: str, patterns: tuple[str, ...], params: PyTree) -> None:

@@ -17,6 +17,7 @@ from jaxrl.algorithms.optimizer import learning_rate, optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_values import LadderQAgent, QAgent, ladder, polyak_update
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
+from jaxrl.algorithms.reports import nonfinite
 from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
@@ -165,7 +166,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     def inspect(self, learner: QState, experience: Any, key: Array) -> dict[str, Array]:
         gradient, sums, _ = self.gradient(learner, experience)
-        found = self.not_finite_outputs(self.layers(learner, experience), gradient)
+        found = nonfinite(self.layers(learner, experience), gradient, self.axis)
         found |= {"loss/value": sums["loss"], "grad/norm": optax.tree.norm(gradient)}
         return {name: x[None, None] for name, x in found.items()}
 

@@ -39,11 +39,11 @@ class ReplayAlgorithm(Algorithm):
             section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
 
     @classmethod
-    def require_memoryless(cls, config: Config, instead: str) -> None:
+    def require_memoryless(cls, core: str, instead: str) -> None:
         """Raises ConfigError for a recurrent network; `instead` is the algorithm that can train it."""
-        if config.network.core != "none":
+        if core != "none":
             raise ConfigError(
-                f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (={cls.name!r}) "
+                f"`network.core` (={core!r}) must be 'none': `algorithm` (={cls.name!r}) "
                 f"replays single steps, without a carry; for a recurrent network use `{instead}`"
             )
 
@@ -162,13 +162,4 @@ class ReplayAlgorithm(Algorithm):
     def over_devices(self, means: dict[str, Mean]) -> dict[str, Mean]:
         """Those of the rows of all devices."""
         found: dict[str, Mean] = self.axis.psum(means)
-        return found
-
-    def not_finite_outputs(self, layers: list[tuple[str, Array]], gradient: PyTree) -> dict[str, Array]:
-        """`output/NNN/LAYER` and `gradient/PARAMETER` of `inspect`, bool[], equal on all devices."""
-        wrong = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(layers)}
-        found = {name: x > 0 for name, x in self.axis.psum(jax.tree.map(jnp.int32, wrong)).items()}
-        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
         return found

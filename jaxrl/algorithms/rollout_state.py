@@ -1,4 +1,4 @@
-"""The state of learners from rollouts, and its statistics after an iteration that was not finite."""
+"""The state of learners from rollouts, and the statistics in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.minibatches import MinibatchState
-from jaxrl.types import Array, PyTree, Sharded, Transferable
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.mixture import task_of
+from jaxrl.networks import normalizer, task_normalizer
+from jaxrl.types import Array, Axis, PyTree, Sharded, Trajectory, Transferable
 
 
 @flax.struct.dataclass
@@ -24,6 +27,21 @@ class RolloutState(MinibatchState):
 
     reward_stats: Annotated[PyTree, Transferable()]
     discounted_return: Annotated[Array, Sharded(0)]
+
+
+def with_observations(stats: PyTree, spec: EnvSpec, trajectory: Trajectory, axis: Axis) -> PyTree:
+    """Running moments with the observations of a rollout of all devices; of each task its own.
+
+    Args:
+      stats: of `Agent.init`.
+      spec: of the environment.
+      trajectory: of this device; rows that are not `valid` do not count.
+      axis: this device.
+    """
+    task = task_of(spec, trajectory.obs)
+    if task is None:
+        return normalizer.update(stats, trajectory.obs, trajectory.valid, axis.psum)
+    return task_normalizer.update(stats, trajectory.obs, task, trajectory.valid, axis.psum)
 
 
 def with_finite_statistics(before: Any, after: Any) -> Any:

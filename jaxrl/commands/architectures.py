@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import CONFIG_FIELD, Argument, CommandArguments, flag
 
 _CONFIG = "ppo_architectures"
 
@@ -34,7 +34,6 @@ class _Flags(CommandArguments):
         high=command_line.LONGEST,
     )
     output: str | None = flag("--output=FILE", "JSON file with the figures (default: none)")
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, known_only=True)

@@ -32,7 +32,7 @@ class Argument:
     Attributes:
       term: as the help shows it: "CONFIG", "--debug", "--seconds=S".
       help: its line in the help, where "{default}" stands for the default; "" leaves it out of the list.
-      kind: of a flag's value: bool (a switch), int, float or str; None if `parse` leaves it to others.
+      kind: of a flag's value: bool (a switch), int, float or str; None if it is left to others.
       default: of a flag that is absent; False of a switch.
       low: the least number allowed; of an int an integer.
       high: the largest.
@@ -62,67 +62,131 @@ def flag(term: str, help: str = "", default: Any = None, low: Any = None, high: 
     return Argument(term, help, None, default, low, high)
 
 
+@dataclass(frozen=True)
+class _Group:
+    arguments: tuple[Argument, ...]
+
+
+def group(*arguments: Argument) -> Any:
+    """Declares flags that have their kinds already, as `dict[str, Any]`: their values by name."""
+    return _Group(arguments)
+
+
 class CommandArguments:
     """The flags of a command: the class declares them, `parse` returns an instance with their values.
 
     `seconds: float = flag("--seconds=S", "how long", 1.0, low=0.01)`; without a default the type is
-    `float | None`. Arguments without a type are listed in the help and left to others.
+    `float | None`. Arguments without a type are listed in the help and left to others. Every command has
+    --debug.
     """
+
+    debug: bool = flag("--debug", "full tracebacks instead of one line for bad input")
 
     @classmethod
     def arguments(cls) -> tuple[Argument, ...]:
-        return tuple(cls.declared().values())
+        """In their order."""
+        return tuple(x for found in cls._declared().values() for x in found.arguments)
 
     @classmethod
-    def declared(cls) -> dict[str, Argument]:
-        """The arguments by the name of their attribute, in their order."""
-        kinds = {name: _KINDS[kind.removesuffix(" | None")] for name, kind in cls.__annotations__.items()}
-        return {
-            name: replace(argument, kind=kinds.get(name))
-            for name, argument in vars(cls).items()
-            if isinstance(argument, Argument)
-        }
+    def _declared(cls) -> dict[str, _Group]:
+        """The arguments by the name of their attribute: inherited ones first, but --debug last."""
+        found: dict[str, _Group] = {}
+        derived = cls.__mro__[: cls.__mro__.index(CommandArguments)]
+        for kind in (*reversed(derived), CommandArguments):
+            types = {name: text.removesuffix(" | None") for name, text in kind.__annotations__.items()}
+            for name, x in vars(kind).items():
+                if isinstance(x, Argument):
+                    typed = replace(x, kind=_KINDS[types[name]] if name in types else None)
+                    found.setdefault(name, _Group((typed,)))
+                elif isinstance(x, _Group):
+                    found.setdefault(name, x)
+        return found
 
     @classmethod
     def parse(
         cls, argv: Sequence[str], known_only: bool = False, positional: bool = False
     ) -> tuple[Self, list[str]]:
-        """As the function `parse`; returns the flags, and the arguments that are left."""
-        declared = cls.declared()
-        values, left = parse(cls.arguments(), argv, known_only, positional)
+        """Parses a command line.
+
+        Args:
+          argv: the program's name and its arguments.
+          known_only: leave flags that are not declared, instead of raising.
+          positional: leave arguments that are no flags, instead of raising.
+
+        Returns:
+          The flags, and the arguments that are left.
+
+        Raises:
+          ConfigError: an unknown flag, a wrong value, or an argument that is no flag.
+        """
+        for given in argv:
+            if not _is_unicode(given):
+                raise ConfigError(f"the argument {given!r} is no {sys.getfilesystemencoding().upper()}")
+            flag = given.partition("=")[0]
+            if flag.startswith("-") and len(flag) > _LONGEST_FLAG and not known_only:
+                raise ConfigError(f"unknown flag `{flag}`")  # absl would look for a near one recursively
+        arguments = cls.arguments()
+        values, left = _read(arguments, argv)
+        if not known_only:
+            # A single dash is a number's, or stands for standard input.
+            end = list(argv).index("--") if "--" in argv else len(argv)
+            unknown = [word for word in left if word.startswith("--") and word in argv[:end]]
+            require_no_flags(unknown, [argument.name for argument in arguments if argument.word])
+        if left and not known_only and not positional:
+            raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
         found = cls()
-        vars(found).update({name: values[x.name] for name, x in declared.items() if x.kind is not None})
+        for name, declared in cls._declared().items():
+            mine = {x.name: values[x.name] for x in declared.arguments if x.kind is not None}
+            if isinstance(getattr(cls, name), _Group):
+                vars(found)[name] = mine
+            else:
+                vars(found).update((name, value) for value in mine.values())
         return found, left
 
 
-RUN = Argument("RUN", "folder of the run; also as --workdir=RUN")
-WORKDIR: Any = Argument("--workdir=RUN", "", str)
+class RunFlags(CommandArguments):
+    """The flags of a command on the folder of a run."""
+
+    run = Argument("RUN", "folder of the run; also as --workdir=RUN")
+    workdir: str | None = flag("--workdir=RUN")
+
+    def folder(self, left: Sequence[str]) -> str:
+        """The folder, which is the only argument that is left, or --workdir.
+
+        Raises:
+          ConfigError: there is none, or more than one, or it cannot be reached.
+        """
+        if len(left) + bool(self.workdir) > 1:
+            named = " and ".join(f"`{name}`" for name in (self.workdir, *left) if name)
+            raise ConfigError(f"one run folder is to be named, not {named}")
+        if not self.workdir and not any(left):
+            raise ConfigError("`--workdir` is missing: name the folder of a run")
+        folder = self.workdir or left[0]
+        storage.require_run_folder("--workdir", folder)
+        return folder
+
+
 CONFIG_FIELD = Argument("--config.FIELD=VALUE", "changes a field (`jaxrl train --help=all` lists them)")
 ENV = Argument("--env=SUITE:NAME", "its environment; without CONFIG the shipped config that suits it")
-SAMPLE: Any = Argument("--sample", "sample actions instead of taking the most likely ones", bool)
-GREEDY: Any = Argument(
-    "--greedy",
-    "take the most likely actions (default: what was better in the evaluations during training)",
-    bool,
+SAMPLE = flag("--sample", "sample actions instead of taking the most likely ones")
+GREEDY = flag(
+    "--greedy", "take the most likely actions (default: what was better in the evaluations during training)"
 )
-CHECKPOINT: Any = Argument(
+CHECKPOINT = flag(
     "--checkpoint=S",
     "which checkpoint: best (default), by evaluation during training, of a run without any the latest; "
     "latest; or a step",
-    str,
     "best",
 )
-TRUST: Any = Argument(
+TRUST = flag(
     "--trust",
     "import the modules that the run's configuration names (module:Class): they can run any code, so only "
     "for trusted runs",
-    bool,
 )
 # Those that decide something else say so: `replace(SEED, help=...)`.
-SEED: Any = Argument("--seed=K", "decides the episodes (default: {default})", int, 0, low=0, high=2**32 - 1)
-JSON: Any = Argument("--json", "one JSON object instead of a table", bool)
-MINARI: Any = Argument("--minari", "also write DIR/data, a Minari data set (extra minari)", bool)
-DEBUG: Any = Argument("--debug", "full tracebacks instead of one line for bad input", bool)
+SEED = flag("--seed=K", "decides the episodes (default: {default})", 0, low=0, high=2**32 - 1)
+JSON = flag("--json", "one JSON object instead of a table")
+MINARI = flag("--minari", "also write DIR/data, a Minari data set (extra minari)")
 
 
 def sample_choice(sample: bool, greedy: bool) -> bool | None:
@@ -138,8 +202,10 @@ def sample_choice(sample: bool, greedy: bool) -> bool | None:
 
 def help_text(introduction: str | None, arguments: Sequence[Argument]) -> str:
     """The help of a command: the first paragraph of its module's docstring, its arguments, the rest."""
-    first, _, rest = str(introduction).partition("\n\n")
     listed = [argument for argument in arguments if argument.help]
+    if not listed:
+        return str(introduction)
+    first, _, rest = str(introduction).partition("\n\n")
     column = 2 + max(len(argument.term) for argument in listed) + _GAP
     lines = [line for argument in listed for line in _lines(argument, column)]
     return "\n".join([first, "", *lines, "", rest])
@@ -158,29 +224,8 @@ def _lines(argument: Argument, column: int) -> list[str]:
     )
 
 
-def parse(
-    arguments: Sequence[Argument], argv: Sequence[str], known_only: bool = False, positional: bool = False
-) -> tuple[dict[str, Any], list[str]]:
-    """Parses a command line.
-
-    Args:
-      arguments: of the command; those without a kind are not looked at.
-      argv: the program's name and its arguments.
-      known_only: leave flags that are not declared, instead of raising.
-      positional: leave arguments that are no flags, instead of raising.
-
-    Returns:
-      The value of each flag by its name, and the arguments that are left.
-
-    Raises:
-      ConfigError: an unknown flag, a wrong value, or an argument that is no flag.
-    """
-    for given in argv:
-        if not _is_unicode(given):
-            raise ConfigError(f"the argument {given!r} is no {sys.getfilesystemencoding().upper()}")
-        flag = given.partition("=")[0]
-        if flag.startswith("-") and len(flag) > _LONGEST_FLAG and not known_only:
-            raise ConfigError(f"unknown flag `{flag}`")  # absl would look for a near one recursively
+def _read(arguments: Sequence[Argument], argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The value of each flag by its name, and the arguments that are left."""
     values = flags.FlagValues()
     for argument in arguments:
         _define(argument, values)
@@ -193,13 +238,6 @@ def parse(
     for name, value in found.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"`--{name}` (={value}) must be a finite number")
-    if not known_only:
-        # A single dash is a number's, or stands for standard input.
-        end = list(argv).index("--") if "--" in argv else len(argv)
-        unknown = [word for word in left if word.startswith("--") and word in argv[:end]]
-        require_no_flags(unknown, [argument.name for argument in arguments if argument.word])
-    if left and not known_only and not positional:
-        raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
     return found, left
 
 
@@ -229,22 +267,6 @@ def require_no_flags(
     if found:
         each = [f"`{flag}` ({hint.removeprefix('; ')})" for flag, hint in found.items()]
         raise ConfigError(f"unknown flags: {', '.join(each)}")
-
-
-def run_folder(given: str | None, left: Sequence[str]) -> str:
-    """The folder of a run, which a command takes as its only argument or as `--workdir`.
-
-    Raises:
-      ConfigError: there is none, or more than one, or it cannot be reached.
-    """
-    if len(left) + bool(given) > 1:
-        named = " and ".join(f"`{name}`" for name in (given, *left) if name)
-        raise ConfigError(f"one run folder is to be named, not {named}")
-    if not given and not any(left):
-        raise ConfigError("`--workdir` is missing: name the folder of a run")
-    folder = given or left[0]
-    storage.require_run_folder("--workdir", folder)
-    return folder
 
 
 def _is_unicode(given: str) -> bool:

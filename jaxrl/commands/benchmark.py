@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import CONFIG_FIELD, ENV, Argument, CommandArguments, flag
 from jaxrl.config.local_files import is_remote
 
 
@@ -30,7 +30,6 @@ class _Flags(CommandArguments):
         high=command_line.LONGEST,
     )
     workdir: str | None = flag("--workdir=DIR", "where throughput.json goes (default: nowhere)")
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, known_only=True)
@@ -44,7 +43,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
     from jaxrl.diagnostics.throughput import measure
     from jaxrl.parallel.compilation import use_compilation_cache
-    from jaxrl.training.run import choose_devices
+    from jaxrl.training.device_count import choose_devices
 
     devices = choose_devices(arguments.config)
     use_compilation_cache()

@@ -142,21 +142,6 @@ def _has_others() -> bool:
     return process_group.has_joined()
 
 
-def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
-    """Runs a command other than `train`; returns the exit code, as `exit_code` has it.
-
-    Args:
-      usage: the text that `--help` prints.
-      job: takes the program's name and its arguments.
-      argv: the program's name and its arguments; None takes the process's.
-    """
-    argv = list(sys.argv if argv is None else argv)
-    if {"--help", "-h", "-help"} & set(argv):
-        show(str(usage))
-        return 0
-    return exit_code(lambda: job(argv), "--debug" in argv)
-
-
 @dataclasses.dataclass(frozen=True)
 class Command:
     """A command, which is called with the program's name and its arguments; None takes the process's.
@@ -165,31 +150,43 @@ class Command:
       introduction: the docstring of its module, for the help.
       arguments: what it takes.
       job: of the program's name and its arguments; returns the exit code.
+      reference: makes a text that the help ends with.
     """
 
     introduction: str | None
     arguments: tuple[Argument, ...]
     job: Callable[[Sequence[str]], int]
+    reference: Callable[[], str] | None = None
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
-        return run_job(help_text(self.introduction, self.arguments), self.job, argv)
+        """Returns the exit code, as `exit_code` has it."""
+        given = list(sys.argv if argv is None else argv)
+        if {"--help", "-h", "-help"} & set(given):
+            usage = help_text(self.introduction, self.arguments)
+            show(f"{usage}\n{self.reference()}" if self.reference else usage)
+            return 0
+        return exit_code(lambda: self.job(given), "--debug" in given)
 
 
 def command(
-    introduction: str | None, flags: type[Flags], known_only: bool = False, positional: bool = False
+    introduction: str | None,
+    flags: type[Flags],
+    known_only: bool = False,
+    positional: bool = False,
+    reference: Callable[[], str] | None = None,
 ) -> Callable[[Callable[[Flags, list[str]], int]], Command]:
     """Makes a command of a function of its flags and the arguments that are left.
 
     Args:
-      introduction: see `Command`.
+      introduction, reference: see `Command`.
       flags: the class that declares them.
-      known_only: leave flags that are not declared to the function; see `arguments.parse`.
+      known_only: leave flags that are not declared to the function; see `CommandArguments.parse`.
       positional: leave it arguments that are no flags.
     """
 
     def make(job: Callable[[Flags, list[str]], int]) -> Command:
         run = lambda argv: job(*flags.parse(argv, known_only, positional))  # noqa: E731
-        return Command(introduction, flags.arguments(), run)
+        return Command(introduction, flags.arguments(), run, reference)
 
     return make
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.runs import storage
@@ -58,7 +58,6 @@ class _Flags(CommandArguments):
     resamples: int = flag(
         "--resamples=N", "of the bootstrap (default: {default})", 2000, low=100, high=_MOST_RESAMPLES
     )
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

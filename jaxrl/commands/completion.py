@@ -50,12 +50,8 @@ _ZSH = "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
 _SHELLS = {"bash": _BASH, "zsh": _ZSH + _BASH}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the script that `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
-
-
 def _job(argv: Sequence[str]) -> int:
+    """Prints the script that `argv` asks for; returns the exit code (2: bad input)."""
     shells = argv[1:]
     if len(shells) != 1 or shells[0] not in _SHELLS:
         given = shells[0] if shells else "none"
@@ -95,3 +91,6 @@ def _choices(name: str, field: Field) -> list[str]:
     if field.kind is bool:
         few = ("true", "false")
     return [f"--config.{name}={value}" for value in few or ("",)]
+
+
+main = command_line.Command(__doc__, (), _job)

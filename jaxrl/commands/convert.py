@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import CONFIG_FIELD, ENV, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError, resolve
 
 
@@ -22,7 +22,6 @@ class _Flags(CommandArguments):
     env = ENV
     config_field = CONFIG_FIELD
     workdir: str = flag("--workdir=DIR", "folder of the new run", "")
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, known_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 
@@ -29,7 +29,6 @@ class _Flags(CommandArguments):
         low=0.1,
         high=command_line.LONGEST,
     )
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

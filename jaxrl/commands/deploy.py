@@ -15,14 +15,10 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
     CHECKPOINT,
-    DEBUG,
-    RUN,
     SEED,
     TRUST,
-    WORKDIR,
-    CommandArguments,
+    RunFlags,
     flag,
-    run_folder,
 )
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
@@ -34,9 +30,7 @@ if TYPE_CHECKING:
     from jaxrl.inference.deployment import Deployment
 
 
-class _Flags(CommandArguments):
-    run = RUN
-    workdir: str | None = WORKDIR
+class _Flags(RunFlags):
     to: str = flag("--to=DIR", "the registry, a folder or gs:// or s3:// (default: {default})", DEFAULT)
     name: str | None = flag("--name=NAME", "of the model (default: the name of the run's folder)")
     stage: str = flag("--stage=STAGE", "staging or production, which is to point at it too", "")
@@ -61,13 +55,12 @@ class _Flags(CommandArguments):
     )
     licence: str = flag("--licence=ID", "the model's licence, such as Apache-2.0, for its card", "")
     trust: bool = TRUST
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     """Deploys what `argv` asks for; returns the exit code (1: acts differently; 2: bad input; 3: gate)."""
-    workdir = run_folder(flags.workdir, left)
+    workdir = flags.folder(left)
     gates = Gate.parse(flags.gate) if flags.gate else ()
     if gates and not flags.episodes:
         raise ConfigError(f"`--gate` (={flags.gate!r}) needs episodes: --episodes is 0")

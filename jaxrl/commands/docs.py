@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments
+from jaxrl.commands.arguments import Argument, CommandArguments
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 
@@ -20,7 +20,6 @@ _FOLDER = Path(__file__).parents[1] / "docs"
 
 class _Flags(CommandArguments):
     page = Argument("PAGE", "its name, also as others give it: replay, docs/replay.md")
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, JSON, CommandArguments, flag
+from jaxrl.commands.arguments import JSON, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.diagnostics import machine_health
@@ -22,7 +22,6 @@ class _Flags(CommandArguments):
     workdir: str = flag("--workdir=DIR", "where runs will go, for the room on its disk (default: here)", ".")
     bucket: str | None = flag("--bucket=gs://BUCKET", "also writes, reads and deletes an object there")
     as_json: bool = JSON
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
@@ -44,7 +44,6 @@ class _Flags(CommandArguments):
         "--wrappers=W", "of the one that is shown: one wrapper, or a tuple of wrappers as in env.wrappers", ""
     )
     steps: int = flag("--steps=N", "random steps to play (default: {default})", 100, low=1, high=_MOST_STEPS)
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.commands import command_line, suite_table
 from jaxrl.commands.arguments import (
     CHECKPOINT,
-    DEBUG,
-    RUN,
     SEED,
     TRUST,
-    WORKDIR,
-    CommandArguments,
+    RunFlags,
     flag,
-    run_folder,
     sample_choice,
 )
 from jaxrl.config import ConfigError, task_environment, versions
@@ -40,9 +36,7 @@ _EPISODES_OF_LEVEL = 10
 _MOST_FILMED = 100  # their pictures lie in memory
 
 
-class _Flags(CommandArguments):
-    run = RUN
-    workdir: str | None = WORKDIR
+class _Flags(RunFlags):
     episodes: int | None = flag(
         "--episodes=N",
         "exact number of episodes in each mode (default: 100); 0 with --video makes only the video",
@@ -97,13 +91,12 @@ class _Flags(CommandArguments):
         "reward and carry",
     )
     trust: bool = TRUST
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     """Runs the evaluation that `argv` asks for; returns the exit code (2: bad input)."""
-    workdir = run_folder(flags.workdir, left)
+    workdir = flags.folder(left)
     if flags.environment and flags.suite:
         raise ConfigError(
             "`--environment` and `--suite` exclude each other: list the environment in the suite"

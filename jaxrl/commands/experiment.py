@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import Argument, help_text, parse
+from jaxrl.commands.arguments import Argument, CommandArguments, flag, group
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import declarations
 from jaxrl.experiments.experiment_options import (
     ExperimentOptions,
     fields_of,
-    flag,
+    flag_of,
     from_mapping,
     read_options,
 )
@@ -46,37 +46,42 @@ def _argument(name: str) -> Argument:
         else f" (default: {', '.join(map(str, default)) if name in _LISTS else default})"
     )
     term = (
-        flag(name)
+        flag_of(name)
         if kind is bool
-        else f"{flag(name)}={'A,B' if name in _LISTS else kind.__name__[0].upper()}"
+        else f"{flag_of(name)}={'A,B' if name in _LISTS else kind.__name__[0].upper()}"
     )
     return Argument(term, f"{declared.help}{shown}", kind)
 
 
-ARGUMENTS = (
-    Argument("FILE", "all of it in one YAML file, by the names of the flags; flags come before it"),
-    *(_argument(name) for name in _DECLARED if name != "trace_level"),
-    Argument("--resume-from=DIR", "the folder of an experiment that ended early", str),
-    Argument("--dry-run", "only list the cells, with parameters, memory and estimated hours", bool),
-    Argument("--debug", "full tracebacks, and a log of all that happens", bool),
-    Argument("--num-gpus=N", "", int),
-    Argument("--distributed-backend=B", "", str),
-)
+class _Flags(CommandArguments):
+    file = Argument("FILE", "all of it in one YAML file, by the names of the flags; flags come before it")
+    options: dict[str, Any] = group(
+        *(_argument(name) for name in _DECLARED if name != "trace_level"),
+        Argument("--num-gpus=N", kind=int),
+        Argument("--distributed-backend=B", kind=str),
+    )
+    resume_from: str | None = flag("--resume-from=DIR", "the folder of an experiment that ended early")
+    dry_run: bool = flag("--dry-run", "only list the cells, with parameters, memory and estimated hours")
+    debug: bool = flag("--debug", "full tracebacks, and a log of all that happens")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def _job(argv: Sequence[str]) -> int:
     """Runs the experiment that `argv` asks for; returns the exit code (1: a cell failed; 2: bad input)."""
+    flags, left = _Flags.parse(_join_lists(argv), positional=True)
     with catch_signals() as interruption:
-        job = lambda given: _job(given, interruption)  # noqa: E731
-        return command_line.run_job(help_text(__doc__, ARGUMENTS), job, argv)
+        return _open(flags, left, interruption, shlex.join(argv))
 
 
-def _job(argv: Sequence[str], interruption: Interruption) -> int:
-    values, left = parse(ARGUMENTS, _join_lists(argv), positional=True)
-    resumed = values.pop("resume-from")
-    dry = values.pop("dry-run")
-    words = {name: _value_of(name, x) for name, x in values.items() if x is not None and x is not False}
-    given = fields_of(words, "jaxrl experiment")
+main = command_line.Command(__doc__, _Flags.arguments(), _job)
+
+
+def _open(flags: _Flags, left: Sequence[str], interruption: Interruption, command: str) -> int:
+    resumed = flags.resume_from
+    dry = flags.dry_run
+    words = {
+        name: _value_of(name, x) for name, x in flags.options.items() if x is not None and x is not False
+    }
+    given = fields_of({**words, "debug": flags.debug}, "jaxrl experiment")
     if len(left) > 1:
         raise ConfigError(f"`{left[1]}` is no flag; there is one file of options")
 
@@ -98,7 +103,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
         for cell in plan.cells:
             command_line.say(f"  {cell.name}")
     _require(plan)
-    return _show_estimates(plan) if dry else _run(options, folder, interruption, shlex.join(argv))
+    return _show_estimates(plan) if dry else _run(options, folder, interruption, command)
 
 
 def _join_lists(argv: Sequence[str]) -> list[str]:
@@ -106,7 +111,7 @@ def _join_lists(argv: Sequence[str]) -> list[str]:
     found: list[str] = []
     open_list = False
     for argument in argv:
-        if argument in (flag(name) for name in _LISTS):
+        if argument in (flag_of(name) for name in _LISTS):
             found.append(f"{argument}=")
             open_list = True
         elif open_list and not argument.startswith("-"):

@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
     CHECKPOINT,
-    DEBUG,
-    RUN,
     TRUST,
-    WORKDIR,
-    CommandArguments,
+    RunFlags,
     flag,
-    run_folder,
     sample_choice,
 )
 from jaxrl.config import ConfigError
@@ -35,9 +31,7 @@ _MOST_STEPS = 1_000_000  # they are played one by one
 FORMATS = ("stablehlo", "onnx", "numpy", "safetensors")
 
 
-class _Flags(CommandArguments):
-    run = RUN
-    workdir: str | None = WORKDIR
+class _Flags(RunFlags):
     format: str | None = flag(
         "--format=F", "stablehlo (runs with jax alone), onnx (onnxruntime), numpy or safetensors (arrays)"
     )
@@ -65,7 +59,6 @@ class _Flags(CommandArguments):
         high=_MOST_STEPS,
     )
     trust: bool = TRUST
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)
@@ -73,7 +66,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     """Exports what `argv` asks for; returns the exit code (1: acts differently; 2: bad input)."""
     if len(left) > 1 and not flags.workdir:
         return _ensemble(flags, left)
-    workdir = run_folder(flags.workdir, left)
+    workdir = flags.folder(left)
     kind = _format_of(flags)
     sample = sample_choice(flags.sample, flags.greedy)
     if sample and kind != "stablehlo":

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import (
     CONFIG_FIELD,
-    DEBUG,
     ENV,
     TRUST,
     Argument,
@@ -47,7 +46,6 @@ class _Flags(CommandArguments):
     output: str | None = flag(
         "--output=FILE", "JSON file (default: DIR/inference_benchmark.json; with CONFIG: none)"
     )
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, known_only=True)

@@ -16,7 +16,7 @@ import json
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.runs.registry import DEFAULT, LATEST, ModelRegistry, check_stage
@@ -27,7 +27,6 @@ _COUNTS = {"list": (0, 0), "show": (1, 1), "promote": (2, 2), "rollback": (2, 2)
 class _Flags(CommandArguments):
     action = Argument("ACTION", "list, show, promote, rollback or verify, as below")
     registry: str = flag("--registry=DIR", "a folder, gs:// or s3:// (default: {default})", DEFAULT)
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

@@ -8,7 +8,6 @@ explains the file.
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag, help_text
+from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.commands.training_arguments import ShortFlag
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import describe
@@ -48,24 +47,39 @@ class _Flags(CommandArguments):
     force: str | None = flag("--force=STAGE", "run this stage though it is done; several with commas")
     dry_run: bool = flag("--dry-run", "print stages, reasons, commands and expected times, and run nothing")
     status: bool = flag("--status", "print what is done, and run nothing")
-    debug: bool = DEBUG
 
 
-ARGUMENTS = _Flags.arguments()
+def _reference() -> str:
+    """The settings of all stages, with type, default and meaning."""
+    from jaxrl.pipeline.settings import STAGES, reference
+
+    lines = ["Settings, as FILE has them by stage:"]
+    for field in reference():
+        if field.attribute == "enabled":
+            kind = STAGES[field.section]
+            named = " or ".join(filter(None, (kind.command, kind.instead)))
+            takes = f"flags of jaxrl {named}" if named else "no flags"
+            lines += [
+                "",
+                f"{field.section} (or {kind.also}): also {takes}" if kind.also else f"{field.section}:",
+            ]
+            if kind.takes_fields:
+                lines[-1] += ", fields"
+        default = str(field.default).lower() if isinstance(field.default, bool) else repr(field.default)
+        said = f"{field.help} ({describe(field.kind)}; default: {default})"
+        wrapped = textwrap.wrap(said, 52, break_on_hyphens=False, break_long_words=False)
+        lines += [f"  {field.name:<24}{wrapped[0]}", *(" " * 26 + line for line in wrapped[1:])]
+    return "\n".join(lines)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, positional=True, reference=_reference)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Runs the pipeline that `argv` asks for; returns the exit code (1: a stage failed; 3: a closed gate)."""
-    usage = help_text(__doc__, ARGUMENTS)
-    if {"--help", "-h"} & set(sys.argv if argv is None else argv):
-        usage = f"{usage}\n{_reference()}"
     with catch_signals() as interruption:
-        return command_line.run_job(usage, lambda argv: _job(argv, interruption), argv)
+        return _open([x for x in (flags.config, *left) if x], flags, interruption)
 
 
-def _job(argv: Sequence[str], interruption: Interruption) -> int:
-    flags, left = _Flags.parse(argv, positional=True)
-    given = [x for x in (flags.config, *left) if x]
+def _open(given: Sequence[str], flags: _Flags, interruption: Interruption) -> int:
     if len(given) != 1:
         named = " and ".join(f"`{name}`" for name in given) or "none"
         raise ConfigError(f"one `FILE` is to be named, such as {_DEFAULT}, not {named}")
@@ -202,26 +216,3 @@ def _check_suites(stages: Mapping[str, PipelineStage], config: ConfigDict) -> No
             RunNames.of(playing)
         except ConfigError as error:
             raise ConfigError(f"`evaluate.suites`: {error}") from error
-
-
-def _reference() -> str:
-    """The settings of all stages, with type, default and meaning."""
-    from jaxrl.pipeline.settings import STAGES, reference
-
-    lines = ["Settings, as FILE has them by stage:"]
-    for field in reference():
-        if field.attribute == "enabled":
-            kind = STAGES[field.section]
-            named = " or ".join(filter(None, (kind.command, kind.instead)))
-            takes = f"flags of jaxrl {named}" if named else "no flags"
-            lines += [
-                "",
-                f"{field.section} (or {kind.also}): also {takes}" if kind.also else f"{field.section}:",
-            ]
-            if kind.takes_fields:
-                lines[-1] += ", fields"
-        default = str(field.default).lower() if isinstance(field.default, bool) else repr(field.default)
-        said = f"{field.help} ({describe(field.kind)}; default: {default})"
-        wrapped = textwrap.wrap(said, 52, break_on_hyphens=False, break_long_words=False)
-        lines += [f"  {field.name:<24}{wrapped[0]}", *(" " * 26 + line for line in wrapped[1:])]
-    return "\n".join(lines)

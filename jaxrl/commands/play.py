@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, SEED, TRUST, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import SEED, TRUST, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
@@ -63,7 +63,6 @@ class _Flags(CommandArguments):
     speed: float = flag(
         "--speed=X", "steps per second, 1 to 60 (default: {default})", 12.0, low=1.0, high=60.0
     )
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import CONFIG_FIELD, ENV, Argument, CommandArguments, flag
 from jaxrl.config import ReplayConfig
 from jaxrl.config.remedies import memory_remedies
 from jaxrl.parallel import topologies
@@ -47,7 +47,6 @@ class _Flags(CommandArguments):
         "",
     )
     find_batch: bool = flag("--find-batch", "also search the largest env.num_envs that fits")
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, known_only=True)

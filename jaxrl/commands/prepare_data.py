@@ -23,18 +23,14 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from jaxrl.commands import command_line, record
 from jaxrl.commands.arguments import (
-    DEBUG,
     MINARI,
     SEED,
     TRUST,
-    Argument,
     CommandArguments,
     flag,
-    parse,
 )
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
@@ -45,11 +41,10 @@ _WITH_LEVELS = "jaxrl:Platformer"
 _MANY_LEVELS = 200
 _MOST_LEVELS = 100_000
 _LARGEST_SEED = 2**31 - 1
-_LEVELS: Any = Argument(
+_LEVELS = flag(
     "--levels=N",
     "levels of jaxrl:Platformer to train on, over all categories (default: 200); a quarter as many more are "
     "for tests",
-    int,
     high=_MOST_LEVELS,
 )
 
@@ -70,7 +65,6 @@ class _Flags(CommandArguments):
     levels: int | None = _LEVELS
     seed: int = replace(SEED, help="of what is made (default: {default})", high=_LARGEST_SEED)
     trust: bool = TRUST
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags)
@@ -140,12 +134,14 @@ def _levels(output: str, levels: int | None, seed: int) -> int:
     from jaxrl.envs.native.platformer.level import CATEGORIES
     from jaxrl.envs.native.platformer.level_files import DatasetError
 
-    # At least one of each category; to know how many there are takes an import of jax.
-    argument = dataclasses.replace(_LEVELS, low=len(CATEGORIES), default=_MANY_LEVELS)
-    values, _ = parse([argument], ["", *([] if levels is None else [f"--levels={levels}"])])
+    class Count(CommandArguments):
+        # At least one of each category; to know how many there are takes an import of jax.
+        levels: int = dataclasses.replace(_LEVELS, low=len(CATEGORIES), default=_MANY_LEVELS)
+
+    count, _ = Count.parse(["", *([] if levels is None else [f"--levels={levels}"])])
     folder = Path(output)
     try:
-        counts = dataset.write_dataset(folder, values["levels"], seed, _tell)
+        counts = dataset.write_dataset(folder, count.levels, seed, _tell)
     except DatasetError as error:
         raise ConfigError(f"`--output` (={output!r}): {error}") from error
     except (OSError, RuntimeError) as error:

@@ -17,7 +17,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, resumption, run_arguments
-from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, CommandArguments, flag, help_text
+from jaxrl.commands.arguments import CONFIG_FIELD, ENV, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.text import number
@@ -45,26 +45,23 @@ class _Flags(CommandArguments):
     workdir = Argument(
         "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"
     )
-    debug: bool = DEBUG
 
 
-ARGUMENTS = _Flags.arguments()
 # With which training goes on from a clone, as docs/imitation.md has it.
 _GUIDANCE = {"value_warmup": "2", "teacher_coef": "10"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Clones as `argv` asks for; returns the exit code (2: bad input)."""
     with catch_signals() as interruption:
-        job = lambda given: _job(given, interruption)  # noqa: E731
-        return command_line.run_job(help_text(__doc__, ARGUMENTS), job, argv)
+        return _clone(flags, ["jaxrl", *left], interruption)
 
 
-def _job(argv: Sequence[str], interruption: Interruption) -> int:
-    flags, left = _Flags.parse(argv, known_only=True)
+def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> int:
     if not flags.data:
         raise ConfigError("`--data` is missing: name a folder of episodes (jaxrl record)")
-    arguments = run_arguments.parse_training([argv[0], *left])
+    arguments = run_arguments.parse_training(argv)
     command_line.require_single(arguments.config, "jaxrl pretrain")
     arguments.announce()
 
@@ -83,7 +80,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     outcome, found = clone(arguments.config, plan, arguments.workdir, interruption, arguments.processes)
     if found is not None:
         _show(found)
-        command_line.say(_next(arguments.config, [argv[0], *left], outcome.folder, found["passed"]))
+        command_line.say(_next(arguments.config, argv, outcome.folder, found["passed"]))
     elif outcome.is_first:
         command_line.say(f"it resumes with the same command and --workdir={outcome.folder}")
     return outcome.exit_code

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, JSON, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import JSON, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ class _Flags(CommandArguments):
     dir = Argument("DIR", "a run's folder or a trace in it; of several traces the newest")
     top: int = flag("--top=N", "how many operations to list (default: {default})", 15, low=1, high=10_000)
     as_json: bool = replace(JSON, help="one JSON object instead of tables")
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, known_only=True)

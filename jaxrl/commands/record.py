@@ -16,18 +16,14 @@ from typing import Any
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
     CHECKPOINT,
-    DEBUG,
     GREEDY,
     MINARI,
-    RUN,
     SAMPLE,
     SEED,
     TRUST,
-    WORKDIR,
     Argument,
-    CommandArguments,
+    RunFlags,
     flag,
-    run_folder,
     sample_choice,
 )
 from jaxrl.config import ConfigError
@@ -43,9 +39,7 @@ PLAYER: Any = Argument(
 )
 
 
-class _Flags(CommandArguments):
-    run = RUN
-    workdir: str | None = WORKDIR
+class _Flags(RunFlags):
     output: str = flag("--output=DIR", "a new folder, or an empty one", "")
     episodes: int | None = flag(
         "--episodes=N", "how many (default: 100)", low=1, high=command_line.MOST_EPISODES
@@ -58,7 +52,6 @@ class _Flags(CommandArguments):
     seed: int = SEED
     minari: bool = MINARI
     trust: bool = TRUST
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)
@@ -66,7 +59,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     """Records what `argv` asks for; returns the exit code (0 written, 1 it failed, 2 bad input)."""
     if flags.player or flags.env:
         return _solver(flags, [*left, *([flags.workdir] if flags.workdir else [])])
-    workdir = run_folder(flags.workdir, left)
+    workdir = flags.folder(left)
     if not flags.output:
         raise ConfigError("`--output` is missing: name a new folder")
     return write_recording(

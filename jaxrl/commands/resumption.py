@@ -27,7 +27,7 @@ from jaxrl.config.trust import require_trusted
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
-    from jaxrl.training.in_folder import RunOutcome
+    from jaxrl.training.run import RunOutcome
 
 RUNS = "runs"  # where runs without --workdir go
 _FLAG = "--resume"

@@ -13,14 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, resumption
-from jaxrl.commands.arguments import parse
 from jaxrl.commands.field_flags import Override, set_fields, split_overrides
-from jaxrl.commands.training_arguments import (
-    ARGUMENTS,
-    LOG_LEVEL,
-    MULTI_TASK,
-    OUTPUT_DIR,
-)
+from jaxrl.commands.training_arguments import TrainingFlags
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.common_names import full_name
@@ -68,21 +62,20 @@ def parse_training(argv: Sequence[str]) -> Arguments:
       ConfigError: anything on the command line or in the config file is wrong.
     """
     argv, resumed = resumption.split(argv)
-    values, left = parse(ARGUMENTS, argv, known_only=True)
+    flags, left = TrainingFlags.parse(argv, known_only=True)
     positional, overrides = split_overrides(left)
-    named, environment, workdir, output = (
-        values.pop(name) or "" for name in ("config", "env", "workdir", OUTPUT_DIR)
-    )
-    if (log_level := values.pop(LOG_LEVEL) or "info") not in LEVELS:
-        raise ConfigError(f"`--{LOG_LEVEL}` (={log_level!r}) must be one of {', '.join(LEVELS)}")
-    if workdir and output:
-        raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both name a folder")
-    workdir = workdir or output
-    given = [x for x in (named, *positional) if x]
-    quick = values.pop("quick")
-    if quick and not given:
+    environment, log_level = flags.env or "", flags.log_level or "info"
+    if log_level not in LEVELS:
+        raise ConfigError(f"`--log-level` (={log_level!r}) must be one of {', '.join(LEVELS)}")
+    if flags.workdir and flags.output_dir:
+        raise ConfigError(
+            f"`--workdir` (={flags.workdir}) and `--output-dir` (={flags.output_dir}) both name a folder"
+        )
+    workdir = flags.workdir or flags.output_dir or ""
+    given = [x for x in (flags.config, *positional) if x]
+    if flags.quick and not given:
         raise ConfigError("`--quick` needs a config that has a short form, such as ppo_parallel")
-    if values.pop(MULTI_TASK) and not any(field == "env.tasks" for _, field, _ in overrides):
+    if flags.multi_task and not any(field == "env.tasks" for _, field, _ in overrides):
         raise ConfigError("`--multi-task` needs `--task-list`, the environments")
     if len(given) > 1:
         raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
@@ -103,7 +96,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         config = resumption.stored_config(source, "--resume-from")
         remarks = Remarks([f"continuing {source}, with its configuration"])
     else:
-        name, config, remarks = _config(given[0] if given else "", environment, overrides, quick)
+        name, config, remarks = _config(given[0] if given else "", environment, overrides, flags.quick)
     notes = remarks.lines
     notes += set_fields(config, overrides)
     if rounded := _round_environments(config, {field for _, field, _ in overrides}):
@@ -114,7 +107,15 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         override(config, "env.name", environment)
     for field in ("init_from", "resume_from"):
         _require_folder(field, config.get(field, ""))
-    processes = find(os.environ, **values)
+    processes = find(
+        os.environ,
+        coordinator=flags.coordinator,
+        num_processes=flags.num_processes,
+        process_id=flags.process_id,
+        heartbeat=flags.heartbeat,
+        watchdog=flags.watchdog,
+        join=flags.join,
+    )
     if resumed is not None:
         workdir = resumed or resumption.latest_of(name, config)
         resumption.require_run(workdir)

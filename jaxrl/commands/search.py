@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import DEBUG, SEED, Argument, help_text, parse, require_no_flags
+from jaxrl.commands.arguments import SEED, Argument, CommandArguments, flag, require_no_flags
 from jaxrl.commands.field_flags import is_of_config
 from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
 from jaxrl.config import ConfigError
@@ -21,129 +21,121 @@ from jaxrl.config.declarations import declared_fields
 from jaxrl.runs.signals import Interruption, catch_signals
 
 _MOST = 2**32 - 1
-ARGUMENTS = (
-    Argument("CONFIG", "a config file, or the name of a shipped one; or --config="),
-    Argument(
+
+
+class _Flags(CommandArguments):
+    config = Argument("CONFIG", "a config file, or the name of a shipped one; or --config=")
+    space: str | None = flag(
         "--space=FILE",
         "which fields vary and how, YAML or JSON, such as ppo.learning_rate: {log: [1e-5, 1e-2]} "
         "(docs/search.md)",
-        str,
-    ),
-    Argument(
+    )
+    method: str | None = flag(
         "--method=M",
         "random (default) or grid; optuna (needs that extra); pareto, by score and "
         "seconds (needs the search extra); pbt: one population whose members copy "
         "parameters; ray: Ray Tune (needs that extra)",
-        str,
-    ),
-    Argument(
+    )
+    trials: int | None = flag(
         "--trials=N",
         "how many (default: 20; a grid ends with its points; optuna and ray 50, pareto 100, the members "
         "of pbt 16)",
-        int,
         low=0,
         high=_MOST,
-    ),
-    Argument("--sampler=S", "of optuna: tpe (default), gp (needs torch) or cmaes", str),
-    Argument(
-        "--pruner=P", "of optuna, which stops hopeless trials: median (default), asha, hyperband or none", str
-    ),
-    Argument(
+    )
+    sampler: str | None = flag("--sampler=S", "of optuna: tpe (default), gp (needs torch) or cmaes")
+    pruner: str | None = flag(
+        "--pruner=P", "of optuna, which stops hopeless trials: median (default), asha, hyperband or none"
+    )
+    storage: str | None = flag(
         "--storage=S",
         "of optuna: a journal file, or the URL of a database such as sqlite:///study.db, for processes "
         "and hosts that share one study (default: a journal in DIR)",
-        str,
-    ),
-    Argument(
+    )
+    scheduler: str | None = flag(
         "--scheduler=S",
         "of ray: asha (default) stops hopeless trials, pbt lets them take over what the best have learnt;"
         " none",
-        str,
-    ),
-    Argument("--searcher=S", "of ray: random (default), bayesopt or hyperopt", str),
-    Argument(
+    )
+    searcher: str | None = flag("--searcher=S", "of ray: random (default), bayesopt or hyperopt")
+    address: str | None = flag(
         "--address=A",
         "of ray: a running cluster, HOST:PORT, ray://HOST:PORT or auto (default: Ray is started on this "
         "machine)",
-        str,
-    ),
-    Argument("--cpus_per_trial=N", "of ray: cores that each trial gets (default: 1)", int, low=0, high=_MOST),
-    Argument(
-        "--gpus_per_trial=X",
-        "of ray: GPUs, or a part of one (default: 1 if the cluster has any)",
-        float,
-        low=0,
-    ),
-    Argument("--metric=KEY", "what counts, of metrics.jsonl (default: eval/return)", str),
-    Argument("--score=S", "its final value (default), or the mean of all, which rewards learning early", str),
-    Argument("--direction=D", "maximize (default) or minimize", str),
-    Argument("--jobs=N", "trials at the same time, a process each (default: 1)", int, low=0, high=_MOST),
-    Argument(
+    )
+    cpus_per_trial: int | None = flag(
+        "--cpus_per_trial=N", "of ray: cores that each trial gets (default: 1)", low=0, high=_MOST
+    )
+    gpus_per_trial: float | None = flag(
+        "--gpus_per_trial=X", "of ray: GPUs, or a part of one (default: 1 if the cluster has any)", low=0
+    )
+    metric: str | None = flag("--metric=KEY", "what counts, of metrics.jsonl (default: eval/return)")
+    score: str | None = flag(
+        "--score=S", "its final value (default), or the mean of all, which rewards learning early"
+    )
+    direction: str | None = flag("--direction=D", "maximize (default) or minimize")
+    jobs: int | None = flag(
+        "--jobs=N", "trials at the same time, a process each (default: 1)", low=0, high=_MOST
+    )
+    population: int | None = flag(
         "--population=N",
         "N trials as one program on all devices, if they differ in numbers alone (default, without --jobs: "
         "all of a random search or grid, up to 32)",
-        int,
         low=0,
         high=_MOST,
-    ),
-    Argument(
+    )
+    trial_timeout: float | None = flag(
         "--trial_timeout=X",
         "seconds after which a trial is stopped and counts as failed; each is then a process",
-        float,
         low=0,
-    ),
-    Argument(
+    )
+    verify: int | None = flag(
         "--verify=N",
         "fresh seeds with which the winner is trained again before it is called the best (default: 3; 0: "
         "none)",
-        int,
         low=0,
         high=_MOST,
-    ),
-    replace(
+    )
+    seed: int | None = replace(
         SEED,
         help="decides the points that are tried (default: 0); what trials train with is --config.seed",
         default=None,
         high=_MOST,
-    ),
-    Argument("--env=SUITE:NAME", "the environment; as for jaxrl train"),
-    Argument("--config.FIELD=VALUE", "changes a field for all trials, such as --config.stop.steps=100000"),
-    Argument(
+    )
+    env = Argument("--env=SUITE:NAME", "the environment; as for jaxrl train")
+    config_field = Argument(
+        "--config.FIELD=VALUE", "changes a field for all trials, such as --config.stop.steps=100000"
+    )
+    workdir: str | None = flag(
         "--workdir=DIR",
         "the folder of the search (default: runs/CONFIG/search-METHOD); the same command continues the "
         "search in it, also after a kill",
-        str,
-    ),
-    DEBUG,
-)
+    )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command(__doc__, _Flags, known_only=True)
+def main(flags: _Flags, left: Sequence[str]) -> int:
     """Runs the search that `argv` asks for; returns the exit code (2: bad input)."""
     with catch_signals() as interruption:
-        return command_line.run_job(
-            help_text(__doc__, ARGUMENTS), lambda argv: _job(argv, interruption), argv
-        )
+        return _search(flags, left, interruption)
 
 
-def _job(argv: Sequence[str], interruption: Interruption) -> int:
-    values, rest = parse(ARGUMENTS, argv, known_only=True)
-    _require_known(rest)
-    file = values["space"]
-    if not file:
+def _search(flags: _Flags, left: Sequence[str], interruption: Interruption) -> int:
+    _require_known(left)
+    if not flags.space:
         raise ConfigError("`--space` is missing: name a file with the fields to vary (docs/search.md)")
 
     from jaxrl.search import SearchOptions, Space
     from jaxrl.search.optimization import search
 
     others = ("space", "workdir", "debug")
-    given = {name: value for name, value in values.items() if value is not None and name not in others}
+    given = {name: value for name, value in vars(flags).items() if value is not None and name not in others}
     SearchOptions(**given)  # Before anything else is read: what it says is about the flags.
-    arguments = run_arguments.parse_training([argv[0], *rest])
-    space = Space.read(file, algorithm_of(arguments.config))
+    arguments = run_arguments.parse_training(["jaxrl", *left])
+    space = Space.read(flags.space, algorithm_of(arguments.config))
     method = given.get("method", SearchOptions.method)
     name = os.path.dirname(arguments.workdir)  # runs/CONFIG
-    workdir = values["workdir"] or os.path.join(name, f"search-{method}")
+    workdir = flags.workdir or os.path.join(name, f"search-{method}")
     command_line.require_writable_folder("workdir", workdir)
     arguments.announce()
     search(arguments.config, space, SearchOptions(**given, workdir=workdir), interruption)
@@ -152,14 +144,14 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     return interruption.exit_code
 
 
-def _require_known(rest: Sequence[str]) -> None:
+def _require_known(left: Sequence[str]) -> None:
     """Raises ConfigError for flags that are neither of a search nor of the configuration."""
     unknown = [
         argument
-        for argument in rest
+        for argument in left
         if argument.startswith("-")
         and (name := argument.partition("=")[0].lstrip("-")) not in ("config", "env")
         and not is_of_config(name)
     ]
-    known = ("config", "help", *(argument.name for argument in ARGUMENTS if argument.word))
+    known = ("config", "help", *(argument.name for argument in _Flags.arguments() if argument.word))
     require_no_flags(unknown, known, declared_fields(), FLAGS_OF_FIELDS)

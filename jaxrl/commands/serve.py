@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import CHECKPOINT, DEBUG, TRUST, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import CHECKPOINT, TRUST, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.parallel import tpu_slices
@@ -63,7 +63,6 @@ class _Flags(CommandArguments):
     )
     checkpoint: str = replace(CHECKPOINT, help="of a run: best (default), latest, or a step")
     trust: bool = TRUST
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

@@ -15,7 +15,6 @@ from dataclasses import replace
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
     CHECKPOINT,
-    DEBUG,
     SEED,
     TRUST,
     Argument,
@@ -43,7 +42,6 @@ class _Flags(CommandArguments):
         "--output=DIR", "where tournament.html, tournament.json and tournament.png go (default: nowhere)"
     )
     trust: bool = TRUST
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

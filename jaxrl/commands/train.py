@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         # Imported after the command line has been checked: jax takes seconds to load.
         from jaxrl.population.run_population import run_population
-        from jaxrl.training.run import limit_devices, run
+        from jaxrl.training.device_count import limit_devices
+        from jaxrl.training.run import Invocation, run
 
         config = arguments.config
         if config.get("hardware_profile") == "auto":
@@ -74,9 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         several = check_config(config).population.seeds > 1
         start = run_population if several else run
         log_level.set(arguments.log_level)
-        processes = arguments.processes
-        notes = arguments.notes
-        outcome = start(config, arguments.workdir, interruption, debug, processes, started, notes)
+        invocation = Invocation(debug, arguments.processes, started, arguments.notes)
+        outcome = start(config, arguments.workdir, interruption, invocation)
         if outcome.is_first:
             lines = "\n".join(resumption.next_steps(outcome, rest))
             command_line.show(text.printable(lines, command_line.output_encoding()))

@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
-    DEBUG,
     JSON,
-    RUN,
-    WORKDIR,
-    CommandArguments,
+    RunFlags,
     flag,
-    run_folder,
 )
 from jaxrl.config.fields import LARGEST_COUNT
 
@@ -31,9 +27,7 @@ if TYPE_CHECKING:
     from jaxrl.runs.checkpoint.verification import CheckpointEntry
 
 
-class _Flags(CommandArguments):
-    run = RUN
-    workdir: str | None = WORKDIR
+class _Flags(RunFlags):
     step: int | None = flag(
         "--step=N",
         "only this checkpoint (default: all, and what lies beside them)",
@@ -41,13 +35,12 @@ class _Flags(CommandArguments):
         high=LARGEST_COUNT,
     )
     as_json: bool = JSON
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     """Verifies what `argv` asks for; returns the exit code (0 intact, 1 damaged, 2 bad input)."""
-    workdir = run_folder(flags.workdir, left)
+    workdir = flags.folder(left)
     import jax
 
     from jaxrl.runs.checkpoint.verification import CHECKPOINT, verify

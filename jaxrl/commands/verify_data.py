@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, CommandArguments, flag
+from jaxrl.commands.arguments import CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
@@ -39,7 +39,6 @@ class _Flags(CommandArguments):
         low=0,
         high=command_line.MOST_EPISODES,
     )
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags)

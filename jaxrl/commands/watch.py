@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, Argument, CommandArguments, flag
+from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.diagnostics.live.live_run import Watcher
@@ -24,7 +24,6 @@ class _Flags(CommandArguments):
     interval: float | None = flag(
         "--interval=S", "seconds between looks (default: 1; 5 with gs://)", low=0.1, high=command_line.LONGEST
     )
-    debug: bool = DEBUG
 
 
 @command_line.command(__doc__, _Flags, positional=True)

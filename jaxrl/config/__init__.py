@@ -2,6 +2,7 @@
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.configuration import Config
+from jaxrl.config.construction import from_json, read_section, to_json, versions
 from jaxrl.config.curriculum import CurriculumConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.environment import check_same_spaces, environment_spec, task_environment
@@ -18,12 +19,8 @@ from jaxrl.config.resolution import (
     changed_fields,
     check_config,
     fixed_fields,
-    from_json,
     largest_device_count,
-    read_section,
     resolve,
-    to_json,
-    versions,
 )
 from jaxrl.config.sections import (
     CheckpointConfig,

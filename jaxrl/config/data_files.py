@@ -6,9 +6,10 @@ without end and do not fill the memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
+from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.envs.bounded_files import (
     DEEPEST,
     LARGEST_FILE,
@@ -38,6 +39,7 @@ __all__ = [
     "read_object",
     "read_objects",
     "read_yaml",
+    "require_yaml",
     "split_lines",
 ]
 
@@ -70,6 +72,29 @@ def is_number(x: Any) -> bool:
 def read_objects(path: FilePath) -> Iterator[dict[str, Any]]:
     """The objects of a file of JSON lines, without torn and damaged lines; raises OSError as `read_bytes`."""
     return (found for line in read_lines(path) if (found := parse_line(line)) is not None)
+
+
+def require_yaml(
+    given: str, path: FilePath, name: str = "", shipped: Callable[[], Collection[str]] | None = None
+) -> Any:
+    """`read_yaml` of a file that a user names.
+
+    Args:
+      given: the flag or field with what it says, for the message.
+      path: the file.
+      name: what it says.
+      shipped: gives the names of shipped files, of which it may have meant one.
+
+    Raises:
+      ConfigError: it cannot be read, or is no YAML.
+    """
+    try:
+        return read_yaml(path)
+    except OSError as error:
+        hint = did_you_mean(name, shipped()) if shipped else ""
+        raise ConfigError(f"{given} cannot be read: {error.strerror or error}{hint}") from error
+    except ValueError as error:
+        raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
 
 
 def read_yaml(path: FilePath) -> Any:

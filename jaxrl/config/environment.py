@@ -11,7 +11,7 @@ from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import with_arguments
-from jaxrl.config.sections import EnvConfig
+from jaxrl.config.sections import EnvConfig, HostConfig
 from jaxrl.config.stages import parse
 from jaxrl.config.success import Success
 
@@ -109,9 +109,9 @@ def check_environment(c: Config) -> EnvSpec:
     if c.curriculum.is_used and not has_tasks:
         raise _takes_no_tasks(c)
     if c.selfplay.enabled:
-        _check_game(c)
+        _check_game(c.env)
     if registry.is_host(c.env.name) and c.collects:
-        _check_host(c)
+        _check_host(c.host, c.env.num_envs)
     if c.env.tasks and c.evaluate.unseen:
         raise ConfigError(
             f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, whose tasks are "
@@ -149,9 +149,8 @@ def require_spaces(env: EnvConfig, before: EnvConfig) -> None:
             )
 
 
-def spec_of(config: Config) -> EnvSpec:
+def spec_of(env: EnvConfig) -> EnvSpec:
     """The spec of a configuration's environment; raises ConfigError if it cannot be made."""
-    env = config.env
     return environment_spec("env.name", env.name, env.name, env.wrappers)
 
 
@@ -198,26 +197,25 @@ def _takes_no_tasks(c: Config) -> ConfigError:
     return ConfigError(f"{asked[0]}{plain}; {other}")
 
 
-def _check_game(c: Config) -> None:
+def _check_game(env: EnvConfig) -> None:
     """Self-play has a two-player game, in which both see what the game says."""
     from jaxrl.envs import registry
     from jaxrl.envs.games import game_of
 
-    name = c.env.name
+    name = env.name
     if registry.is_host(name) or game_of(registry.make(name)) is None:
         raise ConfigError(f"`env.name` (={name!r}) is not a two-player game, which `selfplay.enabled` needs")
-    if c.env.wrappers:
+    if env.wrappers:
         raise ConfigError(
-            f"`env.wrappers` (={c.env.wrappers}) must be empty with `selfplay.enabled`: "
-            "a wrapper sees one seat"
+            f"`env.wrappers` (={env.wrappers}) must be empty with `selfplay.enabled`: a wrapper sees one seat"
         )
 
 
-def _check_host(c: Config) -> None:
+def _check_host(host: HostConfig, num_envs: int) -> None:
     """Groups have the same number of environments and of workers."""
-    groups = c.host.num_groups
-    workers = c.host.num_workers
-    if c.env.num_envs % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={c.env.num_envs})")
+    groups = host.num_groups
+    workers = host.num_workers
+    if num_envs % groups:
+        raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={num_envs})")
     if workers % groups:
         raise ConfigError(f"`host.num_groups` (={groups}) must divide `host.num_workers` (={workers})")

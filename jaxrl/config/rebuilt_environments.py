@@ -59,7 +59,7 @@ def _task_fields(config: Config) -> tuple[str, ...] | None:
     from jaxrl.envs.tasks import task_scales
 
     name = config.env.name
-    space = spec_of(config).task_space
+    space = spec_of(config.env).task_space
     fields = tuple(dict(space.spaces)) if isinstance(space, Dict) else ()
     if registry.is_host(name):
         return None if not fields and registry.host_takes_tasks(name) else fields

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jaxrl.config.configuration import Config
+from jaxrl.config.construction import from_json, to_json
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.resolution import from_json, to_json
 
 
 def memory_remedies(config: Config) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
-from jaxrl.config.data_files import parse_json, read_yaml
+from jaxrl.config.data_files import parse_json, require_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, name_alone, shorten
 from jaxrl.config.files import curriculum_file, curriculum_names
@@ -120,13 +120,7 @@ def environment_for(curriculum: CurriculumConfig, environment: str) -> str:
 
 def _content(name: str, given: str) -> Mapping[str, Any]:
     """A file's content, in which only the kinds of values are checked; `given` is for messages."""
-    try:
-        data = read_yaml(curriculum_file(name))
-    except OSError as error:
-        hint = did_you_mean(name, curriculum_names())
-        raise ConfigError(f"{given} cannot be read: {error.strerror or error}{hint}") from error
-    except ValueError as error:
-        raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
+    data = require_yaml(given, curriculum_file(name), name, curriculum_names)
     if not isinstance(data, dict) or not isinstance(data.get("stages"), list) or not data["stages"]:
         raise ConfigError(f"{given} must hold `stages`, a list of them")
     environment = data.get(_ENVIRONMENT, "")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl.config.configuration import Config
-from jaxrl.config.data_files import parse_json, read_yaml
+from jaxrl.config.data_files import parse_json, require_yaml
 from jaxrl.config.declarations import declared_fields, flatten
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_COUNT, Field, Rule, above, at_least, at_most, check, shorten
@@ -115,12 +115,7 @@ def in_stage(i: int, error: object) -> ConfigError:
 
 def _from_file(path: str) -> list[Mapping[str, Any]]:
     given = f"`stages` (={shorten(path)})"
-    try:
-        data = read_yaml(path)
-    except OSError as error:
-        raise ConfigError(f"{given} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
+    data = require_yaml(given, path)
     if isinstance(data, dict) and data.keys() == {"stages"}:
         data = data["stages"]
     if not isinstance(data, list) or not data or not all(isinstance(x, Mapping) for x in data):

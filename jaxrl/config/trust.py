@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jaxrl.config.configuration import Config
+from jaxrl.config.construction import read_section
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.declarations import values_of
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.files import suite_file
-from jaxrl.config.resolution import read_section
 
 
 def require_trusted(config: Config, workdir: str) -> None:

@@ -48,13 +48,13 @@ class ArchitectureFigures:
 
 def suitable_configs(config: Config) -> tuple[list[Config], dict[str, str]]:
     """(the configuration with each architecture that its observations suit, why the others do not)."""
-    found, others = suitable_networks.suitable_architectures(config.network, spec_of(config))
+    found, others = suitable_networks.suitable_architectures(config.network, spec_of(config.env))
     return [dataclasses.replace(config, network=network) for network in found], others
 
 
 def require_suitable(config: Config) -> None:
     """Raises ConfigError if the architecture of a configuration does not suit the observations."""
-    suitable_networks.require_suitable(config.network, spec_of(config))
+    suitable_networks.require_suitable(config.network, spec_of(config.env))
 
 
 def measure(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, text
+from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.overrides import override
 from jaxrl.diagnostics import memory_fit
 from jaxrl.diagnostics.memory_fit import MemoryReport
@@ -94,7 +95,7 @@ class _Search:
     def _divide_minibatches(self, config: Config) -> ConfigDict | None:
         """The same with minibatches in twice as many parts; None if they cannot be divided further."""
         field = config.learner.accumulation_field
-        parts = 2 * max(1, _parts(config))
+        parts = 2 * max(1, _parts(config.learner))
         if not field:
             return None
         multiple = config.learner.envs_multiple(config.env.rows)
@@ -106,7 +107,7 @@ class _Search:
 
 
 def _describe(config: Config, topology: Topology) -> str:
-    parts = f", minibatches in {_parts(config)} parts" if _parts(config) > 1 else ""
+    parts = f", minibatches in {_parts(config.learner)} parts" if _parts(config.learner) > 1 else ""
     return f"{topology.description}, {config.env.num_envs:,} environments{parts}"
 
 
@@ -123,12 +124,12 @@ def _with(config: ConfigDict, chosen: Config) -> ConfigDict:
     changed.env.num_envs = chosen.env.num_envs
     changed.num_devices = chosen.device_count
     if field := chosen.learner.accumulation_field:
-        override(changed, f"{chosen.section}.{field}", str(_parts(chosen)))
+        override(changed, f"{chosen.section}.{field}", str(_parts(chosen.learner)))
     return changed
 
 
-def _parts(config: Config) -> int:
+def _parts(learner: AlgorithmConfig) -> int:
     """The number of parts of a minibatch; 0 if the device decides, or if it cannot be chosen."""
-    field = config.learner.accumulation_field
-    parts: int = getattr(config.learner, field) if field else 0
+    field = learner.accumulation_field
+    parts: int = getattr(learner, field) if field else 0
     return parts

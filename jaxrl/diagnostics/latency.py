@@ -110,7 +110,7 @@ def benchmark(
       seconds: the duration for each batch size.
     """
     found = []
-    for network in suitable_networks(config.network, spec_of(config)) if every else [config.network]:
+    for network in suitable_networks(config.network, spec_of(config.env)) if every else [config.network]:
         own = trained if network == config.network else None
         function = own or PolicyFunction.untrained(dataclasses.replace(config, network=network))
         found += [measure(function, network, batch, seconds) for batch in batches]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from typing import Any
 from jaxrl.config import installation
 from jaxrl.config.installation import DISTRIBUTION
 from jaxrl.config.text import size
+from jaxrl.diagnostics import packages, smoke_run
 
 OK = "ok"
 WARNING = "warning"
@@ -63,7 +62,7 @@ def examine(workdir: str, bucket: str | None) -> Iterator[HealthFinding]:
     yield disk("cache", os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
     if bucket:
         yield bucket_access(bucket)
-    yield from smoke_run()
+    yield from training()
 
 
 def python() -> HealthFinding:
@@ -86,58 +85,23 @@ def python() -> HealthFinding:
 
 def versions() -> Iterator[HealthFinding]:
     """Installed packages against the requirements of jaxrl, jax and its plugins."""
-    for other in _others_of_the_same_name():
+    for other in packages.others_of_the_same_name():
         yield HealthFinding(
             "versions", BROKEN, f"{other} installs a package `jaxrl` too", f"pip uninstall {other}"
         )
-    wrong = list(unmet((DISTRIBUTION, "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *_plugins())))
-    shown = ", ".join(f"{name} {installed_version(name)}" for name in ("jax", "jaxlib", "flax", *_plugins()))
+    wrong = list(
+        packages.unmet(
+            (DISTRIBUTION, "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *packages.plugins())
+        )
+    )
+    shown = ", ".join(
+        f"{name} {packages.installed_version(name)}"
+        for name in ("jax", "jaxlib", "flax", *packages.plugins())
+    )
     if not wrong:
         yield HealthFinding("versions", OK, shown)
     for text, requirement in wrong:
         yield HealthFinding("versions", BROKEN, text, f"pip install '{requirement}'")
-
-
-def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """(problem, requirement) for each requirement of the packages that is not met."""
-    from packaging.requirements import Requirement
-
-    for package in packages:
-        try:
-            wanted = importlib.metadata.requires(package) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        for requirement in map(Requirement, wanted):
-            if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
-                continue
-            version = installed_version(requirement.name)
-            if version is None:
-                yield f"{package} needs {requirement.name}, which is not installed", str(requirement)
-            elif not requirement.specifier.contains(version, prereleases=True):
-                name = requirement.name
-                accepted = requirement.specifier
-                yield f"{package} needs {name}{accepted}, installed is {version}", f"{name}{accepted}"
-    # A plugin depends on jaxlib's internals, but requires its version only in an extra.
-    for plugin in _plugins():
-        if installed_version(plugin) != installed_version("jaxlib"):
-            text = f"{plugin} {installed_version(plugin)} does not fit jaxlib {installed_version('jaxlib')}"
-            yield text, f"{plugin}=={installed_version('jaxlib')}"
-
-
-def _others_of_the_same_name() -> Iterator[str]:
-    """Distributions that put files into the package `jaxrl`, beside this one."""
-    for other in importlib.metadata.distributions():
-        ours = other.name == DISTRIBUTION
-        if not ours and any(file.parts[:1] == ("jaxrl",) for file in other.files or ()):
-            yield str(other.name)
-
-
-def installed_version(package: str) -> str | None:
-    """The installed version of a package, or None."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def xla_settings() -> Iterator[HealthFinding]:
@@ -165,19 +129,19 @@ def driver() -> HealthFinding:
     file = Path("/proc/driver/nvidia/version")
     nodes = [path.name for pattern in ("nvidia[0-9]*", "accel[0-9]*") for path in Path("/dev").glob(pattern)]
     match = re.search(r"(\d+)\.\d+(\.\d+)?", file.read_text()) if file.exists() else None
-    plugins = _plugins()
+    plugins = packages.plugins()
     if match is None:
         if any(name.startswith("nvidia") for name in nodes):
             text = "GPUs are there, the NVIDIA driver is not loaded"
             return HealthFinding(
                 "driver", BROKEN, text, "install or load it; `nvidia-smi` must list the GPUs"
             )
-        if nodes and installed_version("libtpu") is None:
+        if nodes and packages.installed_version("libtpu") is None:
             return HealthFinding("driver", BROKEN, "a TPU without libtpu", installation.command("tpu"))
         return HealthFinding(
             "driver",
             OK,
-            "no NVIDIA driver and no GPU" if not nodes else f"libtpu {installed_version('libtpu')}",
+            "no NVIDIA driver and no GPU" if not nodes else f"libtpu {packages.installed_version('libtpu')}",
         )
     major = int(match.group(1))
     if not plugins:
@@ -276,22 +240,9 @@ def _bucket_advice(text: str) -> str:
     return "check the network, a proxy, and `gcloud auth application-default login`"
 
 
-def smoke_run() -> Iterator[HealthFinding]:
+def training() -> Iterator[HealthFinding]:
     """Devices and some seconds of training, in another process: a failing XLA ends its process."""
-    command = [sys.executable, "-c", "from jaxrl.diagnostics.smoke_run import main; main()"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
-        said = done.stdout
-        errors = done.stderr
-        ended = f"ended with {done.returncode}"
-    except subprocess.TimeoutExpired as error:
-        said = _text(error.stdout)
-        errors = _text(error.stderr)
-        ended = f"did not end within {_PROBE_SECONDS} s"
-    stages: dict[str, Any] = {}
-    for line in said.splitlines():
-        if line.startswith("{"):
-            stages |= json.loads(line)
+    stages, errors, ended = smoke_run.in_child(_PROBE_SECONDS)
     yield _devices(stages, errors, ended)
     if "devices" in stages:
         yield _training(stages, errors, ended)
@@ -342,13 +293,5 @@ def _error_line(errors: str) -> str:
     return (named or lines or ["without a word"])[-1][:300]
 
 
-def _plugins() -> tuple[str, ...]:
-    return tuple(name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if installed_version(name))
-
-
 def _is_on(value: str | None) -> bool:
     return (value or "").lower() in ("1", "true", "yes", "on", "t", "y")
-
-
-def _text(stream: bytes | str | None) -> str:
-    return stream.decode(errors="replace") if isinstance(stream, bytes) else stream or ""

@@ -25,7 +25,7 @@ from jaxrl.parallel.topologies import DescribedDevices
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.programs.memory import memory_of, replay_bytes
-from jaxrl.training.run import choose_devices
+from jaxrl.training.device_count import choose_devices
 
 # The search ends when a number that fits and one that does not are this close, relative to the first.
 RESOLUTION = 1 / 16
@@ -119,7 +119,7 @@ def examine(
     trained = time.perf_counter() - started
     evaluated = None
     if evaluation and not complaint:
-        task = evaluators.EvaluationTask.of(config, runtime.spec)
+        task = evaluators.EvaluationTask.of(config.env, runtime.spec)
         evaluator = evaluators.build(config, task, runtime.agent, topology)
         policy = runtime.learning.abstract_state().learner.policy
         modes = modes_of(runtime.agent, config.evaluate.modes)

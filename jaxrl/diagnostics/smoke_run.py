@@ -1,17 +1,47 @@
 """Some seconds of compiling and training, reported as a line of JSON per stage.
 
-`jaxrl doctor` runs this in a separate process.
+`jaxrl doctor` runs this in a child process: a failing XLA ends its process.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 from jaxrl.reporting.writers import Writer
 
 STEPS = 50_000
+
+
+def in_child(seconds: float) -> tuple[dict[str, Any], str, str]:
+    """Runs `main` in another process, for at most so many seconds.
+
+    Returns:
+      What it reported by stage, what it wrote to stderr, and how it ended, in words.
+    """
+    command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        said = done.stdout
+        errors = done.stderr
+        ended = f"ended with {done.returncode}"
+    except subprocess.TimeoutExpired as error:
+        said = _text(error.stdout)
+        errors = _text(error.stderr)
+        ended = f"did not end within {seconds:g} s"
+    stages: dict[str, Any] = {}
+    for line in said.splitlines():
+        if line.startswith("{"):
+            stages |= json.loads(line)
+    return stages, errors, ended
+
+
+def _text(stream: bytes | str | None) -> str:
+    return stream.decode(errors="replace") if isinstance(stream, bytes) else stream or ""
 
 
 def main() -> None:
@@ -65,7 +95,3 @@ class _Losses(Writer):
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         self.losses += [x for name, x in scalars.items() if name.startswith("loss/")]
-
-
-if __name__ == "__main__":
-    main()

@@ -46,7 +46,7 @@ class EvaluationPlan:
         Raises:
           ConfigError: the suite is wrong, or has a level that the policy cannot play.
         """
-        tasks = {"eval/": EvaluationTask.of(config, spec)}
+        tasks = {"eval/": EvaluationTask.of(config.env, spec)}
         if unseen := config.evaluate.unseen:
             reports = EpisodeReports.of(registry.spec_of(unseen, config.env.wrappers), config.env.success)
             tasks["eval/unseen_"] = EvaluationTask(unseen, config.env.wrappers, reports)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
+from jaxrl.config.sections import EnvConfig
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.graphs import have_equal_graphs
@@ -32,9 +33,9 @@ class EvaluationTask:
     reports: EpisodeReports = NO_REPORTS
 
     @classmethod
-    def of(cls, config: Config, spec: EnvSpec) -> EvaluationTask:
+    def of(cls, env: EnvConfig, spec: EnvSpec) -> EvaluationTask:
         """The environment of a configuration; `spec` is its spec."""
-        return cls(config.env.name, config.env.wrappers, EpisodeReports.of(spec, config.env.success))
+        return cls(env.name, env.wrappers, EpisodeReports.of(spec, env.success))
 
     def environment(self) -> BatchedEnv:
         """The environment, which is JAX code, for as many rows as it is called with."""

@@ -149,7 +149,7 @@ class PolicyFunction(ActingFunction):
         Raises:
           ConfigError: the network does not suit the environment.
         """
-        spec = spec_of(config)
+        spec = spec_of(config.env)
         agent = algorithms.build_agent(config, spec)
         return cls(agent, spec, jax.jit(agent.init)(jax.random.key(0)))
 
@@ -226,7 +226,7 @@ def _random(space: Space, batch: int) -> Any:
 
 def unit_of_densities(config: Config) -> float | tuple[float, ...]:
     """`jaxrl.networks.Head.unit` of a policy that has a head, such as a clone."""
-    agent: Any = algorithms.build_agent(config, spec_of(config))
+    agent: Any = algorithms.build_agent(config, spec_of(config.env))
     found: float | tuple[float, ...] = agent.head.unit
     return found
 

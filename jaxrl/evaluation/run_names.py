@@ -32,7 +32,7 @@ def metric_names(config: Config) -> set[str]:
     Raises:
       ConfigError: the configuration, which is resolved, leads to no environment or network.
     """
-    spec = spec_of(config)
+    spec = spec_of(config.env)
     agent = algorithms.build_agent(config, spec)
     algorithm = algorithms.build(config, agent, Axis())
     EvaluationPlan.of(config, spec)  # A suite may have levels that its policy cannot play.

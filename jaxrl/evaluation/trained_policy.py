@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 
@@ -10,7 +11,7 @@ from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec
 from jaxrl.config.errors import RunError
-from jaxrl.config.sections import GREEDY, SAMPLED
+from jaxrl.config.sections import GREEDY, SAMPLED, EnvConfig
 from jaxrl.config.trust import admit
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
@@ -105,7 +106,7 @@ def load(
     abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
     try:
         found = checkpoints.restore_partial(step, (_STORED,), abstract)
-        mode = _mode(checkpoints.meta(step).get(MODE), agent, config)
+        mode = _mode(checkpoints.meta(step).get(MODE), agent, config.evaluate.modes)
     except CorruptCheckpoint as error:
         # Only a trainer may set it aside and take another; here the user chooses.
         intact = ", ".join(str(s) for s in checkpoints.intact_steps()) or "none"
@@ -115,11 +116,11 @@ def load(
     return TrainedPolicy(workdir, config, spec, agent, found[_STORED], step, topology, mode, chosen)
 
 
-def _mode(stored: object, agent: Agent, config: Config) -> str:
+def _mode(stored: object, agent: Agent, modes: Sequence[str]) -> str:
     """The mode of a checkpoint; without an evaluation the first of those that the run's would have."""
     if not agent.samples:
         return GREEDY
-    return str(stored) if stored in (GREEDY, SAMPLED) else config.evaluate.modes[0]
+    return str(stored) if stored in (GREEDY, SAMPLED) else modes[0]
 
 
 def evaluate(
@@ -143,10 +144,10 @@ def evaluate(
       RunError: an environment on the host failed.
     """
     config = trained.config
-    task = evaluators.EvaluationTask.of(config, trained.spec)
+    task = evaluators.EvaluationTask.of(config.env, trained.spec)
     if environment:
         check_same_spaces("--environment", environment, config.env)
-        task = evaluators.EvaluationTask(environment, config.env.wrappers, _reports(config, environment))
+        task = evaluators.EvaluationTask(environment, config.env.wrappers, _reports(config.env, environment))
     player = evaluators.build(config, task, trained.agent, trained.topology)
     try:
         played = player.play(trained.state, jax.random.key(seed), episodes, modes)
@@ -155,13 +156,12 @@ def evaluate(
     return {mode: (Result.of(x, mode), report_values(task.reports, x)) for mode, x in played.items()}
 
 
-def _reports(config: Config, environment: str) -> EpisodeReports:
+def _reports(env: EnvConfig, environment: str) -> EpisodeReports:
     """The reports of `environment`, with the success of the run's configuration."""
-    wrappers = config.env.wrappers
-    reports = EpisodeReports.of(registry.spec_of(environment, wrappers), config.env.success)
+    reports = EpisodeReports.of(registry.spec_of(environment, env.wrappers), env.success)
     try:
         for key in reports.info_keys:
-            registry.check_info_key(environment, wrappers, key)
+            registry.check_info_key(environment, env.wrappers, key)
     except ValueError as error:
         raise ConfigError(f"`--environment` (={environment!r}): {error}") from error
     return reports

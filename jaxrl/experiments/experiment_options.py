@@ -116,7 +116,7 @@ class ExperimentOptions:
     def __post_init__(self) -> None:
         for name in ("experiment_name", "architectures", "train_dataset", "test_dataset"):
             if not getattr(self, name):
-                raise ConfigError(f"`{flag(name)}` is missing: {helps()[name]}")
+                raise ConfigError(f"`{flag_of(name)}` is missing: {helps()[name]}")
         for declared in declarations(ExperimentOptions):
             declared.check(getattr(self, declared.attribute))
         if self.test_pretraining and self.no_pretraining:
@@ -153,7 +153,7 @@ class ExperimentOptions:
         return dataclasses.asdict(self)
 
 
-def flag(name: str) -> str:
+def flag_of(name: str) -> str:
     """The flag of a field."""
     return f"--{name.replace('_', '-')}"
 

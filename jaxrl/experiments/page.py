@@ -14,8 +14,7 @@ from jaxrl.experiments.matrix import Matrix
 from jaxrl.experiments.matrix_report import TITLE, format_value, sentences, table, weights
 from jaxrl.experiments.results import Measured, read_results, results_by_group
 from jaxrl.reporting.pages.figures import Curve, draw_curve, empty_figure, render
-from jaxrl.reporting.pages.machine import machine_rows
-from jaxrl.reporting.pages.page import Section, html_page, table_section
+from jaxrl.reporting.pages.page import Section, html_page, machine_rows, table_section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,10 +14,9 @@ from jaxrl.pipeline import results
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.pipeline_folder import DONE, RUNNING, PipelineFolder
 from jaxrl.pipeline.stages import StagePlaces
-from jaxrl.reporting.pages.machine import machine_rows
-from jaxrl.reporting.pages.page import Section, html_page, require_packages, table_section
+from jaxrl.reporting.pages.page import Section, html_page, machine_rows, require_packages, table_section
 from jaxrl.reporting.pages.pdf import pdf_page
-from jaxrl.runs import evaluations
+from jaxrl.runs.records import suite_rows
 
 _LARGEST_PICTURE = 4 << 20  # bytes, that a page may hold of one picture
 _PACKAGES = ("jinja2", "matplotlib", "fpdf", "PIL")
@@ -157,7 +156,7 @@ def _picture(title: str, file: Path) -> Iterator[Section]:
 
 
 def _suite(suite: dict[str, Any]) -> Section:
-    found = list(evaluations.suite_rows(suite))
+    found = list(suite_rows(suite))
     columns = [name for name in _SUITE_HEADINGS if any(row.get(name) is not None for _, _, row in found)]
     rows = [(mode, category, *(_text_of(row.get(name)) for name in columns)) for mode, category, row in found]
     headings = ("actions", "category", *(_SUITE_HEADINGS[name] for name in columns))

@@ -11,7 +11,7 @@ from typing import Any
 from jaxrl.config import flatten
 from jaxrl.config.data_files import read_object
 from jaxrl.pipeline.stages import StagePlaces
-from jaxrl.runs import evaluations
+from jaxrl.runs.records import suite_rows
 
 # Of a suite, what a gate or a table may ask of each category.
 SUITE_COLUMNS = ("episodes", "success_rate", "return_mean", "length", "cost", "efficiency", "safety")
@@ -53,7 +53,7 @@ def suites(folder: str) -> list[dict[str, Any]]:
 
 def _suite(suite: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for _, category, row in evaluations.suite_rows(suite):
+    for _, category, row in suite_rows(suite):
         prefix = str(suite.get("suite")) if category == "all" else f"{suite.get('suite')}.{category}"
         for column in SUITE_COLUMNS:
             if _is_number(row.get(column)):

@@ -26,7 +26,7 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks
-from jaxrl.training.in_folder import train_in
+from jaxrl.training.run import train_in
 from jaxrl.training.trainer import Trainer
 
 log = logging.getLogger(__name__)

@@ -30,17 +30,14 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MEMBERS
 from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
-from jaxrl.training.in_folder import RunOutcome, run_writers
+from jaxrl.training.run import Invocation, RunOutcome, run_writers
 
 
 def run_population(
     config: ConfigDict,
     workdir: str,
     interruption: Interruption,
-    debug: bool = False,
-    processes: Processes = Processes(),  # noqa: B008
-    process_started: float | None = None,
-    notes: Sequence[str] = (),
+    invocation: Invocation = Invocation(),  # noqa: B008
 ) -> RunOutcome:
     """Trains, or resumes, `population.seeds` members in `workdir`; arguments as for `training.run.run`.
 
@@ -48,6 +45,7 @@ def run_population(
       ConfigError: the configuration or the folder is wrong, or no population can be trained of it.
       RunError: every member failed.
     """
+    processes = invocation.processes
     _require_trainable(config, processes)
     seeds = config.population.seeds
     cores = cpu_devices.available_cores()
@@ -57,7 +55,7 @@ def run_population(
         Member(f"seed_{each.seed}", each, _member_folder(workdir, each, interruption))
         for each in _member_configs(resolved)
     ]
-    require_packages(resolved)
+    require_packages(resolved.log.writers)
     require_client("storage.sync_to", resolved.storage.sync_to)
     use_compilation_cache()
     topology = Topology.of(min(seeds, config.num_devices or jax.local_device_count()))
@@ -67,10 +65,11 @@ def run_population(
         folder.require_same(resolved)
         folder.write_config(resolved)
         with _writers(folder, resolved, topology) as writer:
-            for line in notes:
+            for line in invocation.notes:
                 writer.message(line)
             writer.message(f"run folder: {folder.path}, each seed in {MEMBERS}/")
-            conditions = Conditions(topology, interruption, debug, process_started, processes.watchdog)
+            started = invocation.process_started
+            conditions = Conditions(topology, interruption, invocation.debug, started, processes.watchdog)
             rows = PopulationRows(seeds, writer, Path(folder.log_folder, "metrics.jsonl"))
             endings = train_members(members, rows, conditions)
             return _conclude(folder, resolved, members, endings, writer, interruption)

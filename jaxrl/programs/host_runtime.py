@@ -267,7 +267,7 @@ class HostRuntime(Runtime):
         config = self._config
         host = self._config.host
         seeds, cuts = self._start_numbers(key, iteration, self._environments)
-        staggered = host_start.is_staggered(config, self.spec)
+        staggered = config.env.stagger and (self.spec.max_episode_steps or 0) > 1
         env = self._factory.start(
             HostOptions(
                 seeds=tuple(map(int, seeds)),

@@ -17,11 +17,6 @@ from jaxrl.types import Array, BehaviourPolicy, EpisodeRows, EpisodeTotals, PyTr
 _SEEDS = 0x53454544
 
 
-def is_staggered(config: Config, spec: EnvSpec) -> bool:
-    """True if first episodes are cut off at random lengths."""
-    return config.env.stagger and (spec.max_episode_steps or 0) > 1
-
-
 def action_keys(key: Array, iteration: Array, index: Array) -> Array:
     """One key per environment for the actions of an iteration: the keys that a device collector would use."""
     rollout_key, _ = iteration_keys(key, iteration)

@@ -102,12 +102,12 @@ def with_hyperparameters(
         arrays[name] = topology.replicate(np.float32(number))
     learner = dataclasses.replace(state.learner, hyperparams=dataclasses.replace(hyperparams, **arrays))
     if _RATE in arrays:
-        learner = _with_exact_rate(config, algorithm, topology, learner)
+        learner = _with_exact_rate(config.section, algorithm, topology, learner)
     return dataclasses.replace(state, learner=learner)
 
 
 def _with_exact_rate(
-    config: Config, algorithm: Algorithm, topology: Topology, learner: LearnerState
+    section: str, algorithm: Algorithm, topology: Topology, learner: LearnerState
 ) -> LearnerState:
     """With a peak such that the rate of the next update is the one that the hyperparameters say now."""
     numbers: PyTree = learner.hyperparams
@@ -117,8 +117,8 @@ def _with_exact_rate(
         return learner
     if rate == 0:
         raise ConfigError(
-            f"`{config.section}.{_RATE}` (={wanted:g}) must stay 0: the schedule of the run has come to its "
-            f"end; `{config.section}.schedule` constant has none"
+            f"`{section}.{_RATE}` (={wanted:g}) must stay 0: the schedule of the run has come to its "
+            f"end; `{section}.schedule` constant has none"
         )
     peak = topology.replicate(np.float32(wanted * (wanted / rate)))
     return dataclasses.replace(learner, hyperparams=dataclasses.replace(numbers, **{_RATE: peak}))

@@ -14,6 +14,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, ReplayConfig, text
 from jaxrl.config.errors import RunError
 from jaxrl.config.remedies import memory_remedies
+from jaxrl.config.selfplay import SelfPlayConfig
 from jaxrl.envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.jaxpr import largest_arrays
@@ -91,7 +92,7 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Age
     policy = _bytes(jax.eval_shape(agent.init, jax.random.key(0)))
     network = _COPIES * policy
     if config.selfplay.enabled:
-        _require_pool(config, available - network, policy)
+        _require_pool(config.selfplay, available - network, policy)
     rollout = num_envs * config.rollout_length * _step_bytes(spec)
     # One time step of all environments: carries before and after it, and a number for each choice.
     step = num_envs * (2 * _bytes(jax.eval_shape(lambda: agent.initial_carry(1))) + 4 * _choices(spec))
@@ -124,9 +125,8 @@ def _require_replay(config: Config, available: int, kept: int) -> None:
     )
 
 
-def _require_pool(config: Config, available: int, policy: int) -> None:
+def _require_pool(section: SelfPlayConfig, available: int, policy: int) -> None:
     """Raises ConfigError unless a device holds the snapshots, each of `policy` bytes, beside the network."""
-    section = config.selfplay
     # One slot is free, and each group has a copy of the parameters of its opponent.
     pool = (section.pool_size + 1 + section.pool_groups) * policy
     if pool > available:

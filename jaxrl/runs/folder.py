@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import logging
 import os
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -21,11 +19,9 @@ from etils import epath
 
 from jaxrl.config import Config, ConfigError, changed_fields, foreign_files, from_json, to_json
 from jaxrl.config.data_files import read_bytes, read_object
-from jaxrl.config.local_files import is_remote, no_link, replace_text, require_no_links
-from jaxrl.config.text import one_line
+from jaxrl.config.local_files import is_remote, replace_text, require_no_links
 from jaxrl.parallel import process_group
-from jaxrl.parallel.process_exit import leave
-from jaxrl.runs import storage
+from jaxrl.runs import folder_lock, storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, checkpoint_folder
 from jaxrl.runs.records import MEMBERS
 from jaxrl.runs.signals import Interruption
@@ -33,7 +29,7 @@ from jaxrl.runs.signals import Interruption
 # After this long all processes must see a file that one of them wrote.
 _VISIBLE_SECONDS = 3.0
 _MARK = ".run"
-_LARGEST_MARK = 4096  # bytes of `.run` and `.lock`
+_LARGEST_MARK = 4096  # bytes of `.run`
 
 log = logging.getLogger(__name__)
 
@@ -116,42 +112,9 @@ class RunFolder:
             raise ConfigError(f"`--workdir` (={self.path}) cannot be written: {error}") from error
         return content
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Locks the folder, which must exist, against other trainers; readers need no lock.
-
-        The kernel releases the lock when the process ends, for any reason; on gs:// it expires. A file
-        system without locks has none. The first of several processes of one run holds it.
-
-        Raises:
-          ConfigError: another trainer has the folder.
-        """
-        with contextlib.ExitStack() as held:
-            process_group.by_first(lambda: self._take_lock(held))
-            yield
-
-    def _take_lock(self, held: contextlib.ExitStack) -> None:
-        """Takes the lock; `held` releases it."""
-        if is_remote(self.path):
-            held.enter_context(self._lease())
-            return
-        file = self.path / ".lock"
-        try:
-            descriptor = no_link(os.fspath(file), os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise ConfigError(f"`--workdir` (={self.path}) cannot be locked: {error}") from error
-        stream = held.enter_context(os.fdopen(descriptor, "r+", errors="replace"))
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = stream.read(_LARGEST_MARK) or "another process"
-            text = f"is in use by {holder}: end that, or name another folder"
-            raise ConfigError(f"`--workdir` (={self.path}) {text}") from error
-        except OSError as error:
-            log.warning("%s cannot be locked, make sure that nothing else trains there: %s", self.path, error)
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
-        stream.flush()
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Locks the folder against other trainers, see `folder_lock.hold`."""
+        return folder_lock.hold(self.path)
 
     @contextlib.contextmanager
     def logs(self) -> Iterator[str]:
@@ -287,29 +250,6 @@ class RunFolder:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(png)
         return file
-
-    @contextlib.contextmanager
-    def _lease(self) -> Iterator[None]:
-        def lost(holder: str) -> None:
-            line = one_line(f"`--workdir` (={self.path}) was taken over by {holder}")
-            print("error:", line, file=sys.stderr)
-            leave(1)  # At once: any file that this process still writes could be theirs.
-
-        lease = storage.Lease(f"{self.path}/.lock", lost)
-        try:
-            lease.acquire()
-        except ConfigError as error:
-            raise ConfigError(f"`--workdir` (={self.path}) is {error}") from error
-        except Exception as error:
-            if not storage.is_failure(error) and not isinstance(error, OSError):
-                raise
-            raise ConfigError(
-                f"`--workdir` (={self.path}) cannot be locked: {storage.reason(error)}"
-            ) from error
-        try:
-            yield
-        finally:
-            lease.release()
 
     def _read_from_checkpoint(self, name: str) -> Any:
         """An entry of the `meta` of the latest checkpoint with an intact record; None without one."""

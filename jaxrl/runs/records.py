@@ -300,3 +300,13 @@ def lock_holder(folder: epath.Path) -> int | None:
         return None
     here = len(words) == 4 and words[3] == socket.gethostname()
     return int(words[1]) if here and re.fullmatch(r"[0-9]{1,9}", words[1]) else None
+
+
+def suite_rows(suite: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """(mode, category, its numbers) of what `jaxrl evaluate --suite` wrote, `all` last."""
+    modes = suite.get("modes")
+    for mode, found in modes.items() if isinstance(modes, Mapping) else ():
+        if isinstance(found, Mapping) and isinstance(found.get("categories"), Mapping):
+            for name, row in {**found["categories"], "all": found.get("all")}.items():
+                if isinstance(row, Mapping):
+                    yield str(mode), str(name), row

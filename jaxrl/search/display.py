@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from jaxrl.config import text
 from jaxrl.reporting.display.live_panel import LivePanel
-from jaxrl.search.space import label
+from jaxrl.search.dimension import label
 from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
 
 if TYPE_CHECKING:

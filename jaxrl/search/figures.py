@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.config.data_files import is_number
 from jaxrl.reporting.pages.figures import COLORS, empty_figure
-from jaxrl.search.space import Dimension, Space, as_choice, label
+from jaxrl.search.dimension import Dimension, as_choice, label
+from jaxrl.search.space import Space
 from jaxrl.search.trials import DONE, PRUNED, Objective, StudyTrial
 
 if TYPE_CHECKING:

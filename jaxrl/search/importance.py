@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxrl.search.space import Dimension, Space
+from jaxrl.search.dimension import Dimension
+from jaxrl.search.space import Space
 from jaxrl.search.trials import DONE, PRUNED, Objective, StudyTrial
 
 FEWEST = 8  # trials

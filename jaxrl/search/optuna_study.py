@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
+from jaxrl.search.dimension import Dimension
 from jaxrl.search.samplers import Check, draw, generator
 from jaxrl.search.search_options import SearchOptions
-from jaxrl.search.space import Dimension, Space
+from jaxrl.search.space import Space
 from jaxrl.search.study import Study
 from jaxrl.search.trials import DONE, FAILED, PRUNED, RUNNING, StudyTrial, TrialRecords
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
+from jaxrl.search.dimension import Dimension
 from jaxrl.search.samplers import Check, Sampler, draw, generator
-from jaxrl.search.space import Dimension, Space
+from jaxrl.search.space import Space
 from jaxrl.search.trials import DONE, FAILED, Objective, StudyTrial
 
 _CANDIDATES = 256

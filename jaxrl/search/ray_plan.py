@@ -15,10 +15,11 @@ from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import replace_text
 from jaxrl.runs import ray_cluster
+from jaxrl.search.dimension import as_choice
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.search_options import SearchOptions
-from jaxrl.search.space import Space, as_choice
+from jaxrl.search.space import Space
 
 PLAN, NUMBER, VALUES = "plan", "number", "values"  # keys of the configuration that Ray gives a trial
 _FILE = "ray.json"

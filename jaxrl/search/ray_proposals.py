@@ -10,11 +10,11 @@ from typing import Any
 from ray import tune
 from ray.tune.search import Searcher
 
+from jaxrl.search.dimension import Dimension
 from jaxrl.search.ray_plan import NUMBER, PLAN, VALUES, RayPlan
 from jaxrl.search.ray_trial import INTERRUPTED, NODE, REASON, SCORE
 from jaxrl.search.runner import conclude
 from jaxrl.search.samplers import RandomSampler, draw, generator
-from jaxrl.search.space import Dimension
 from jaxrl.search.study import next_number
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
@@ -94,11 +94,11 @@ class Proposals(Searcher):
             if len(known) >= self._plan.options.budget:
                 return Searcher.FINISHED
             number = next_number(known)
-            trial = StudyTrial(number, self._values(trial_id, number, known))
+            trial = StudyTrial(number, self._values(trial_id, number))
             self._records.append(trial)
         return self._ray_config(trial)
 
-    def _values(self, trial_id: str, number: int, known: Sequence[StudyTrial]) -> dict[str, Any]:
+    def _values(self, trial_id: str, number: int) -> dict[str, Any]:
         if self._searcher is None:
             return self._random.draw(number)
         for _ in range(_MOST_ASKS):

@@ -21,11 +21,11 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from jaxrl.runs import ray_cluster
 from jaxrl.search import pbt
+from jaxrl.search.dimension import Dimension
 from jaxrl.search.ray_plan import NUMBER, PLAN, RayPlan
 from jaxrl.search.ray_proposals import Proposals, Recorder, mode_of
 from jaxrl.search.ray_trial import SCORE, STEP, RayTrial
 from jaxrl.search.samplers import RandomSampler
-from jaxrl.search.space import Dimension
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
 _FLAGS = {"CPU": "--cpus_per_trial", "GPU": "--gpus_per_trial"}

@@ -9,11 +9,12 @@ from jaxrl.config import text
 from jaxrl.reporting.pages.figures import picture
 from jaxrl.reporting.pages.page import Section, Table, html_page, require_packages
 from jaxrl.search import figures
+from jaxrl.search.dimension import label
 from jaxrl.search.importance import FEWEST, importance
 from jaxrl.search.pareto import pareto_front
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
-from jaxrl.search.space import Space, label
+from jaxrl.search.space import Space
 from jaxrl.search.trials import FAILED, StudyTrial
 from jaxrl.search.winner import Verified, summary_of
 

@@ -19,7 +19,7 @@ from jaxrl.config.data_files import read_objects
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import check
 from jaxrl.runs.records import MetricsTail
-from jaxrl.search.space import as_choice
+from jaxrl.search.dimension import as_choice
 
 RUNNING, DONE, PRUNED, FAILED = _STATES = "running", "done", "pruned", "failed"
 

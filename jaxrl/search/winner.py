@@ -10,9 +10,9 @@ from jaxrl.config import check_config, text
 from jaxrl.config.listing import config_file
 from jaxrl.runs.executor import Executor, PlannedRun, run_all
 from jaxrl.runs.signals import Interruption
+from jaxrl.search.dimension import label
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
-from jaxrl.search.space import label
 from jaxrl.search.trials import StudyTrial, TrialCurve
 
 MOST_CANDIDATES = 3

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.config import Config
 from jaxrl.metrics import resources
-
-
-def is_timed(config: Config) -> bool:
-    """True if a budget in seconds may end the run."""
-    return config.stop.seconds is not None or config.stop.wall_seconds is not None
 
 
 def benchmark_metrics(

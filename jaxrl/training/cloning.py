@@ -100,7 +100,7 @@ def read_demonstrations(flag: str, folder: str, config: Config) -> Dataset:
       ConfigError: they are none, of other spaces or of other levels.
     """
     try:
-        dataset = read_dataset(folder, spec_of(config))
+        dataset = read_dataset(folder, spec_of(config.env))
         require_same_levels(dataset, config.env.name)
     except DatasetFault as error:
         raise ConfigError(f"`{flag}`: {error}") from error

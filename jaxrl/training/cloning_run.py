@@ -15,8 +15,7 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.cloning import CloningPlan, best_validation, cloning_config, report
-from jaxrl.training.in_folder import RunOutcome
-from jaxrl.training.run import run
+from jaxrl.training.run import Invocation, RunOutcome, run
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +45,12 @@ def clone(
       RunError: it cannot continue.
     """
     cloning, dataset = cloning_config(config, plan)
-    outcome = run(cloning, workdir, interruption, processes=processes)
+    outcome = run(cloning, workdir, interruption, Invocation(processes=processes))
     if outcome.exit_code or not outcome.is_first:
         return outcome, None
     folder = RunFolder(outcome.folder)
     stored = folder.read_config()
-    spec = spec_of(stored)
+    spec = spec_of(stored.env)
     _, rows = MetricsTail(folder.path).poll()
     merged: dict[str, Any] = {}
     for row in rows:

@@ -1,61 +1,93 @@
-"""One training run from a config and a folder to a summary: devices, folder, writers, trainer."""
+"""One training run from a config and a folder to a summary: folder, writers, trainer."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import json
-from collections.abc import Iterator, Sequence
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-import jax
+from etils import epath
 from ml_collections import ConfigDict
 
-from jaxrl.config import (
-    Config,
-    ConfigError,
-    check_config,
-    environment_spec,
-    largest_device_count,
-    resolve,
-    to_json,
-    versions,
-)
+from jaxrl.config import Config, ConfigError, resolve, to_json, versions
+from jaxrl.config.errors import RunError
 from jaxrl.config.resolution import stage_configs
 from jaxrl.config.trust import needs_trust
-from jaxrl.envs import registry
-from jaxrl.envs.base import has_large_images
+from jaxrl.envs.adapters.deferred import deferred_imports
 from jaxrl.envs.pictures import layout_notes
 from jaxrl.metrics.tracing import host_profile
-from jaxrl.parallel import cpu_devices, process_group
+from jaxrl.parallel import process_group
 from jaxrl.parallel.compilation import use_compilation_cache
-from jaxrl.parallel.process_exit import watch_progress
+from jaxrl.parallel.process_exit import before_leaving, watch_progress
 from jaxrl.parallel.processes import Processes
-from jaxrl.reporting.writers import MultiWriter, require_packages
+from jaxrl.reporting.display import terminal
+from jaxrl.reporting.writers import MultiWriter, open_writers, require_packages
+from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.origin import origin
+from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.in_folder import RunOutcome, run_writers, train_in
+from jaxrl.training.benchmark_metrics import benchmark_metrics
+from jaxrl.training.device_count import choose_devices
+from jaxrl.training.mirror import Mirror
 from jaxrl.training.trainer import Trainer
 
-# Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
-# cores, two devices were slower than one at 64 steps each, and faster from 256 on (docs/results.md).
-# XLA gives one thread to most passes of a layer normalisation, so that a second device helps sooner. A large
-# image takes as long as hundreds of vectors.
-MIN_MINIBATCH_PER_CORE = 256
-MIN_NORMALIZED_PER_CORE = 64
-MIN_IMAGES_PER_CORE = 32
+# tensorboardX imports them for buckets if they are installed: three quarters of the time that it takes.
+_CLIENTS_OF_BUCKETS = ("boto3", "google.cloud.storage")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """The end of a run.
+
+    Attributes:
+      exit_code: 0, or 128 + the number of the signal that ended it.
+      folder: where it is.
+      resumable: true if a signal, or the time of the process, ended it before its budget was used up.
+      needs_trust: true if its configuration names modules, which other commands import with --trust only.
+      has_tensorboard: true if it wrote files for TensorBoard.
+      is_first: true if this is the first process of the run, which speaks for all.
+    """
+
+    exit_code: int
+    folder: str
+    resumable: bool
+    needs_trust: bool
+    has_tensorboard: bool
+    is_first: bool
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """How a run was started.
+
+    Attributes:
+      debug: name the operation too, if a value was not finite.
+      processes: which others take part; all must be given the same configuration.
+      process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
+      notes: lines to show first.
+    """
+
+    debug: bool = False
+    processes: Processes = field(default_factory=Processes)
+    process_started: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 def run(
-    config: ConfigDict,
-    workdir: str,
-    interruption: Interruption,
-    debug: bool = False,
-    processes: Processes = Processes(),  # noqa: B008
-    process_started: float | None = None,
-    notes: Sequence[str] = (),
+    config: ConfigDict, workdir: str, interruption: Interruption, invocation: Invocation = Invocation()
 ) -> RunOutcome:
     """Trains, or resumes training, in `workdir`; `Trainer.start` says what from.
 
@@ -63,22 +95,20 @@ def run(
       config: as from a config file.
       workdir: the run's folder; with several processes the first one's counts.
       interruption: asks the training to save and stop.
-      debug: name the operation too, if a value was not finite.
-      processes: which others take part; all must be given the same configuration.
-      process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
-      notes: lines to show first.
+      invocation: how it was started.
 
     Raises:
       ConfigError: the configuration or the folder is wrong.
       RunError: training cannot continue.
     """
+    processes = invocation.processes
     with process_group.join(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
-        require_packages(resolved)
+        require_packages(resolved.log.writers)
         require_client("storage.sync_to", resolved.storage.sync_to)
         use_compilation_cache()
         folder = RunFolder(_agree_on_folder(resolved, workdir), resolved.checkpoint.keep, interruption)
-        assembly = Assembly.build(stage_configs(resolved)[0], interruption, process_started)
+        assembly = Assembly.build(stage_configs(resolved)[0], interruption, invocation.process_started)
         # Before there is a folder to clear away.
         process_group.by_first(lambda: _require_source(resolved, folder, assembly))
         folder.create()
@@ -91,12 +121,12 @@ def run(
                     folder.log_folder, resolved.profile.host and process_group.is_first()
                 ) as host_table,
             ):
-                for line in notes:
+                for line in invocation.notes:
                     writer.message(line)
                 writer.message(f"run folder: {folder.path}")
                 for line in layout_notes(assembly.runtime.spec.observation_space):
                     writer.message(line)
-                trainer = Trainer(resolved, folder, writer, assembly, debug)
+                trainer = Trainer(resolved, folder, writer, assembly, invocation.debug)
                 summary = train_in(folder, trainer, assembly)
             print(*host_table, sep="\n", end="\n" if host_table else "")
             reason = summary["stop_reason"]
@@ -154,57 +184,66 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
         yield writer
 
 
-def limit_devices(config: ConfigDict, most: int, processes: Processes) -> int:
-    """The number of devices of a config whose file names one: that number, or as many as there are.
+@contextlib.contextmanager
+def run_writers(
+    folder: RunFolder, config: Config, highlights: Sequence[tuple[str, str]], network: str
+) -> Iterator[MultiWriter]:
+    """Opens the display and the writers of a run in its folder, and the copy of that in a bucket."""
+    before_leaving(terminal.restore_before_exit)
+    mirrors = []
+    if target := config.storage.sync_to:
+        mirrors = [Mirror(os.fspath(folder.path), target, folder.identity, config.storage.sync_every_steps)]
+    with (
+        folder.logs() as logs,
+        open_writers(folder.path, config, logs, highlights, network, mirrors) as writer,
+    ):
+        yield writer
 
-    Args:
-      config: as from a config file.
-      most: devices that its file names.
-      processes: of the run; with several of them it is the number itself.
 
-    Raises:
-      ConfigError: the configuration is wrong.
-    """
-    return most if processes.num_processes else choose_devices(config, most=most)
-
-
-def choose_devices(config: ConfigDict, processes: int | None = None, most: int | None = None) -> int:
-    """The number of devices to train on: as many as the config allows; on CPU only as many as pay off.
-
-    Args:
-      config: as from a config file.
-      most: the largest number; None sets no limit.
-      processes: how many share the training, if that is known before they have met. Each gets one
-        virtual CPU device then, unless the config or JAX_NUM_CPU_DEVICES says otherwise.
+def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[str, Any]:
+    """Trains to the end or to a signal; returns the summary, which the folder then has as well.
 
     Raises:
-      ConfigError: the configuration is wrong, or its environments cannot be shared by all processes.
+      RunError: training cannot continue, or the summary cannot be written.
     """
-    checked = check_config(config)
-    if config.num_devices:
-        cpu_devices.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
-        return config.num_devices
-    paid_for = checked.steps_per_update // _least_minibatch(config)
-    worthwhile = max(1, min(cpu_devices.available_cores(), paid_for, most or paid_for))
-    cpu_devices.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
-    available = min(jax.device_count(), most or jax.device_count())
-    return largest_device_count(config, available, process_group.num_processes())
+    trainer.start()
+    steps_at_start = trainer.steps
+    folder.write_config(trainer.config)
+    log.info("configuration: %s", json.dumps(to_json(trainer.config)))
+    log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
+    log.info("from commits %s", json.dumps(commits()))
+    log.info("started as %s", json.dumps(origin()))
+    if process_group.is_first():
+        _preload(trainer.config.log.writers)
+    summary = trainer.fit()
+    stop = trainer.config.stop
+    if trainer.steps > steps_at_start or not folder.has_summary:
+        try:
+            if not trainer.interrupted:
+                folder.write_summary(summary)
+            if stop.seconds is not None or stop.wall_seconds is not None:
+                _write_benchmark_metrics(folder, summary, assembly)
+        except ConfigError as error:
+            raise RunError(f"training is done and saved, but {error}") from error
+    trainer.writer.finish(summary)
+    return summary
 
 
-def _least_minibatch(config: ConfigDict) -> int:
-    """Steps of a minibatch that make a virtual CPU device worth having."""
-    if _sees_images(config):
-        return MIN_IMAGES_PER_CORE
-    return MIN_NORMALIZED_PER_CORE if config.network.layer_norm else MIN_MINIBATCH_PER_CORE
+def _write_benchmark_metrics(folder: RunFolder, summary: Mapping[str, Any], assembly: Assembly) -> None:
+    _, rows = MetricsTail(epath.Path(folder.log_folder)).poll()
+    seconds = assembly.coordinator.trained_seconds
+    folder.write_report("benchmark_metrics", benchmark_metrics(summary, seconds, rows))
 
 
-def _sees_images(config: ConfigDict) -> bool:
-    """True if observations are large images; only environments on the host are asked.
+def _preload(writers: Sequence[str]) -> None:
+    """Begins to import what the first row and checkpoint need, while XLA compiles outside of Python."""
+    threading.Thread(target=_import_late_packages, args=("tensorboard" in writers,), name="imports").start()
 
-    To make an environment in JAX may start its backend, which must not happen before the devices are chosen.
-    """
-    name = config.env.name
-    wrappers = tuple(config.env.wrappers)
-    return registry.is_host(name) and has_large_images(
-        environment_spec("env.name", name, name, wrappers).observation_space
-    )
+
+def _import_late_packages(tensorboard: bool) -> None:
+    # The code that needs a package imports it again, and reports why that fails.
+    if tensorboard:
+        with contextlib.suppress(Exception), deferred_imports(*_CLIENTS_OF_BUCKETS):
+            importlib.import_module("tensorboardX")
+    with contextlib.suppress(Exception):
+        importlib.import_module("orbax.checkpoint")

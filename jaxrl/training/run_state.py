@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config import Config
 from jaxrl.evaluation import modes
 from jaxrl.evaluation.during_training import Evaluation
 from jaxrl.programs.sharded_learning import ShardedLearning
@@ -21,9 +20,9 @@ class RunState:
       interrupted: True if a signal ended training.
     """
 
-    def __init__(self, config: Config, learning: ShardedLearning) -> None:
+    def __init__(self, steps_per_iteration: int, learning: ShardedLearning) -> None:
         """Begins at the seed; the first state is made when it is first asked for."""
-        self._steps_per_iteration = config.steps_per_iteration
+        self._steps_per_iteration = steps_per_iteration
         self._learning = learning
         self._state: TrainState | None = None
         self._progress = Progress(learning.empty_interval())

@@ -103,7 +103,7 @@ class Trainer:
         self.agent = assembly.runtime.agent
         self._writer = writer
         self._debug = debug
-        self._run = RunState(self._plan.configs[0], assembly.runtime.learning)
+        self._run = RunState(self._plan.configs[0].steps_per_iteration, assembly.runtime.learning)
         self._assemblies = assembly.of_stages(self._plan)
         self._checkpoints = RunCheckpoints(folder, assembly.learning)
         self._enter(0)

@@ -109,9 +109,6 @@ class Cloning(Algorithm):
         opt_state = optimizer(hyperparams.max_grad_norm, 0.0).init(policy.params)
         return CloningState(policy, hyperparams, jnp.zeros((), jnp.int32), opt_state)
 
-    def exploration(self, learner: CloningState) -> None:
-        return None
-
     def learn(self, learner: CloningState, experience: tuple[Array, Array], key: Array) -> Learned:
         loss, gradient = self._gradient(learner, experience)
         transform = optimizer(learner.hyperparams.max_grad_norm, learner.hyperparams.learning_rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -90,6 +91,19 @@ def episodes_of(shown: Any) -> list[tuple[np.ndarray, np.ndarray]]:
             here = slice(begin, end)
             found.append((np.asarray(shown.obs[here, lane]), np.asarray(shown.action[here, lane])))
     return found
+
+
+def test_the_rate_of_the_next_update_follows_the_clock(data: str) -> None:
+    """A quarter of a budget in seconds leaves three quarters of a linear rate, whatever the updates were."""
+    config = cloning_config(data, schedule="linear", learning_rate=0.01)
+    algorithm = algorithms.build(
+        config, algorithms.build_agent(config, registry.spec_of(config.env.name)), Axis()
+    )
+    hyperparams = algorithm.hyperparameters(config)
+    for elapsed, rate in ((None, 0.01), (0.25, 0.0075), (1.0, 0.0)):
+        share = None if elapsed is None else jnp.float32(elapsed)
+        learner: Any = SimpleNamespace(hyperparams=hyperparams, updates=jnp.int32(0), elapsed=share)
+        assert algorithm.scheduled_values(learner)["learning rate"] == pytest.approx(rate)
 
 
 @pytest.mark.slow

@@ -10,32 +10,37 @@ from pathlib import Path
 import pytest
 
 from jaxrl.commands import COMMANDS, arguments_of, module_of, run
-from jaxrl.commands.arguments import Argument, help_text, parse
+from jaxrl.commands.arguments import Argument, CommandArguments, flag, group, help_text
 from jaxrl.config import ConfigError
 from tests.commands.refusals import refused
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = (
-    Argument("RUN", "a folder"),
-    Argument("--seconds=S", "how long (default: {default}); `--seconds=1` is short", float, 20.0, low=0.5),
-    Argument("--steps=N", kind=int, low=1, high=9),
-    Argument("--name=TEXT", "a word of the user's own, which may be as long as a line of the help text", str),
-    Argument("--all", "everything", bool),
-    Argument("--config.FIELD=VALUE", "changes a field"),
-)
+
+
+class Example(CommandArguments):
+    run = Argument("RUN", "a folder")
+    seconds: float = flag("--seconds=S", "how long (default: {default}); `--seconds=1` is short", 20.0, 0.5)
+    steps: int | None = flag("--steps=N", low=1, high=9)
+    words: dict[str, object] = group(
+        Argument("--name=TEXT", "a custom word, which may be as long as a line of the help text is", str),
+        Argument("--the-share=X", kind=float, default=0.5),
+    )
+    everything: bool = flag("--all", "everything")
+    field = Argument("--config.FIELD=VALUE", "changes a field")
 
 
 def test_the_help_of_an_example() -> None:
     introduction = "jaxrl example RUN: shows the help.\n\nMore about it.\n"
-    assert help_text(introduction, EXAMPLE) == (
+    assert help_text(introduction, Example.arguments()) == (
         "jaxrl example RUN: shows the help.\n"
         "\n"
         "  RUN                    a folder\n"
         "  --seconds=S            how long (default: 20); `--seconds=1` is short\n"
-        "  --name=TEXT            a word of the user's own, which may be as long as a\n"
-        "                         line of the help text\n"
+        "  --name=TEXT            a custom word, which may be as long as a line of the\n"
+        "                         help text is\n"
         "  --all                  everything\n"
         "  --config.FIELD=VALUE   changes a field\n"
+        "  --debug                full tracebacks instead of one line for bad input\n"
         "\n"
         "More about it.\n"
     )
@@ -43,13 +48,15 @@ def test_the_help_of_an_example() -> None:
 
 def test_values_by_name_and_what_is_left() -> None:
     argv = ["jaxrl", "runs/a", "--all", "--steps=3", "--config.seed=1"]
-    values, left = parse(EXAMPLE, argv, known_only=True)
-    assert values == {"seconds": 20.0, "steps": 3, "name": None, "all": True}
+    flags, left = Example.parse(argv, known_only=True)
+    words = {"name": None, "the-share": 0.5}
+    assert vars(flags) == {"seconds": 20.0, "steps": 3, "words": words, "everything": True, "debug": False}
     assert left == ["runs/a", "--config.seed=1"]
 
 
 def test_words_of_completion() -> None:
-    assert [x.word for x in EXAMPLE] == ["", "--seconds=", "--steps=", "--name=", "--all", ""]
+    words = ["", "--seconds=", "--steps=", "--name=", "--the-share=", "--all", "", "--debug"]
+    assert [x.word for x in Example.arguments()] == words
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,7 @@ def test_words_of_completion() -> None:
 )
 def test_what_is_refused(argument: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse(EXAMPLE, ["jaxrl", argument])
+        Example.parse(["jaxrl", argument])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

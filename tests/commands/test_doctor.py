@@ -132,7 +132,7 @@ def test_findings_are_shown_with_advice(
 ) -> None:
     monkeypatch.setattr(
         machine_health,
-        "smoke_run",
+        "training",
         lambda: iter([machine_health.HealthFinding("devices", "broken", "none", "buy [one]")]),
     )
     assert doctor.main(["jaxrl doctor"]) == 1

@@ -10,7 +10,7 @@ CHOOSE = """
 import sys
 from jaxrl.config import default_config
 from jaxrl.parallel import cpu_devices
-from jaxrl.training.run import choose_devices
+from jaxrl.training.device_count import choose_devices
 
 cpu_devices.available_cores = lambda: 2
 config = default_config()

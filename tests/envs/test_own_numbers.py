@@ -158,7 +158,8 @@ def test_a_loaded_policy_sees_and_takes_the_environments_numbers(name: str) -> N
 @pytest.mark.slow
 def test_the_page_of_an_episode_shows_the_actions_that_were_taken() -> None:
     policy = policy_of(env__name=NUMBERED, network__core="none")
-    rows, ended = inspection.play(policy, EvaluationTask.of(policy.config, policy.spec), sample=True, seed=0)
+    task = EvaluationTask.of(policy.config.env, policy.spec)
+    rows, ended = inspection.play(policy, task, sample=True, seed=0)
     assert ended
     assert len(rows) == STEPS
     assert [row.action for row in rows] == [[row.reward] for row in rows]

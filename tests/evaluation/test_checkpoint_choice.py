@@ -88,7 +88,7 @@ def test_scores_in_another_environment_do_not_count(tmp_path: Path) -> None:
 def test_a_stage_with_another_environment_says_where_it_began() -> None:
     empty = Interval.empty({})
     for forgets, expected in ((True, 5), (False, 0)):
-        run = RunState(policy_of().config, SimpleNamespace(empty_interval=lambda: empty))  # type: ignore[arg-type]
+        run = RunState(1, SimpleNamespace(empty_interval=lambda: empty))  # type: ignore[arg-type]
         run.roll_back(None, Progress(empty, iteration=5))  # type: ignore[arg-type]
         run.begin_stage(None, 1.0, forgets)  # type: ignore[arg-type]
         assert run.progress.forgotten_at == expected

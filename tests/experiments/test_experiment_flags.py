@@ -18,7 +18,7 @@ import pytest
 from jaxrl.algorithms import build_agent
 from jaxrl.commands import experiment as command
 from jaxrl.commands import prepare_data
-from jaxrl.commands.experiment import ARGUMENTS, main
+from jaxrl.commands.experiment import main
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.environment import spec_of
 from jaxrl.config.fields import declarations
@@ -260,7 +260,7 @@ def test_debug_is_the_level_of_all_logs(
 
 def products(config: Config) -> list[str]:
     """The dtypes that all matrix products and convolutions of acting take, those that are prepared too."""
-    spec = spec_of(config)
+    spec = spec_of(config.env)
     agent = build_agent(config, spec)
     function = PolicyFunction.without_parameters(agent, spec)
     obs, carry, reset = jax.eval_shape(lambda: function.example(2))
@@ -295,7 +295,7 @@ def test_the_table_of_the_docs_has_all_flags_with_their_defaults() -> None:
     for flags, defaults in rows:
         names, values = re.findall(r"`--([a-z0-9-]+)`", flags), defaults.replace("`", "").split(", ")
         table |= dict(zip(names, values if len(values) > 1 else values * len(names), strict=True))
-    assert table.keys() == {argument.name for argument in ARGUMENTS if argument.kind}
+    assert table.keys() == {argument.name for argument in main.arguments if argument.kind}
     for declared in declarations(ExperimentOptions):
         name, default = declared.attribute.replace("_", "-"), declared.default
         if default is None or name not in table:

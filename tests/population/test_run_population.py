@@ -23,6 +23,7 @@ from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.signals import Interruption
+from jaxrl.training.run import Invocation
 from tests import processes
 from tests.programs.test_make_train import tiny_config
 
@@ -184,4 +185,4 @@ def test_one_process_trains_a_population(tmp_path: Path) -> None:
     config: ConfigDict = tiny_config(**{"population.seeds": 2})
     processes = Processes(coordinator="localhost:1", num_processes=2, process_id=0)
     with pytest.raises(ConfigError, match="one process trains a population"):
-        run_population(config, str(tmp_path), Interruption(), processes=processes)
+        run_population(config, str(tmp_path), Interruption(), Invocation(processes=processes))

@@ -20,8 +20,7 @@ import jaxrl.training.run
 late = {"orbax.checkpoint", "tensorstore", "tensorboardX", "gymnax", "scipy.linalg", "google.cloud", "pandas"}
 assert not late & set(sys.modules), "the import of a run"
 
-from jaxrl.training import in_folder
-in_folder._import_late_packages(tensorboard=True)
+jaxrl.training.run._import_late_packages(tensorboard=True)
 assert {"orbax.checkpoint", "tensorboardX"} <= set(sys.modules)
 assert not {"boto3", "google.cloud.storage", "google.auth"} & set(sys.modules), "clients of buckets"
 """

@@ -30,11 +30,11 @@ from jaxrl.algorithms.demonstrations import (
     hits,
     retrace,
 )
-from jaxrl.algorithms.minibatches import Epochs, Minibatches, MinibatchState
+from jaxrl.algorithms.minibatches import Minibatches, MinibatchState
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.optimizer_shards import OptimizerShards
-from jaxrl.algorithms.parameters import layer_norms, require_frozen
-from jaxrl.algorithms.reports import Reports
+from jaxrl.algorithms.parameters import layer_norms, require_fit
+from jaxrl.algorithms.reports import Epochs, Reports
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
@@ -86,7 +86,8 @@ class BehaviorCloning(Algorithm):
     def __post_init__(self) -> None:
         check_platform(self.config.network, self.axis)
         if self.config.network.frozen:
-            require_frozen(self.config, jax.eval_shape(self.agent.init_params, jax.random.key(0)))
+            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
+            require_fit("network.frozen", self.config.network.frozen, params)
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
@@ -159,9 +160,6 @@ class BehaviorCloning(Algorithm):
     def optimizer_shards(self) -> OptimizerShards | None:
         return OptimizerShards.of_agent(self._section, self.axis, self.agent)
 
-    def exploration(self, learner: BehaviorCloningState) -> None:
-        return None
-
     def learn(self, learner: BehaviorCloningState, experience: DemonstrationDraw, key: Array) -> Learned:
         best = learner.policy.params
         learner = self._with_statistics(self._as_it_learns(learner), experience.training)
@@ -170,10 +168,9 @@ class BehaviorCloning(Algorithm):
         learner = epochs.learner
         with tracing.phase("validate"):
             validation = self._validate(learner, experience.validation)
-        metrics: Metrics = self._averages(epochs.reports) | validation
+        metrics: Metrics = epochs.averages(self._of_updates) | validation
         if self.config.log.layers:
-            made = epochs.reports["made"].any().astype(jnp.float32)
-            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(epochs.gradient).items()}
+            metrics |= epochs.layer_norms()
         learner, told = self._stop_early(learner, best, metrics[f"{_NAME}/validation_loss"])
         return Learned(learner, None, metrics | told | {self.updates_metric: Last(learner.updates)})
 
@@ -187,15 +184,7 @@ class BehaviorCloning(Algorithm):
         return self._engine(learner, watch=True)(learner, batch, key).reports
 
     def scheduled_values(self, learner: Any) -> dict[str, float]:
-        section = self._section
-        rate = optimizer.learning_rate(
-            learner.hyperparams.learning_rate,
-            section.schedule,
-            learner.updates,
-            self.config.total_updates,
-            section.warmup_updates,
-        )
-        return {"learning rate": float(rate)}
+        return self._engine(learner).scheduled_values(learner)
 
     def loss(
         self, learner: BehaviorCloningState, params: PyTree, batch: Batch
@@ -278,11 +267,7 @@ class BehaviorCloning(Algorithm):
         if learner.early_stop is None:
             return run()
 
-        def skip() -> Epochs:
-            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run))
-            return dataclasses.replace(nothing, learner=learner)
-
-        return jax.lax.cond(learner.early_stop.stopped, skip, run)
+        return jax.lax.cond(learner.early_stop.stopped, lambda: Epochs.none(run, learner), run)
 
     def _validate(self, learner: BehaviorCloningState, shown: Demonstrated) -> Metrics:
         action = self.agent.head.from_env(shown.action)
@@ -310,16 +295,6 @@ class BehaviorCloning(Algorithm):
             f"{_NAME}/waited": Last(found.waited),
         }
         return dataclasses.replace(learner, policy=policy, early_stop=found), told
-
-    def _averages(self, reports: Reports) -> dict[str, Metric]:
-        """Over the updates that were made."""
-        made = reports["made"].astype(jnp.float32)
-        share = made.sum() / made.size
-        found = {
-            name: jnp.where(reports["made"], reports[name], 0.0).sum() / jnp.maximum(made.sum(), 1.0)
-            for name in self._of_updates
-        }
-        return {name: Mean(x * share, share) for name, x in found.items()}
 
 
 def _one(obs: PyTree) -> PyTree:

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms import observations
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.base import Learned, read_hyperparams, run_progress
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
@@ -25,6 +24,8 @@ from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
+from jaxrl.algorithms.reports import nonfinite
+from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import Config, ConfigError, DAggerConfig
 from jaxrl.config.imitation import SOLVER
 from jaxrl.envs.base import EnvSpec
@@ -191,7 +192,7 @@ class DAgger(ReplayAlgorithm):
         seen = self.agent.normalize(learner.policy, experience.obs)
         inputs = (seen, experience.carry, experience.reset, experience.action_mask)
         layers = self.agent.network.layers(learner.policy.params, *inputs)
-        found = self.not_finite_outputs(layers, gradient)
+        found = nonfinite(layers, gradient, self.axis)
         found |= {"loss/policy": means["loss"], "grad/norm": optax.tree.norm(gradient)}
         return {name: x[None, None] for name, x in found.items()}
 
@@ -214,7 +215,7 @@ class DAgger(ReplayAlgorithm):
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        after = observations.with_rollout(stats, self.agent.spec, latest, self.axis)
+        after = with_observations(stats, self.agent.spec, latest, self.axis)
         is_first = learner.draws % self.draws_per_iteration == 0
         chosen = jax.tree.map(lambda old, new: jnp.where(is_first, new, old), stats, after)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))

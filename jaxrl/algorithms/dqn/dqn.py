@@ -36,7 +36,7 @@ class DQN(QReplayAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
         agent = cls.q_agent(config, spec)
-        cls.require_memoryless(config, "r2d2")
+        cls.require_memoryless(config.network.core, "r2d2")
         return agent
 
     def gradient(self, learner: QState, batch: Transitions) -> tuple[PyTree, dict[str, Array], Array]:

@@ -21,6 +21,7 @@ from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_values import n_step_target, polyak_update
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
+from jaxrl.algorithms.reports import nonfinite
 from jaxrl.algorithms.sac import losses
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
 from jaxrl.algorithms.sac.rows import Rows, SequenceRows, StepRows
@@ -202,7 +203,7 @@ class SAC(ReplayAlgorithm):
             obs, carry, reset, _ = self.single_steps(experience.obs, None)
         inputs = obs, self.agent.policy_carry(carry), reset, None
         layers = self.agent.network.layers(_parts(learner.policy.params)[0], *inputs)
-        found = self.not_finite_outputs(layers, gradient.total)
+        found = nonfinite(layers, gradient.total, self.axis)
         found |= {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": gradient.norm}
         return {name: x[None, None] for name, x in found.items()}
 

@@ -13,8 +13,7 @@ from etils import epath
 from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import open_regular
 from jaxrl.runs import records, storage
-from jaxrl.runs.evaluations import suite_rows
-from jaxrl.runs.records import parse_row
+from jaxrl.runs.records import parse_row, suite_rows
 
 RUNNING = "running"
 STOPPED = "stopped"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config.data_files import read_yaml
+from jaxrl.config.data_files import require_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import above, at_least, check
 from jaxrl.config.files import suite_file, suite_names
@@ -100,13 +100,7 @@ def read(name: str, field: str = "--suite") -> Suite:
     """
     given = f"`{field}` (={name!r})"
     file = suite_file(name)
-    try:
-        data = read_yaml(file)
-    except OSError as error:
-        hint = did_you_mean(name, suite_names())
-        raise ConfigError(f"{given} cannot be read: {error.strerror or error}{hint}") from error
-    except ValueError as error:
-        raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
+    data = require_yaml(given, file, name, suite_names)
     if not isinstance(data, dict) or not isinstance(data.get("categories"), dict) or not data["categories"]:
         raise ConfigError(f"{given} must hold `categories`, each a list of environments")
     try:

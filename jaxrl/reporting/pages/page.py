@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import dataclasses
 import importlib.util
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from jaxrl.config import ConfigError, installation, text
+from jaxrl.config import ConfigError, flatten, installation, text, versions
 from jaxrl.config.version import __version__
 
 
@@ -83,3 +85,20 @@ def html_page(
         command=command,
         version=__version__,
     )
+
+
+def machine_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(name, value) of the machine of a report's runs: host, devices, cores, memory and versions.
+
+    Args:
+      summary: of a run, summary.json, which knows its host and device; {} if there is none.
+    """
+    import psutil
+
+    said = flatten(summary)
+    for name in ("host", "device"):
+        if name in said:
+            yield name, str(said[name])
+    yield "cores", str(os.cpu_count())
+    yield "memory", text.size(psutil.virtual_memory().total)
+    yield from versions().items()

@@ -88,13 +88,11 @@ def configured_writers(
     return [files[name]() if name in files else tracker(name) for name in config.log.writers]
 
 
-def require_packages(config: Config) -> None:
+def require_packages(writers: Sequence[str]) -> None:
     """Raises ConfigError if a tracker of `log.writers` is not installed."""
-    for name in config.log.writers:
+    for name in writers:
         if name in _TRACKERS and importlib.util.find_spec(name) is None:
-            raise ConfigError(
-                f"`log.writers` (={config.log.writers}) needs a package: {installation.command(name)}"
-            )
+            raise ConfigError(f"`log.writers` (={writers}) needs a package: {installation.command(name)}")
 
 
 def console(config: Config, highlights: Sequence[tuple[str, str]] = (), network: str = "") -> Console:

@@ -73,9 +73,26 @@ class BackgroundSave:
           record: as sealed.
           saved, failed: called in the background when the checkpoint is complete, or has failed.
         """
+
+        def run() -> None:
+            try:
+                with plain_path(path.parent) as folder:
+                    self._write(folder / path.name, arrays, record)
+                try:
+                    checkpoint_folder.read_back(path, record)
+                except CheckpointError as error:
+                    with contextlib.suppress(OSError):
+                        checkpoint_files.remove(path)
+                    raise ValueError(f"it cannot be read back: {error}") from error
+            except Exception:
+                failed()
+                raise
+            self.last_saved = int(path.name)
+            saved()
+
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._pending = path, self._thread.submit(self._run, path, arrays, record, saved, failed)
+        self._pending = path, self._thread.submit(run)
 
     def join(self) -> None:
         """Waits for the save; `settle` reports a failure."""
@@ -121,29 +138,6 @@ class BackgroundSave:
             elif self._gives_up(time.monotonic() - since):
                 return False
         return True
-
-    def _run(
-        self,
-        path: epath.Path,
-        arrays: Mapping[str, Mapping[str, np.ndarray]],
-        record: Mapping[str, Any],
-        saved: Callable[[], None],
-        failed: Callable[[], None],
-    ) -> None:
-        try:
-            with plain_path(path.parent) as folder:
-                self._write(folder / path.name, arrays, record)
-            try:
-                checkpoint_folder.read_back(path, record)
-            except CheckpointError as error:
-                with contextlib.suppress(OSError):
-                    checkpoint_files.remove(path)
-                raise ValueError(f"it cannot be read back: {error}") from error
-        except Exception:
-            failed()
-            raise
-        self.last_saved = int(path.name)
-        saved()
 
     def _write(
         self, path: epath.Path, arrays: Mapping[str, Mapping[str, np.ndarray]], record: Mapping[str, Any]

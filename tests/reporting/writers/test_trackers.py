@@ -216,4 +216,4 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     config = default_config()
     config.log.writers = ("jsonl", "mlflow")
     with pytest.raises(ConfigError, match=r"`log.writers` \(=\('jsonl', 'mlflow'\)\) .* '.\[mlflow\]'"):
-        require_packages(resolve(config, 1))
+        require_packages(resolve(config, 1).log.writers)

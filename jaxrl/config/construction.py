@@ -1,0 +1,168 @@
+"""A configuration from plain data, its fields checked one by one and together, and back.
+
+This module imports no jax, so that bad input is answered at once.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from jaxrl.config import words
+from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
+from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
+from jaxrl.config.built_in import constant_of
+from jaxrl.config.configuration import Config
+from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
+from jaxrl.config.environment import check_task_counts
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
+from jaxrl.config.success import Success
+from jaxrl.config.version import __version__
+
+_DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
+
+
+def build(data: Mapping[str, Any], device_count: int) -> Config:
+    """The configuration of plain values by name; keys, types, ranges and divisibility are checked.
+
+    Raises:
+      ConfigError: one of them is wrong.
+    """
+    algorithm = algorithm_of(data)
+    section = section_of(algorithm)
+    parts = _parts(data, declared_fields(algorithm), section.name)
+    config = _assemble(parts, section.name, section.kind(**parts[section.name]), device_count)
+    check_counts(config)
+    _check_rules(config)
+    return config
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """Returns plain JSON values: the fields under the names users write, `device_count`, and `derived`.
+
+    Of the algorithms it has the section of the one that learns.
+    """
+    data: dict[str, Any] = {}
+    for field, value in values_of(config):
+        target = data.setdefault(field.section, {}) if field.section else data
+        target[field.name.rpartition(".")[2]] = list(value) if isinstance(value, tuple) else value
+    derived = {name: getattr(config, name) for name in _DERIVED}
+    return data | {"device_count": config.device_count, "derived": derived}
+
+
+def from_json(data: Mapping[str, Any]) -> Config:
+    """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed again.
+
+    A module is not imported because the data names it: an algorithm that nothing else has named leaves the
+    configuration with an `UnreadSection`, see `jaxrl.config.trust`.
+
+    Raises:
+      ConfigError: the data is not what `to_json` wrote.
+    """
+    fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
+    make = _without_section if is_unread(algorithm_of(fields)) else build
+    return make(fields, data.get("device_count", 1))
+
+
+def read_section(config: Config) -> Config:
+    """Returns the configuration with the section of its algorithm, whose module is imported.
+
+    Raises:
+      ConfigError: it cannot be imported, or its section is not what is stored.
+    """
+    if not isinstance(config.learner, UnreadSection):
+        return config
+    return build(json.loads(config.learner.data), config.device_count)
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python, of this package and of the installed packages that decide results."""
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "gymnax", "envpool", "numpy")
+    found = {"python": platform.python_version(), "jaxrl": __version__}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
+    """The configuration of an algorithm that is not imported, which alone knows its section."""
+    common = {name: x for name, x in data.items() if name in COMMON or not isinstance(x, Mapping)}
+    declared = {name: field for name, field in declared_fields().items() if field.section in ("", *COMMON)}
+    learner = UnreadSection(algorithm_of(data), json.dumps(data))
+    return _assemble(_parts(common, declared, ""), "", learner, device_count)
+
+
+def _parts(data: Mapping[str, Any], declared: Mapping[str, Field], section: str) -> dict[str, dict[str, Any]]:
+    """The value of every declared field, by section and attribute; `section` is that of the algorithm."""
+    given = flatten(data)
+    parts: dict[str, dict[str, Any]] = {field.section: {} for field in declared.values()}
+    for name, value in given.items():
+        if name in parts:
+            raise ConfigError(f"`{name}` (={value!r}) must be a section with fields of its own")
+        if name not in declared and (value is None or value != constant_of(name)):
+            hint = words.unknown_field_hint(name, declared, section)
+            raise ConfigError(f"`{name}` is no field of the configuration{hint}")
+    for name, field in declared.items():
+        parts[field.section][field.attribute] = field.check(given.get(name, field.default))
+    return parts
+
+
+def _assemble(
+    parts: Mapping[str, Mapping[str, Any]], section: str, learner: AlgorithmConfig, device_count: int
+) -> Config:
+    return Config(
+        **parts[""],
+        **{name: kind(**parts[name]) for name, kind in COMMON.items()},
+        section=section,
+        learner=learner,
+        device_count=check("device_count", device_count, int, at_least(1), at_most(LARGEST_INT32)),
+    )
+
+
+def check_counts(config: Config) -> None:
+    """Environments divide among devices as the algorithm needs it, and arrays can be indexed."""
+    num_envs = config.env.num_envs
+    require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
+    check_task_counts(config)
+    try:
+        config.learner.check_counts(config.section, config.env.rows, config.device_count)
+    except ConfigError as error:
+        if config.env.num_agents < 2:
+            raise
+        counted = f"{num_envs} environments of {config.env.num_agents} agents are {config.env.rows} rows"
+        raise ConfigError(f"{error}; {counted}, which count here") from error
+    if config.rows_per_device * config.rollout_length > LARGEST_INT32:
+        raise ConfigError(
+            f"`env.num_envs` (={num_envs}) times rollouts of {config.rollout_length} steps must be at most "
+            f"{LARGEST_INT32} on each of {config.device_count} devices"
+        )
+
+
+def _check_rules(config: Config) -> None:
+    """Fields fit together that no algorithm asks for."""
+    if config.env.success:
+        Success.parse(config.env.success, "env.success")
+    if config.selfplay.enabled:
+        config.selfplay.check_counts(config.envs_per_device)
+    endless = config.stop.steps is None and config.stop.seconds is None and config.stop.wall_seconds is None
+    if endless and not config.stages:
+        raise ConfigError(
+            "`stop.steps` (=None) must be a number, or `stop.seconds` or `stop.wall_seconds` one: "
+            "the run would never end"
+        )
+    if config.stop.target_return is not None and not config.evaluate.every_steps:
+        raise ConfigError(
+            f"`stop.return` (={config.stop.target_return}) needs evaluations: `evaluate.every_steps` (=0)"
+        )
+    if config.resume_from and config.init_from:
+        raise ConfigError(
+            f"`resume_from` (={config.resume_from!r}) continues a whole run, so `init_from` "
+            f"(={config.init_from!r}) must be empty"
+        )
