@@ -28,8 +28,8 @@ from jax import lax
 from jaxrl.networks.kernels.delta_rule import corrections, product
 from jaxrl.types import Array, PyTree
 
-# Steps of a block, a power of 2 (docs/performance.md).
-_BLOCK = 32
+# Steps of a block, a power of 2.
+_BLOCK = 16
 
 
 class MemoryInputs(NamedTuple):
