@@ -11,24 +11,45 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxrl.networks.kernels.batched_products import times, times_transposed
 from jaxrl.types import Array
 
 
+@jax.custom_vjp
 def corrections(among: Array, errors: Array) -> Array:
     """u [..., steps, V].
 
     Args:
-      among: [..., steps, steps], b_t (g_t / g_j) (k_t . k_j); only j < t counts.
+      among: [..., steps, steps], b_t (g_t / g_j) (k_t . k_j); only j < t counts. A power of 2 of steps.
       errors: [..., steps, V], the right-hand side.
     """
-    before = np.tri(among.shape[-1], k=-1, dtype=bool)
-    lower = jnp.where(jnp.broadcast_to(before, among.shape), among, 0.0)
-    return product("tj,jv->tv", _inverse_of_unit_lower(lower), errors)
+    return _forward(among, errors)[0]
 
 
-@jax.custom_vjp
+def _forward(among: Array, errors: Array) -> tuple[Array, tuple[Array, Array]]:
+    inverse = _inverse_of_unit_lower(_lower(among))
+    u = times(inverse, errors)
+    return u, (inverse, u)
+
+
+def _backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    """The transposed system: d u = (I + lower)^-1 (d errors - d lower u)."""
+    inverse, u = saved
+    # The zeros are there already; selecting keeps XLA from a contraction over rows, which is slow on CPU.
+    upper = jnp.broadcast_to(np.tri(inverse.shape[-1], dtype=bool).T, inverse.shape)
+    of_errors = times(jnp.where(upper, jnp.swapaxes(inverse, -1, -2), 0.0), gradient)
+    return -_lower(times_transposed(of_errors, u)), of_errors
+
+
+corrections.defvjp(_forward, _backward)
+
+
+def _lower(x: Array) -> Array:
+    """Zeros in place of the diagonal and what is above."""
+    return jnp.where(jnp.broadcast_to(np.tri(x.shape[-1], k=-1, dtype=bool), x.shape), x, 0.0)
+
+
 def _inverse_of_unit_lower(lower: Array) -> Array:
     """(I + lower)^-1 of strictly lower triangular matrices [..., steps, steps], a power of 2.
 
@@ -42,27 +63,7 @@ def _inverse_of_unit_lower(lower: Array) -> Array:
         quarter = (row // size == column // size + 1) & (row // (2 * size) == column // (2 * size))
         between = jnp.where(jnp.broadcast_to(quarter, lower.shape), lower, 0.0)
         if size > 1:
-            between = product("ij,jk->ik", product("ij,jk->ik", inverse, between), inverse)
+            between = times(times(inverse, between), inverse)
         inverse = inverse - between
         size *= 2
     return inverse
-
-
-def _forward(lower: Array) -> tuple[Array, Array]:
-    inverse = _inverse_of_unit_lower(lower)
-    return inverse, inverse
-
-
-def _backward(inverse: Array, gradient: Array) -> tuple[Array]:
-    """d (I + lower)^-1 = -(I + lower)^-1 d lower (I + lower)^-1."""
-    return (-product("ik,jk->ij", product("ki,kj->ij", inverse, gradient), inverse),)
-
-
-_inverse_of_unit_lower.defvjp(_forward, _backward)
-
-
-def product(subscripts: str, x: Array, y: Array) -> Array:
-    """Of matrices behind the same leading axes, in float32: acting, step by step, has no fewer digits."""
-    one, rest = subscripts.split(",")
-    other, result = rest.split("->")
-    return jnp.einsum(f"...{one},...{other}->...{result}", x, y, precision=lax.Precision.HIGHEST)

@@ -25,7 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxrl.networks.kernels.delta_rule import corrections, product
+from jaxrl.networks.kernels.batched_products import times, times_transposed, transposed_times
+from jaxrl.networks.kernels.delta_rule import corrections
 from jaxrl.types import Array, PyTree
 
 # Steps of a block, a power of 2.
@@ -90,7 +91,9 @@ def matrix_memory(
     size = min(_BLOCK, 1 << (length - 1).bit_length())
     # Padding neither fades nor writes, so that the last state is that of the last step.
     blocks = jax.tree.map(partial(_in_blocks, size), (inputs, reset_LN))
-    state, y = lax.scan(jax.checkpoint(partial(_next_block, corrects), prevent_cse=False), state, blocks)
+    run = jax.checkpoint(partial(_next_block, corrects), prevent_cse=False)
+    (state, spoilt), y = lax.scan(run, _finite_state(state), blocks)
+    state = jnp.where(spoilt[..., None, None], jnp.nan, state)
     return state, y.reshape(-1, *y.shape[2:])[:length]
 
 
@@ -100,14 +103,21 @@ def _in_blocks(size: int, x: Array) -> Array:
     return x.reshape(-1, size, *x.shape[1:])
 
 
-def _next_block(corrects: bool, state: Array, block: tuple[MemoryInputs, Array]) -> tuple[Array, Array]:
-    """(state after a block, y [steps, N, heads, V])."""
+def _finite_state(state: Array) -> tuple[Array, Array]:
+    """The state with zeros in place of what is not finite, and where there was such a number [N, heads]."""
+    is_finite = jnp.isfinite(state)
+    return jnp.where(is_finite, state, 0.0), ~is_finite.all(axis=(-2, -1))
+
+
+def _next_block(
+    corrects: bool, state: tuple[Array, Array], block: tuple[MemoryInputs, Array]
+) -> tuple[tuple[Array, Array], Array]:
+    """((state after a block, bool[N, heads] where it is not finite), y [steps, N, heads, V])."""
+    before, was_spoilt = state
     reset = block[1].T
     finite, (query, key, value, log_decay, strength) = _without_nonfinite(
         jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), block[0])
     )
-    is_finite = jnp.isfinite(state).all(axis=(-2, -1))
-    before = jnp.where(is_finite[..., None, None], state, 0.0)
 
     size = reset.shape[-1]
     # [N, heads or 1, steps (, steps)] from here on.
@@ -116,22 +126,23 @@ def _next_block(corrects: bool, state: Array, block: tuple[MemoryInputs, Array])
     carried = episode == 0
     # Sums within episodes: another one's numbers do not even change how these are rounded.
     log_decay = jnp.where(reset[:, None], 0.0, log_decay)
-    total = product("tj,hj->ht", upto[:, 0].astype(jnp.float32), log_decay)
+    total = times_transposed(log_decay, upto[:, 0].astype(jnp.float32))
     fade = jnp.exp(jnp.where(upto, total[..., None] - total[..., None, :], -jnp.inf))
     since = jnp.where(carried, jnp.exp(total), 0.0)[..., None]
 
     written = strength[..., None] * value
     if corrects:
-        found = since * product("tk,vk->tv", key, before)
-        among = strength[..., None] * fade * product("tk,jk->tj", key, key)
+        found = since * times_transposed(key, before)
+        among = strength[..., None] * fade * times_transposed(key, key)
         written = corrections(among, strength[..., None] * (value - found))
-    y = since * product("tk,vk->tv", query, before)
-    y = y + product("tj,jv->tv", fade * product("tk,jk->tj", query, key), written)
-    after = since[..., -1:, :] * before + product("tv,tk->vk", fade[..., -1, :, None] * written, key)
+    y = since * times_transposed(query, before)
+    y = y + times(fade * times_transposed(query, key), written)
+    after = since[..., -1:, :] * before + transposed_times(fade[..., -1, :, None] * written, key)
 
-    spoilt = (upto & ~finite[..., None, :]).any(axis=-1) | carried & ~is_finite[..., None]
+    after, has_grown = _finite_state(after)
+    spoilt = (upto & ~finite[..., None, :]).any(axis=-1) | carried & was_spoilt[..., None]
     y = jnp.where(spoilt[..., None], jnp.nan, y)
-    return jnp.where(spoilt[..., -1, None, None], jnp.nan, after), jnp.moveaxis(y, 2, 0)
+    return (after, has_grown | spoilt[..., -1]), jnp.moveaxis(y, 2, 0)
 
 
 def _without_nonfinite(inputs: MemoryInputs) -> tuple[Array, PyTree]:
