@@ -34,6 +34,7 @@ from jaxrl.parallel import gpus
 from jaxrl.programs.jaxpr import matmul_flops
 
 CORES = ("lstm", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl")
+CORES += ("linear_attention", "mamba2", "mlstm")
 UNITS, ACTING = 128, 64
 
 
@@ -42,6 +43,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--lengths", default="64,256,1024,4096")
+    parser.add_argument("--cores", default=",".join(CORES), help="the first is what ratios are of")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     parser.add_argument("--envs", type=int, default=8, help="environments of a sequence")
     parser.add_argument("--topology", default="", help="compile for a GPU, such as h200, and run nothing")
@@ -49,13 +51,13 @@ def main() -> int:
     lengths = ["step", *(int(x) for x in given.lengths.split(","))]
     if given.topology:
         try:
-            return describe(gpus.parse(given.topology), lengths, given.envs)
+            return describe(gpus.parse(given.topology), given.cores.split(","), lengths, given.envs)
         except ConfigError as error:
             parser.error(str(error))
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; thousand steps/s, x LSTM, MiB")
     for length in lengths:
         base = None
-        for name in CORES:
+        for name in given.cores.split(","):
             rate, memory = measure(name, length, given.envs, given.seconds)
             base = rate if base is None else base
             print(
@@ -72,14 +74,14 @@ def measure(name: str, length: int | str, envs: int, seconds: float) -> tuple[fl
     return learning(name, int(length), envs, seconds)
 
 
-def describe(described: gpus.Gpus, lengths: list[int | str], envs: int) -> int:
+def describe(described: gpus.Gpus, cores: list[str], lengths: list[int | str], envs: int) -> int:
     """Compiles all programs for a GPU and prints what they consist of."""
     device, gpu = SingleDeviceSharding(described.devices()[0]), described.gpu
     print(
         f"{gpu.description}, {described.compiler}, not run; kernels, MiB moved, MiB needed, ms by the model"
     )
     for length in lengths:
-        for name in ("lstm, kernel", *CORES):
+        for name in ("lstm, kernel", *cores):
             program, donated, arguments = program_of(name, length, envs)
             traced = jax.jit(program, donate_argnums=donated).trace(*_shapes(arguments, device))
             compiled = traced.lower().compile()

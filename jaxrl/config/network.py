@@ -38,7 +38,8 @@ class NetworkConfig(ArchitectureConfig):
     )
     core: str = field(
         "lstm",
-        help="lstm, gru, mingru, lru, s5, gated_delta, gtrxl, none, or a custom module:Class",
+        help="lstm, gru, mingru, lru, s5, gated_delta, linear_attention, mamba2, mlstm, gtrxl, none, "
+        "or a custom module:Class",
         fixed=True,
         names_module=True,
     )
@@ -64,7 +65,7 @@ class NetworkConfig(ArchitectureConfig):
         4,
         at_least(1),
         at_most(_MOST_UNITS),
-        help="heads of gtrxl and gated_delta; divides core_size",
+        help="heads of gtrxl, gated_delta, linear_attention, mamba2 and mlstm; divides core_size",
         fixed=True,
     )
     memory_length: int = field(

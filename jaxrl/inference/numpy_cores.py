@@ -7,6 +7,7 @@ output [B, H] and the carry after the step.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ Carry = dict[str, Array]
 # Of a core in policy.json: its type, the name of its weights and its sizes.
 Description = dict[str, Any]
 
-# Of the norms of gated_delta.
+# Of the norms of cores with a matrix for each head.
 EPSILON = np.float32(1e-2)
 
 
@@ -101,22 +102,62 @@ def zero_order_hold(spectrum: Array) -> tuple[Array, Array]:
     return np.exp(product).astype(np.complex64), (np.expm1(product) / eigenvalue).astype(np.complex64)
 
 
-def _gated_delta(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
+def _fast_weights(
+    weights: Weights, x: Array, carry: Carry, core: Description, remember: Callable[..., tuple[Array, Carry]]
+) -> tuple[Array, Carry]:
+    """What cores with a matrix for each head have in common; they differ by what it remembers."""
     u = _layer_norm(weights, "norm", x)
-    heads = core["heads"]
     *parts, gate = np.split(u @ weights("input"), 4, axis=-1)
-    query, key, value = (silu(part).reshape(len(x), heads, -1) for part in parts)
+    parts = [part.reshape(len(x), core["heads"], -1) for part in parts]
+    y, after = remember(weights, u, parts, carry)
+    y = y / np.sqrt(np.square(y).mean(axis=-1, keepdims=True) + EPSILON)
+    y = y.reshape(len(x), -1) * weights("scale") * silu(gate)
+    return x + y @ weights("output"), after
+
+
+def _gated_delta(weights: Weights, u: Array, parts: list[Array], carry: Carry) -> tuple[Array, Carry]:
+    query, key, value = (silu(part) for part in parts)
     query, key = (
         part / np.sqrt(np.square(part).sum(axis=-1, keepdims=True) + EPSILON) for part in (query, key)
     )
     decay, strength = np.split(u @ weights("rates") + weights("bias"), 2, axis=-1)
     state = carry["state"] * (1 - sigmoid(decay))[..., None, None]  # exp(-softplus(x)) = 1 - sigmoid(x)
-    error = sigmoid(strength)[..., None] * (value - np.einsum("nhvk,nhk->nhv", state, key))
+    error = sigmoid(strength)[..., None] * (value - _read(state, key))
     state = state + error[..., None] * key[..., None, :]
-    y = np.einsum("nhvk,nhk->nhv", state, query)
-    y = y / np.sqrt(np.square(y).mean(axis=-1, keepdims=True) + EPSILON)
-    y = y.reshape(len(x), -1) * weights("scale") * silu(gate)
-    return x + y @ weights("output"), {"state": state}
+    return _read(state, query), {"state": state}
+
+
+def _linear_attention(weights: Weights, u: Array, parts: list[Array], carry: Carry) -> tuple[Array, Carry]:
+    query, key, value = parts
+    decay = 1 - np.exp2(np.float32(-5) - np.arange(key.shape[1], dtype=np.float32))
+    key = key / np.sqrt(np.float32(key.shape[-1]))
+    state = carry["state"] * decay[:, None, None] + value[..., None] * key[..., None, :]
+    return _read(state, query), {"state": state}
+
+
+def _mamba2(weights: Weights, u: Array, parts: list[Array], carry: Carry) -> tuple[Array, Carry]:
+    c, b, value = (silu(part) for part in parts)
+    step = -log_sigmoid(-(u @ weights("rates") + weights("bias")))
+    decay = np.exp(-np.exp(weights("log_a")) * step)
+    state = carry["state"] * decay[..., None, None] + (step[..., None] * value)[..., None] * b[..., None, :]
+    return _read(state, c) + weights("skip")[:, None] * value, {"state": state}
+
+
+def _mlstm(weights: Weights, u: Array, parts: list[Array], carry: Carry) -> tuple[Array, Carry]:
+    query, key, value = parts
+    log_i, forget = np.split(u @ weights("rates") + weights("bias"), 2, axis=-1)
+    log_f = log_sigmoid(forget) + carry["stabiliser"]
+    m = np.maximum(np.maximum(log_f, log_i), 0)
+    value = np.concatenate([value, np.ones_like(value[..., :1])], axis=-1) * np.exp(log_i - m)[..., None]
+    key = key / np.sqrt(np.float32(key.shape[-1]))
+    state = carry["state"] * np.exp(log_f - m)[..., None, None] + value[..., None] * key[..., None, :]
+    y = _read(state, query)
+    size = np.maximum(np.abs(y[..., -1:]), np.exp(-m)[..., None]) + np.float32(1e-6)
+    return y[..., :-1] / size, {"stabiliser": m, "state": state}
+
+
+def _read(state: Array, query: Array) -> Array:
+    return np.einsum("nhvk,nhk->nhv", state, query)
 
 
 def _gtrxl(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
@@ -169,6 +210,10 @@ def silu(x: Array) -> Array:
     return x * sigmoid(x)
 
 
+def log_sigmoid(x: Array) -> Array:
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+
+
 def _units(*names: str) -> Callable[[Description], dict[str, tuple[int, ...]]]:
     """The shapes of a carry with a number for each unit in each of these arrays."""
     return lambda core: dict.fromkeys(names, (core.get("state_size") or core["size"],))
@@ -177,6 +222,11 @@ def _units(*names: str) -> Callable[[Description], dict[str, tuple[int, ...]]]:
 def _matrices(core: Description) -> dict[str, tuple[int, ...]]:
     width = core["size"] // core["heads"]
     return {"state": (core["heads"], width, width)}
+
+
+def _normalised(core: Description) -> dict[str, tuple[int, ...]]:
+    width = core["size"] // core["heads"]
+    return {"stabiliser": (core["heads"],), "state": (core["heads"], width + 1, width)}
 
 
 def _window(core: Description) -> dict[str, tuple[int, ...]]:
@@ -190,7 +240,10 @@ CORES = {
     "mingru": NumpyCore(_mingru, _units("h")),
     "lru": NumpyCore(_lru, _units("imaginary", "real")),
     "s5": NumpyCore(_s5, _units("imaginary", "real")),
-    "gated_delta": NumpyCore(_gated_delta, _matrices),
+    "gated_delta": NumpyCore(functools.partial(_fast_weights, remember=_gated_delta), _matrices),
+    "linear_attention": NumpyCore(functools.partial(_fast_weights, remember=_linear_attention), _matrices),
+    "mamba2": NumpyCore(functools.partial(_fast_weights, remember=_mamba2), _matrices),
+    "mlstm": NumpyCore(functools.partial(_fast_weights, remember=_mlstm), _normalised),
     "gtrxl": NumpyCore(_gtrxl, _window),
     "none": NumpyCore(lambda weights, x, carry, core: (x, {}), lambda core: {}),
 }

@@ -15,13 +15,17 @@ import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.core import Core, CoreStack
+from jaxrl.networks.fast_weights import FastWeights
 from jaxrl.networks.gated_delta import GatedDelta
 from jaxrl.networks.gated_transformer import GatedTransformer
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, per_block_orthogonal, weights_of
+from jaxrl.networks.linear_attention import LinearAttention
 from jaxrl.networks.linear_cores import LRU, MinGRU
+from jaxrl.networks.mamba2 import Mamba2
+from jaxrl.networks.mlstm import MLSTM
 from jaxrl.networks.registry import Registry
 from jaxrl.networks.state_space import S5
 from jaxrl.types import Array, Axis
@@ -168,10 +172,13 @@ def _s5(network: NetworkConfig) -> Core:
     return S5(network.core_size, states, DTYPES[network.compute_dtype])
 
 
-@CORES.register("gated_delta")
-def _gated_delta(network: NetworkConfig) -> Core:
+def _fast_weights(core: type[FastWeights], network: NetworkConfig) -> Core:
     _require_heads(network)
-    return GatedDelta(network.core_size, network.core_heads, DTYPES[network.compute_dtype])
+    return core(network.core_size, network.core_heads, DTYPES[network.compute_dtype])
+
+
+for _core in (GatedDelta, LinearAttention, Mamba2, MLSTM):
+    CORES.register(_core.kind)(partial(_fast_weights, _core))
 
 
 def _require_heads(network: NetworkConfig) -> None:

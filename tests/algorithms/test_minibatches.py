@@ -86,7 +86,7 @@ def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypa
 @pytest.mark.parametrize(
     ("core", "kind"),
     [
-        *((x, "recurrent") for x in ("lstm", "gru", "gated_delta")),
+        *((x, "recurrent") for x in ("lstm", "gru", "gated_delta", "linear_attention", "mamba2", "mlstm")),
         *((x, "feed-forward") for x in ("mingru", "lru", "s5", "gtrxl", "none")),
     ],
 )

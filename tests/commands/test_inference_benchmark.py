@@ -15,6 +15,8 @@ from jaxrl.envs import registry
 from tests.commands.refusals import refused
 from tests.inference.runs import save_run
 
+MATRICES = ("gated_delta", "linear_attention", "mamba2", "mlstm")
+
 
 @pytest.mark.slow
 def test_every_batch_size_of_a_run_is_measured(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +50,7 @@ def test_all_architectures_that_fit() -> None:
         assert {(n.architecture or n.encoder, n.core) for n in found} == {
             (e, c)
             for e in encoders
-            for c in ("lstm", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl", "none")
+            for c in ("lstm", "gru", "mingru", "lru", "s5", "gtrxl", "none", *MATRICES)
         }
 
 

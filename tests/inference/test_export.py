@@ -101,6 +101,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "s5": {"env__name": "gymnax:CartPole-v1", "network__core": "s5", "network__state_size": 6},
     "gated_delta": {"env__name": "gymnax:CartPole-v1", "network__core": "gated_delta"},
+    "linear_attention": {"env__name": "gymnax:CartPole-v1", "network__core": "linear_attention"},
+    "mamba2": {"env__name": "gymnax:CartPole-v1", "network__core": "mamba2"},
+    "mlstm": {"env__name": "gymnax:CartPole-v1", "network__core": "mlstm"},
     "gtrxl": {"env__name": "gymnax:CartPole-v1", "network__core": "gtrxl", "network__memory_length": 3},
     "layers that are added": {
         "env__name": "gymnax:CartPole-v1",

@@ -13,7 +13,16 @@ from jaxrl.config import NetworkConfig
 from jaxrl.networks import CORES, Core
 from jaxrl.networks.cores import build_core
 
-SLOW = ("gru", "lru", "s5", "gtrxl", "gated_delta")  # as the LSTM and minGRU in what could go wrong here
+SLOW = (
+    "gru",
+    "lru",
+    "s5",
+    "gtrxl",
+    "gated_delta",
+    "linear_attention",
+    "mamba2",
+    "mlstm",
+)  # as the LSTM and minGRU in what could go wrong here
 
 
 @pytest.mark.parametrize(
@@ -24,7 +33,8 @@ def test_built_in_cores_pass(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["mingru", *(pytest.param(x, marks=pytest.mark.slow) for x in ("lstm", "gated_delta", "gtrxl"))]
+    "name",
+    ["mingru", *(pytest.param(x, marks=pytest.mark.slow) for x in ("lstm", "gated_delta", "mlstm", "gtrxl"))],
 )
 def test_stacks_of_cores_pass(name):
     network = dataclasses.replace(NetworkConfig(), core=name, core_size=8, core_layers=2, memory_length=3)

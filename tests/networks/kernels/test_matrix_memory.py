@@ -1,21 +1,24 @@
-"""The gated delta rule: its equation with whole matrices in numpy, and its blocks beside its steps."""
+"""Matrices over time: their equations with whole matrices in numpy, and blocks beside steps."""
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.kernels.delta_rule import DeltaInputs, delta_rule, delta_step
+from jaxrl.networks.kernels.matrix_memory import MemoryInputs, matrix_memory, memory_step
 
 N, H, K, V = 2, 2, 3, 4
-rule = jax.jit(delta_rule)
+memory = jax.jit(matrix_memory, static_argnames="corrects")
+rule = partial(memory, corrects=True)
 
 
 def problem(length):
     rng = np.random.default_rng(0)
     normal = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
     key = normal(length, N, H, K)
-    inputs = DeltaInputs(
+    inputs = MemoryInputs(
         query=normal(length, N, H, K),
         key=key / np.linalg.norm(key, axis=-1, keepdims=True),
         value=normal(length, N, H, V),
@@ -25,10 +28,11 @@ def problem(length):
     return normal(N, H, V, K), inputs, rng.random((length, N)) < 0.1
 
 
-@pytest.mark.parametrize("length", [1, 9, 37])
-def test_the_rule_is_its_equation(length):
+@pytest.mark.parametrize("corrects", [False, True])
+@pytest.mark.parametrize("length", [1, 9, 70])
+def test_the_memory_is_its_equation(length, corrects):
     state, inputs, reset = problem(length)
-    last, y = rule(state, inputs, reset)
+    last, y = memory(state, inputs, reset, corrects=corrects)
     expected = np.zeros((length, N, H, V))
     s = state.astype(np.float64)
     for t in range(length):
@@ -36,7 +40,8 @@ def test_the_rule_is_its_equation(length):
         for n in range(N):
             for h in range(H):
                 k, b = inputs.key[t, n, h], inputs.strength[t, n, h]
-                s[n, h] = np.exp(inputs.log_decay[t, n, h]) * s[n, h] @ (np.eye(K) - b * np.outer(k, k))
+                erased = corrects * b * np.outer(k, k)
+                s[n, h] = np.exp(inputs.log_decay[t, n, h]) * s[n, h] @ (np.eye(K) - erased)
                 s[n, h] += b * np.outer(inputs.value[t, n, h], k)
                 expected[t, n, h] = s[n, h] @ inputs.query[t, n, h]
     np.testing.assert_allclose(y, expected, atol=1e-5)
@@ -49,54 +54,55 @@ def test_what_was_written_is_found_and_rewritten():
     keys = np.stack([one, other, one, other])[:, None, None]
     values = np.arange(4, dtype=np.float32)[:, None, None, None] + np.ones((4, 1, 1, V), np.float32)
     rates = np.ones((4, 1, 1), np.float32)
-    inputs = DeltaInputs(
+    inputs = MemoryInputs(
         query=np.roll(keys, -1, axis=0), key=keys, value=values, log_decay=0 * rates, strength=rates
     )
     _, y = rule(np.zeros((1, 1, V, K), np.float32), inputs, np.zeros((4, 1), bool))
     np.testing.assert_allclose(y[:, 0, 0, 0], [0.0, 1.0, 2.0, 3.0], atol=1e-6)
 
 
-def in_steps(state, inputs, reset):
-    return jax.lax.scan(lambda state, x: delta_step(state, *x), state, (inputs, reset))
+def in_steps(state, inputs, reset, corrects=True):
+    return jax.lax.scan(lambda state, x: memory_step(state, *x, corrects), state, (inputs, reset))
 
 
-def test_gradients_are_those_of_the_steps():
-    state, inputs, reset = problem(37)
-    weights = np.random.default_rng(1).normal(size=(37, N, H, V)).astype(np.float32)
+@pytest.mark.parametrize("corrects", [False, True])
+def test_gradients_are_those_of_the_steps(corrects):
+    state, inputs, reset = problem(70)
+    weights = np.random.default_rng(1).normal(size=(70, N, H, V)).astype(np.float32)
 
     def gradients(rule):
         def loss(state, inputs):
-            last, y = rule(state, inputs, reset)
+            last, y = rule(state, inputs, reset, corrects=corrects)
             return (y * weights).sum() + jnp.square(last).sum()
 
         return jax.jit(jax.grad(loss, argnums=(0, 1)))(state, inputs)
 
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
-        gradients(delta_rule),
+        gradients(matrix_memory),
         gradients(in_steps),
     )
 
 
 def test_equal_keys_that_never_fade_are_solved_exactly():
     # Powers of the triangular system, which has ones everywhere, would be thousands that cancel.
-    state, inputs, reset = problem(16)
-    ones = np.ones((16, N, H), np.float32)
+    state, inputs, reset = problem(32)
+    ones = np.ones((32, N, H), np.float32)
     inputs = inputs._replace(
         key=np.broadcast_to(inputs.key[:1], inputs.key.shape), log_decay=0 * ones, strength=ones
     )
     both = (each(state, inputs, reset) for each in (rule, jax.jit(in_steps)))
     for found, expected in zip(*both, strict=True):
-        np.testing.assert_allclose(found, expected, atol=2e-6)
+        np.testing.assert_allclose(found, expected, atol=4e-6)
 
 
 @pytest.mark.parametrize("where", ["state", "key", "value", "log_decay"])
 def test_what_is_not_finite_stays_in_its_episode(where):
-    state, inputs, _ = problem(50)
-    reset = np.zeros((50, N), bool)
-    reset[[5, 40], 0] = True  # from step 5 over two ends of blocks
+    state, inputs, _ = problem(100)
+    reset = np.zeros((100, N), bool)
+    reset[[5, 80], 0] = True  # from step 5 over two ends of blocks
     expected, y = rule(state, inputs, reset)
-    bad = np.zeros((50, N), bool)
+    bad = np.zeros((100, N), bool)
     if where == "state":
         state = np.array(state)
         state[0] = np.nan
@@ -105,7 +111,7 @@ def test_what_is_not_finite_stays_in_its_episode(where):
         spoilt = np.array(getattr(inputs, where))
         spoilt[7, 0] = np.nan
         inputs = inputs._replace(**{where: spoilt})
-        bad[7:40, 0] = True
+        bad[7:80, 0] = True
     last, found = rule(state, inputs, reset)
     assert np.isnan(np.asarray(found)[bad]).all()
     np.testing.assert_array_equal(np.asarray(found)[~bad], np.asarray(y)[~bad])
