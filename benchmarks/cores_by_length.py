@@ -33,7 +33,7 @@ from jaxrl.networks.cores import build_core
 from jaxrl.parallel import gpus
 from jaxrl.programs.jaxpr import matmul_flops
 
-CORES = ("lstm", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl")
+CORES = ("lstm", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl", "ffm", "slstm")
 UNITS, ACTING = 128, 64
 
 

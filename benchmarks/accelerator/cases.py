@@ -21,7 +21,7 @@ COMMAND_BUFFERS = {
     "none": "",
     "loops": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,COLLECTIVES,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
 }
-CORES = ("lstm-scan", "lstm-kernel", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl")
+CORES = ("lstm-scan", "lstm-kernel", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl", "ffm", "slstm")
 
 
 @dataclasses.dataclass(frozen=True)

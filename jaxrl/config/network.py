@@ -38,7 +38,7 @@ class NetworkConfig(ArchitectureConfig):
     )
     core: str = field(
         "lstm",
-        help="lstm, gru, mingru, lru, s5, gated_delta, gtrxl, none, or a custom module:Class",
+        help="lstm, gru, mingru, lru, s5, gated_delta, gtrxl, ffm, slstm, none, or a custom module:Class",
         fixed=True,
         names_module=True,
     )
@@ -64,7 +64,7 @@ class NetworkConfig(ArchitectureConfig):
         4,
         at_least(1),
         at_most(_MOST_UNITS),
-        help="heads of gtrxl and gated_delta; divides core_size",
+        help="heads of gtrxl, gated_delta and slstm, contexts of ffm; divides core_size",
         fixed=True,
     )
     memory_length: int = field(
@@ -78,7 +78,7 @@ class NetworkConfig(ArchitectureConfig):
         0,
         at_least(0),
         at_most(_MOST_UNITS),
-        help="complex numbers in the state of s5; 0: core_size",
+        help="complex numbers in the state of s5 and ffm; 0: core_size",
         fixed=True,
     )
     recurrence: str = field(

@@ -101,6 +101,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "s5": {"env__name": "gymnax:CartPole-v1", "network__core": "s5", "network__state_size": 6},
     "gated_delta": {"env__name": "gymnax:CartPole-v1", "network__core": "gated_delta"},
+    "ffm": {"env__name": "gymnax:CartPole-v1", "network__core": "ffm", "network__state_size": 12},
+    "slstm": {"env__name": "gymnax:CartPole-v1", "network__core": "slstm"},
     "gtrxl": {"env__name": "gymnax:CartPole-v1", "network__core": "gtrxl", "network__memory_length": 3},
     "layers that are added": {
         "env__name": "gymnax:CartPole-v1",

@@ -13,7 +13,8 @@ from jaxrl.config import NetworkConfig
 from jaxrl.networks import CORES, Core
 from jaxrl.networks.cores import build_core
 
-SLOW = ("gru", "lru", "s5", "gtrxl", "gated_delta")  # as the LSTM and minGRU in what could go wrong here
+# As the LSTM and minGRU in what could go wrong here.
+SLOW = ("gru", "lru", "s5", "gtrxl", "gated_delta", "ffm", "slstm")
 
 
 @pytest.mark.parametrize(
