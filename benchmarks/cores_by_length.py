@@ -34,7 +34,7 @@ from jaxrl.parallel import gpus
 from jaxrl.programs.jaxpr import matmul_flops
 
 CORES = ("lstm", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl")
-CORES += ("linear_attention", "mamba2", "mlstm")
+CORES += ("linear_attention", "mamba2", "mlstm", "ffm", "slstm")
 UNITS, ACTING = 128, 64
 
 

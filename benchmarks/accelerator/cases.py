@@ -22,7 +22,7 @@ COMMAND_BUFFERS = {
     "loops": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,COLLECTIVES,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
 }
 CORES = ("lstm-scan", "lstm-kernel", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl")
-CORES += ("linear_attention", "mamba2", "mlstm")
+CORES += ("linear_attention", "mamba2", "mlstm", "ffm", "slstm")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,8 +38,8 @@ class NetworkConfig(ArchitectureConfig):
     )
     core: str = field(
         "lstm",
-        help="lstm, gru, mingru, lru, s5, gated_delta, linear_attention, mamba2, mlstm, gtrxl, none, "
-        "or a custom module:Class",
+        help="lstm, gru, mingru, lru, s5, gated_delta, linear_attention, mamba2, mlstm, gtrxl, ffm, slstm, "
+        "none, or a custom module:Class",
         fixed=True,
         names_module=True,
     )
@@ -65,7 +65,8 @@ class NetworkConfig(ArchitectureConfig):
         4,
         at_least(1),
         at_most(_MOST_UNITS),
-        help="heads of gtrxl, gated_delta, linear_attention, mamba2 and mlstm; divides core_size",
+        help="heads of gtrxl, gated_delta, linear_attention, mamba2, mlstm and slstm, contexts of ffm; "
+        "divides core_size",
         fixed=True,
     )
     memory_length: int = field(
@@ -79,7 +80,7 @@ class NetworkConfig(ArchitectureConfig):
         0,
         at_least(0),
         at_most(_MOST_UNITS),
-        help="complex numbers in the state of s5; 0: core_size",
+        help="complex numbers in the state of s5 and ffm; 0: core_size",
         fixed=True,
     )
     recurrence: str = field(

@@ -160,6 +160,33 @@ def _read(state: Array, query: Array) -> Array:
     return np.einsum("nhvk,nhk->nhv", state, query)
 
 
+def _ffm(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
+    size, heads = core["size"], core["heads"]
+    traces = core["state_size"] // heads
+    projected = x @ weights("input") + weights("input_bias")
+    written, write, gate, skip = np.split(projected, (traces, 2 * traces, 2 * traces + size), axis=-1)
+    a = np.exp(-np.abs(weights("decay"))[:, None] + 1j * weights("angle"))
+    before = (carry["real"] + 1j * carry["imaginary"]).reshape(-1, traces, heads)
+    state = (a * before + (written * sigmoid(write))[..., None]).reshape(len(x), -1)
+    after = {"real": state.real.astype(np.float32), "imaginary": state.imag.astype(np.float32)}
+    flat = np.concatenate([after["real"], after["imaginary"]], axis=-1)
+    z = _normalized(flat @ weights("output") + weights("output_bias"))
+    return skip + sigmoid(gate) * (z - skip), after
+
+
+def _slstm(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
+    h = carry["h"].reshape(len(x), core["heads"], -1)
+    recurrent = np.einsum("nhi,hig->nhg", h, weights("recurrent")).reshape(*h.shape[:2], 4, -1)
+    recurrent = np.swapaxes(recurrent, 1, 2).reshape(len(x), -1)
+    i, f, z, o = np.split(x @ weights("input") + weights("bias") + recurrent, 4, axis=-1)
+    kept = carry["m"] - np.logaddexp(np.float32(0), -f)
+    m = np.where(carry["n"] == 0, i, np.maximum(i, kept))
+    keep, write = np.exp(np.where(carry["n"] == 0, np.float32(-np.inf), kept - m)), np.exp(i - m)
+    c = keep * carry["c"] + write * np.tanh(z)
+    n = keep * carry["n"] + write
+    return sigmoid(o) * c / n, {"c": c, "h": sigmoid(o) * c / n, "m": m, "n": n}
+
+
 def _gtrxl(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     normed = _layer_norm(weights, "attention_norm", x)
     window = np.concatenate([carry["memory"], normed[:, None]], axis=1)
@@ -201,9 +228,12 @@ def _gate(weights: Weights, name: str, x: Array, y: Array) -> Array:
 
 
 def _layer_norm(weights: Weights, name: str, x: Array, epsilon: float = 1e-6) -> Array:
+    return _normalized(x, epsilon) * weights(f"{name}.scale") + weights(f"{name}.bias")
+
+
+def _normalized(x: Array, epsilon: float = 1e-6) -> Array:
     x = x - x.mean(axis=-1, keepdims=True)
-    x = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(epsilon))
-    return x * weights(f"{name}.scale") + weights(f"{name}.bias")
+    return x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(epsilon))
 
 
 def silu(x: Array) -> Array:
@@ -245,5 +275,7 @@ CORES = {
     "mamba2": NumpyCore(functools.partial(_fast_weights, remember=_mamba2), _matrices),
     "mlstm": NumpyCore(functools.partial(_fast_weights, remember=_mlstm), _normalised),
     "gtrxl": NumpyCore(_gtrxl, _window),
+    "ffm": NumpyCore(_ffm, _units("imaginary", "real")),
+    "slstm": NumpyCore(_slstm, _units("c", "h", "m", "n")),
     "none": NumpyCore(lambda weights, x, carry, core: (x, {}), lambda core: {}),
 }

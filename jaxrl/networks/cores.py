@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.core import Core, CoreStack
 from jaxrl.networks.fast_weights import FastWeights
+from jaxrl.networks.ffm import FFM
 from jaxrl.networks.gated_delta import GatedDelta
 from jaxrl.networks.gated_transformer import GatedTransformer
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
@@ -27,6 +28,7 @@ from jaxrl.networks.linear_cores import LRU, MinGRU
 from jaxrl.networks.mamba2 import Mamba2
 from jaxrl.networks.mlstm import MLSTM
 from jaxrl.networks.registry import Registry
+from jaxrl.networks.slstm import SLSTM
 from jaxrl.networks.state_space import S5
 from jaxrl.types import Array, Axis
 
@@ -181,12 +183,26 @@ for _core in (GatedDelta, LinearAttention, Mamba2, MLSTM):
     CORES.register(_core.kind)(partial(_fast_weights, _core))
 
 
-def _require_heads(network: NetworkConfig) -> None:
-    if network.core_size % network.core_heads:
+def _require_heads(network: NetworkConfig, name: str = "core_size") -> None:
+    size = getattr(network, name)
+    if size % network.core_heads:
         raise ConfigError(
-            f"`network.core_heads` (={network.core_heads}) must divide `network.core_size` "
-            f"(={network.core_size}) with `network.core` (={network.core!r})"
+            f"`network.core_heads` (={network.core_heads}) must divide `network.{name}` "
+            f"(={size}) with `network.core` (={network.core!r})"
         )
+
+
+@CORES.register("ffm")
+def _ffm(network: NetworkConfig) -> Core:
+    _require_heads(network, "state_size" if network.state_size else "core_size")
+    states = network.state_size or network.core_size
+    return FFM(network.core_size, states, network.core_heads, DTYPES[network.compute_dtype])
+
+
+@CORES.register("slstm")
+def _slstm(network: NetworkConfig) -> Core:
+    _require_heads(network)
+    return SLSTM(network.core_size, network.core_heads, DTYPES[network.compute_dtype])
 
 
 @CORES.register("none")

@@ -31,7 +31,7 @@ WIDTH, LONGEST = 8, 1 + 2 * CHUNK
 LOOSER = rounding.of_sums(*[WIDTH] * (3 + LONGEST))
 # What a carry, a reset or a minibatch of another step changes at the least.
 MISTAKE = 3e-4
-PARALLEL = ("mingru", "lru", "s5", "gated_delta", "linear_attention", "mamba2", "mlstm", "gtrxl")
+PARALLEL = ("mingru", "lru", "s5", "gated_delta", "linear_attention", "mamba2", "mlstm", "gtrxl", "ffm")
 ROLLOUTS = 3
 
 

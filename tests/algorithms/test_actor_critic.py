@@ -192,9 +192,8 @@ def test_bfloat16_reaches_no_number_that_a_head_gives(core):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "core", [*CORES, "s5", "gated_delta", "mlstm", "gtrxl"]
-)  # those with a backward of their own
+# Those with a backward of their own.
+@pytest.mark.parametrize("core", [*CORES, "s5", "gated_delta", "mlstm", "gtrxl", "ffm", "slstm"])
 def test_bfloat16_gradients_are_those_of_float32(core):
     # correctness 28: above all of biases, which are sums over all rows.
     def gradient(**fields):

@@ -34,7 +34,7 @@ from tests.algorithms.extras import (
 )
 from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, loud, tiny_config
 
-CORES = ("lstm", "gru", *PARALLEL, "none")
+CORES = ("lstm", "gru", "slstm", *PARALLEL, "none")
 ON_HOST = "envpool:CartPole-v1(max_episode_steps=20)"
 
 slow = pytest.mark.slow

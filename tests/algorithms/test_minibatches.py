@@ -86,8 +86,11 @@ def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypa
 @pytest.mark.parametrize(
     ("core", "kind"),
     [
-        *((x, "recurrent") for x in ("lstm", "gru", "gated_delta", "linear_attention", "mamba2", "mlstm")),
-        *((x, "feed-forward") for x in ("mingru", "lru", "s5", "gtrxl", "none")),
+        *(
+            (x, "recurrent")
+            for x in ("lstm", "gru", "slstm", "gated_delta", "linear_attention", "mamba2", "mlstm")
+        ),
+        *((x, "feed-forward") for x in ("mingru", "lru", "s5", "gtrxl", "ffm", "none")),
     ],
 )
 def test_parts_are_smaller_where_no_product_waits_for_the_carry(monkeypatch, core, kind):

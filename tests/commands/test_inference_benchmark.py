@@ -50,7 +50,7 @@ def test_all_architectures_that_fit() -> None:
         assert {(n.architecture or n.encoder, n.core) for n in found} == {
             (e, c)
             for e in encoders
-            for c in ("lstm", "gru", "mingru", "lru", "s5", "gtrxl", "none", *MATRICES)
+            for c in ("lstm", "gru", "mingru", "lru", "s5", "gtrxl", "ffm", "slstm", "none", *MATRICES)
         }
 
 

@@ -104,6 +104,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "linear_attention": {"env__name": "gymnax:CartPole-v1", "network__core": "linear_attention"},
     "mamba2": {"env__name": "gymnax:CartPole-v1", "network__core": "mamba2"},
     "mlstm": {"env__name": "gymnax:CartPole-v1", "network__core": "mlstm"},
+    "ffm": {"env__name": "gymnax:CartPole-v1", "network__core": "ffm", "network__state_size": 12},
+    "slstm": {"env__name": "gymnax:CartPole-v1", "network__core": "slstm"},
     "gtrxl": {"env__name": "gymnax:CartPole-v1", "network__core": "gtrxl", "network__memory_length": 3},
     "layers that are added": {
         "env__name": "gymnax:CartPole-v1",

@@ -13,16 +13,8 @@ from jaxrl.config import NetworkConfig
 from jaxrl.networks import CORES, Core
 from jaxrl.networks.cores import build_core
 
-SLOW = (
-    "gru",
-    "lru",
-    "s5",
-    "gtrxl",
-    "gated_delta",
-    "linear_attention",
-    "mamba2",
-    "mlstm",
-)  # as the LSTM and minGRU in what could go wrong here
+# As the LSTM and minGRU in what could go wrong here.
+SLOW = ("gru", "lru", "s5", "gtrxl", "gated_delta", "linear_attention", "mamba2", "mlstm", "ffm", "slstm")
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,12 @@ def test_a_stack_waits_where_its_layers_do(name, waits):
             r"`network.core_heads` \(=3\) must divide `network.core_size` \(=8\) with .*'gtrxl'",
         ),
         ({"core": "gated_delta", "core_heads": 3}, r"`network.core_heads` \(=3\) must divide"),
+        ({"core": "slstm", "core_heads": 3}, r"`network.core_heads` \(=3\) must divide `network.core_size`"),
+        (
+            {"core": "ffm", "state_size": 6},
+            r"`network.core_heads` \(=4\) must divide `network.state_size` \(=6\) with .*'ffm'",
+        ),
+        ({"core": "ffm", "core_heads": 3}, r"`network.core_heads` \(=3\) must divide `network.core_size`"),
         (
             {"core": "tests.networks.test_core_stack:Widening", "core_layers": 2},
             r"`network.core_layers` \(=2\) adds layers up: .* features from 16 as it was given, not 32",

@@ -120,8 +120,56 @@ def _gru_backward(kept: tuple[Array, ...], before: Carry, gradient: Carry) -> tu
     return dinputs, jnp.concatenate([dr, dz, dn * r], axis=-1), {"h": dh * z}
 
 
+# exp(-80) is a normal number of float32, and nothing beside 1.
+_FAR = 80.0
+
+
+def _slstm_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry, tuple[Array, ...]]:
+    i, f, z, o = jnp.split(inputs + recurrent, 4, axis=-1)
+    tail = jnp.exp(-jnp.abs(f))
+    closing = jnp.where(f > 0, tail, 1.0) / (1 + tail)  # 1 - sigmoid(f)
+    # c and n are divided by exp(m), the larger of what is kept of n and what is written, so that no
+    # exponential overflows. n is at least 1 after a step; 0 says that nothing was written yet.
+    kept = before["m"] + jnp.minimum(f, 0.0) - jnp.log(1 + tail)
+    ahead = jnp.where(before["n"] == 0, _FAR, jnp.clip(i - kept, -_FAR, _FAR))
+    # One of both is 1: the other one with a sign that says which is all that is stored.
+    factor = jnp.where(ahead > 0, -1.0, 1.0) * jnp.exp(-jnp.abs(ahead))
+    tanh = jnp.tanh(jnp.concatenate([z, 0.5 * o], axis=-1))
+    keep, write, z, o = _slstm_gates(factor, tanh)
+    c = keep * before["c"] + write * z
+    n = keep * before["n"] + write
+    m = jnp.where(ahead > 0, i, kept)
+    return {"c": c, "h": o * c / n, "m": m, "n": n}, (factor, tanh, closing)
+
+
+def _slstm_gates(factor: Array, tanh: Array) -> tuple[Array, Array, Array, Array]:
+    """Factors of what is kept and of what is written, what is written, and the output gate."""
+    z, o = jnp.split(tanh, 2, axis=-1)
+    return jnp.where(factor < 0, -factor, 1.0), jnp.where(factor < 0, 1.0, factor), z, 0.5 * o + 0.5
+
+
+def _slstm_backward(kept: tuple[Array, ...], before: Carry, gradient: Carry) -> tuple[Array, Array, Carry]:
+    factor, tanh, closing = kept
+    keep, write, z, o = _slstm_gates(factor, tanh)
+    n = keep * before["n"] + write
+    read = (keep * before["c"] + write * z) / n
+    dread = gradient["h"] * o / n
+    dc = gradient["c"] + dread
+    dn = gradient["n"] - dread * read
+    # Of the logarithms of both factors; m is the larger logarithm, so the gradient of m goes to that one.
+    dkeep = keep * (dc * before["c"] + dn * before["n"])
+    dwrite = write * (dc * z + dn)
+    di = jnp.where(factor < 0, gradient["m"] - dkeep, dwrite)
+    df = jnp.where(factor < 0, dkeep, gradient["m"] - dwrite)
+    gradients = (di, df * closing, dc * write * (1 - z * z), gradient["h"] * read * o * (1 - o))
+    joined = jnp.concatenate(gradients, axis=-1)
+    return joined, joined, {"c": dc * keep, "h": jnp.zeros_like(dc), "m": df, "n": dn * keep}
+
+
 # Hochreiter and Schmidhuber 1997 with forget gates (Gers et al. 2000); gates i, f, g, o in this order.
 _lstm_backward = partial(lstm_backward, once=jax.lax.optimization_barrier)
 LSTM = Cell("lstm", 4, ("c", "h"), _lstm_forward, _lstm_backward)
 # Cho et al. 2014, with the reset gate applied after the recurrent product, as cuDNN does; gates r, z, n.
 GRU = Cell("gru", 3, ("h",), _gru_forward, _gru_backward)
+# Beck et al. 2024, equations 8 to 17, with sigmoid forget gates; gates i, f, z, o.
+SLSTM = Cell("slstm", 4, ("c", "h", "m", "n"), _slstm_forward, _slstm_backward)

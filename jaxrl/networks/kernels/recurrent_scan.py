@@ -44,7 +44,8 @@ def recurrent_scan(
     Args:
       cell: its equations.
       dtype: operands of the matrix products; they accumulate in float32.
-      weight_HG: float32, recurrent weights.
+      weight_HG: float32, recurrent weights; [heads, H / heads, G / heads] if the gates of a head see its own
+        part of "h" alone. `inputs_LNG` have all heads of a gate beside each other in both cases.
       inputs_LNG: float32, x_t W_x + b of every step.
       carry: float32 [N, H] arrays, among them "h".
       reset_LN: bool; resets the carry before step t.
@@ -58,6 +59,22 @@ def recurrent_scan(
 
 def _dot(a: Array, b: Array, dtype: Dtype) -> Array:
     return jnp.dot(a.astype(dtype), b.astype(dtype), preferred_element_type=jnp.float32)
+
+
+def _project(h_NH: Array, weight: Array, gates: int, dtype: Dtype) -> Array:
+    """The recurrent projection [N, G]; see `recurrent_scan` for the weights."""
+    if weight.ndim == 2:
+        return _dot(h_NH, weight, dtype)
+    # On a CPU a product for each head is faster than a batch of them, or than one with zeros between heads.
+    heads = zip(jnp.split(h_NH, len(weight), axis=-1), weight, strict=True)
+    parts = [_dot(h, w, dtype).reshape(*h.shape[:-1], gates, -1) for h, w in heads]
+    return jnp.concatenate(parts, axis=-1).reshape(*h_NH.shape[:-1], -1)
+
+
+def _of_heads(x: Array, heads: int, gates: int) -> list[Array]:
+    """Splits [..., G] into the [..., G / heads] of each head."""
+    parts = jnp.split(x.reshape(*x.shape[:-1], gates, -1), heads, axis=-1)
+    return [part.reshape(*x.shape[:-1], -1) for part in parts]
 
 
 def scan_forward(
@@ -77,7 +94,7 @@ def scan_forward(
     def step(carry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
         inputs_NG, reset_N = xs
         before = mask(carry, reset_N)
-        after, kept = cell.forward(inputs_NG, _dot(before["h"], weight_HG, dtype), before)
+        after, kept = cell.forward(inputs_NG, _project(before["h"], weight_HG, cell.gates, dtype), before)
         return after, (after["h"], before, kept)
 
     xs = (inputs_LNG, reset_LN)
@@ -132,8 +149,13 @@ def scan_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTre
     """Gradients of the array arguments of `recurrent_scan`, from what `scan_forward` kept."""
     before_L = residuals[2]
     dinputs_LNG, drecurrent_LNG, dcarry = scan_gradients(cell, dtype, residuals, cotangents)
-    dweight_HG = weight_gradient(before_L["h"].astype(dtype), drecurrent_LNG.astype(dtype))
-    return dweight_HG, dinputs_LNG, dcarry, None
+    h_LNH, drecurrent_LNG = before_L["h"].astype(dtype), drecurrent_LNG.astype(dtype)
+    weight = residuals[0]
+    if weight.ndim == 2:
+        return weight_gradient(h_LNH, drecurrent_LNG), dinputs_LNG, dcarry, None
+    heads = len(weight)
+    parts = zip(jnp.split(h_LNH, heads, axis=-1), _of_heads(drecurrent_LNG, heads, cell.gates), strict=True)
+    return jnp.stack([weight_gradient(h, d) for h, d in parts]), dinputs_LNG, dcarry, None
 
 
 def scan_gradients(
@@ -144,13 +166,18 @@ def scan_gradients(
     dh_LNH, dlast = cotangents
     # Transposed once: on CPU a product with a transposed operand of few rows runs at half speed, and without
     # the barrier XLA would move the transposition back into every step.
-    weight_GH = jax.lax.optimization_barrier(weight_HG.T)
+    weight_GH = jax.lax.optimization_barrier(jnp.swapaxes(weight_HG, -1, -2))
+
+    def unproject(d_NG: Array) -> Array:
+        if weight_GH.ndim == 2:
+            return _dot(d_NG, weight_GH, dtype)
+        parts = zip(_of_heads(d_NG, len(weight_GH), cell.gates), weight_GH, strict=True)
+        return jnp.concatenate([_dot(d, w, dtype) for d, w in parts], axis=-1)
 
     def step(dcarry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
         dh_NH, reset_N, before, kept = xs
         dinputs_NG, drecurrent_NG, dbefore = cell.backward(kept, before, {**dcarry, "h": dcarry["h"] + dh_NH})
-        dh = _dot(drecurrent_NG, weight_GH, dtype)
-        dbefore = {**dbefore, "h": dbefore["h"] + dh}
+        dbefore = {**dbefore, "h": dbefore["h"] + unproject(drecurrent_NG)}
         # Equal gradients are stored once.
         different = None if drecurrent_NG is dinputs_NG else drecurrent_NG
         return mask(dbefore, reset_N), (dinputs_NG, different)

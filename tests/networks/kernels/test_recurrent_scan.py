@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from jaxrl.networks.cores import Recurrent
-from jaxrl.networks.kernels.cells import GRU, LSTM
+from jaxrl.networks.kernels.cells import GRU, LSTM, SLSTM
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan, scan_forward, storing_each, storing_one
 from tests import rounding
 
 L, N, F, H = 9, 5, 3, 4
-CELLS = {"lstm": LSTM, "gru": GRU}
+CELLS = {"lstm": LSTM, "gru": GRU, "slstm": SLSTM}
 
 
 def problem(kind, length=L, seed=0):
@@ -24,6 +24,8 @@ def problem(kind, length=L, seed=0):
     reset[0, 0] = reset[-1, 1] = True
     reset[:, 2] = False
     carry = {name: normal(N, H) for name in cell.state}
+    if "n" in carry:
+        carry["n"] = 1 + jnp.abs(carry["n"])
     return cell, normal(H, cell.gates * H), normal(length, N, cell.gates * H), carry, jnp.asarray(reset)
 
 
@@ -40,7 +42,7 @@ def plain_scan(cell, weight, inputs, carry, reset):
     return h, carry
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("length", [1, L])
 def test_values_and_gradients_equal_autodiff_of_a_plain_scan(kind, length):
     cell, weight, inputs, carry, reset = problem(kind, length)
@@ -61,7 +63,7 @@ def test_values_and_gradients_equal_autodiff_of_a_plain_scan(kind, length):
     assert float(jnp.abs(got[1][0]).min()) > 0
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", CELLS)
 def test_nothing_flows_back_over_a_reset(kind):
     # correctness 5: the gradient too stops at the episode's first step, in every part of the carry.
     cell, weight, inputs, carry, _ = problem(kind)
@@ -162,7 +164,7 @@ def test_bfloat16_keeps_the_carry_in_float32(kind):
     np.testing.assert_allclose(y.astype(jnp.float32), exact, atol=0.03)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", CELLS)
 def test_the_form_for_gpus_keeps_the_same(kind):
     # 9 steps in turns of 4, with resets inside, at the first and at the last step.
     cell, *arrays = problem(kind)
