@@ -189,8 +189,13 @@ def _slstm(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple
 
 def _gtrxl(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple[Array, Carry]:
     normed = _layer_norm(weights, "attention_norm", x)
-    window = np.concatenate([carry["memory"], normed[:, None]], axis=1)
-    valid = np.concatenate([carry["valid"], np.ones_like(carry["valid"][:, :1])], axis=1)
+    # From the oldest to the newest; the newest is marked with 2, or else in the last place.
+    marked = carry["valid"].max(axis=1) >= 2
+    newest = np.where(marked, carry["valid"].argmax(axis=1), core["memory_length"] - 1)
+    order = (newest[:, None] + 1 + np.arange(core["memory_length"])) % core["memory_length"]
+    rows = np.arange(len(x))[:, None]
+    window = np.concatenate([carry["memory"][rows, order], normed[:, None]], axis=1)
+    valid = np.concatenate([carry["valid"][rows, order], np.ones_like(carry["valid"][:, :1])], axis=1)
     heads = core["heads"]
     size = core["size"]
     split = lambda x: x.reshape(*x.shape[:-1], heads, size // heads)  # noqa: E731
@@ -208,7 +213,11 @@ def _gtrxl(weights: Weights, x: Array, carry: Carry, core: Description) -> tuple
     x = _gate(weights, "attention_gate", x, y)
     y = _layer_norm(weights, "dense_norm", x) @ weights("hidden_kernel") + weights("hidden_bias")
     y = np.maximum(y, 0) @ weights("dense_kernel") + weights("dense_bias")
-    return _gate(weights, "dense_gate", x, y), {"memory": window[:, 1:], "valid": valid[:, 1:]}
+    y = _gate(weights, "dense_gate", x, y)
+    memory, valid = carry["memory"].copy(), np.minimum(carry["valid"], 1)
+    memory[rows[:, 0], order[:, 0]] = np.where(np.isfinite(y), normed, np.float32(0))
+    valid[rows[:, 0], order[:, 0]] = 2
+    return y, {"memory": memory, "valid": valid}
 
 
 def sinusoids(length: int, size: int) -> Array:

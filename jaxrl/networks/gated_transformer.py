@@ -9,19 +9,23 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
+from jaxrl.networks.kernels.gru_gate import GateWeights, gru_gate
 from jaxrl.networks.kernels.products import matmul
+from jaxrl.networks.kernels.window_memory import WindowEntries, ages, attend_step, in_order, remember
 from jaxrl.networks.kernels.windowed_attention import (
     Biases,
     attend_sequence,
-    attend_step,
-    remember,
+    pad,
     sinusoids,
+    windows,
 )
 from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
 from jaxrl.types import Array
 
 # Of the update gates: at 2 a fresh layer passes 88% of its input on, and the policy begins without memory.
 _GATE_BIAS = 2.0
+# Steps of a sequence; more take more memory.
+_AT_ONCE = 256
 _EXPANSION = 2  # units of the dense layers between the steps, for each of the core
 
 
@@ -31,7 +35,8 @@ class GatedTransformer(Core):
     Parisotto et al. 2020, "Stabilizing transformers for reinforcement learning": normalised before each part
     instead of after it, with gates of a GRU in the place of sums, and relative positions. A step attends to
     itself and to the `memory_length` steps before it, as far as they are of its episode. The carry holds the
-    normalised inputs of those, and 1 for each that there is.
+    normalised inputs of those and what is known of each (`window_memory`): no keys and values, which would be
+    those of other parameters after an update.
     """
 
     waits_for_the_carry: ClassVar[bool] = False
@@ -53,44 +58,90 @@ class GatedTransformer(Core):
     ) -> tuple[Array, dict[str, Array]]:
         x = residual_stream(self, x_LNF, self.size, self.dtype)
         normed = LayerNorm(name="attention_norm")(x)
-        x = GRUGate(self.dtype, name="attention_gate")(x, self._attend(normed, carry, reset_LN))
+        if len(x) == 1:
+            y = self._gated(x, self._attend_once(normed, carry, reset_LN))
+        else:
+            y = self._over_sequence(x, normed, carry, reset_LN)
+        # A diverged step leaves zeros. Known only once it has attended, which lets a loop over steps write to
+        # the memory in its place: nothing reads it afterwards.
+        entry = jnp.where(jnp.isfinite(y), normed, 0.0)
+        memory, valid = remember(carry["memory"], carry["valid"], entry, reset_LN)
+        return y.astype(self.dtype), {"memory": memory, "valid": valid}
+
+    def _over_sequence(self, x: Array, normed: Array, carry: dict[str, Array], reset: Array) -> Array:
+        memory, held = in_order(carry["memory"], carry["valid"])
+        # A diverged step is zeros to others, as in the memory: 0 * NaN would spoil the next episode.
+        entries = jnp.concatenate([memory.swapaxes(0, 1), normed])
+        entries = jnp.where(jnp.isfinite(entries), entries, 0.0)
+        episode = jnp.cumsum(reset.astype(jnp.int32), axis=0)
+        segment = jnp.concatenate([jnp.where(held.T, 0, -1), episode])
+        length = len(x)
+        part = self.memory_length * max(1, _AT_ONCE // self.memory_length)
+        if length <= part:
+            return self._gated(x, self._attend(entries, segment))
+        # Part by part, so that all but what is kept for the gradient has the size of a part.
+        count = -(-length // part)
+        x, entries, segment = (pad(a, count * part - length) for a in (x, entries, segment))
+        xs = [
+            x.reshape(count, part, *x.shape[1:]),
+            *(windows(a, count, self.memory_length) for a in (entries, segment)),
+        ]
+
+        def step(module: GatedTransformer, _: None, xs: list[Array]) -> tuple[None, Array]:
+            x, entries, segment = xs
+            return None, module._gated(x, module._attend(entries, segment, keep=False), keep=False)
+
+        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False})
+        _, y = scan(self, None, xs)
+        return y.reshape(count * part, *y.shape[2:])[:length]
+
+    def _gated(self, x: Array, attended: Array, keep: bool = True) -> Array:
+        hidden = GatedTransformer._hidden
+        x = GRUGate(self.dtype, name="attention_gate")(x, attended)
+        y = (hidden if keep else nn.remat(hidden))(self, x)
+        return GRUGate(self.dtype, name="dense_gate")(x, self._dense("dense", y, self.size))
+
+    def _hidden(self, x: Array) -> Array:
+        """The widest arrays of the layer, from one product: with long sequences they are computed twice."""
         y = self._dense("hidden", LayerNorm(name="dense_norm")(x), _EXPANSION * self.size)
-        x = GRUGate(self.dtype, name="dense_gate")(x, self._dense("dense", jax.nn.relu(y), self.size))
-        memory, valid = remember(carry["memory"], carry["valid"], normed, reset_LN)
-        return x.astype(self.dtype), {"memory": memory, "valid": valid}
+        return jax.nn.relu(y).astype(self.dtype)
 
     def describe(self) -> dict[str, Any]:
         sizes = {"size": self.size, "heads": self.heads, "memory_length": self.memory_length}
         return {"type": "gtrxl", "weights": weights_of(self), **sizes}
 
-    def _attend(self, x: Array, carry: dict[str, Array], reset: Array) -> Array:
+    def _attend_once(self, x: Array, carry: dict[str, Array], reset: Array) -> Array:
         size = self.size
-        heads = self.heads
-        width = self.size // self.heads
+        weight, positions, biases = self._of_attention()
+        query, key, value = (self._heads(w) for w in jnp.split(weight, 3, axis=-1))
+        held = (carry["valid"] != 0) & ~reset[0][:, None]
+        memory = WindowEntries(carry["memory"], ages(carry["valid"]), held, reset[0])
+        asked = self._heads(matmul(x[0].astype(self.dtype), query.reshape(size, size)))
+        y = attend_step(asked, memory, x[0], key, value, positions, biases)
+        return self._dense("attended", y.reshape(1, -1, size), size)
+
+    def _attend(self, entries: Array, segment: Array, keep: bool = True) -> Array:
+        size = self.size
+        weight, positions, biases = self._of_attention()
+        key, value = jnp.split(matmul(entries.astype(self.dtype), weight[:, size:]), 2, axis=-1)
+        asked = matmul(entries[self.memory_length :].astype(self.dtype), weight[:, :size])
+        asked, key, value = (self._heads(a) for a in (asked, key, value))
+        y = attend_sequence(asked, key, value, segment, positions, biases, keep)
+        return self._dense("attended", y.reshape(*y.shape[:2], size), size)
+
+    def _of_attention(self) -> tuple[Array, Array, Biases]:
+        """Weights of queries, keys and values; r of each distance, by head; the biases."""
+        size = self.size
         weight = self.param("attention", per_block_orthogonal(3), (size, 3 * size)).astype(self.dtype)
         positions = sinusoids(self.memory_length + 1, size).astype(self.dtype)
         positions = matmul(positions, self.param("positions", orthogonal(), (size, size)).astype(self.dtype))
-        split = lambda x: x.reshape(*x.shape[:-1], heads, width).astype(self.dtype)  # noqa: E731
-        zeros = nn.initializers.zeros
-        biases = Biases(
-            self.param("content_bias", zeros, (heads, width)),
-            self.param("position_bias", zeros, (heads, width)),
-        )
-        if len(x) == 1:
-            query, key, value = (split(w) for w in jnp.split(weight, 3, axis=-1))
-            window = jnp.concatenate([carry["memory"], x[0][:, None]], axis=1)
-            held = (carry["valid"] != 0) & ~reset[0][:, None]
-            visible = jnp.concatenate([held, jnp.ones_like(held[:, :1])], axis=1)
-            asked = matmul(x[0].astype(self.dtype), query.reshape(size, size))
-            y = attend_step(split(asked), window, visible, key, value, split(positions), biases)[None]
-        else:
-            entries = jnp.concatenate([carry["memory"].swapaxes(0, 1), x])
-            key, value = jnp.split(matmul(entries.astype(self.dtype), weight[:, size:]), 2, axis=-1)
-            episode = jnp.cumsum(reset.astype(jnp.int32), axis=0)
-            segment = jnp.concatenate([jnp.where(carry["valid"].T != 0, 0, -1), episode])
-            asked = split(matmul(x.astype(self.dtype), weight[:, :size]))
-            y = attend_sequence(asked, split(key), split(value), segment, split(positions), biases)
-        return self._dense("attended", y.reshape(*y.shape[:2], size), size)
+        of_heads = (self.heads, size // self.heads)
+        names = ("content_bias", "position_bias")
+        biases = Biases(*(self.param(name, nn.initializers.zeros, of_heads) for name in names))
+        return weight, self._heads(positions), biases
+
+    def _heads(self, x: Array) -> Array:
+        return x.reshape(*x.shape[:-1], self.heads, self.size // self.heads).astype(self.dtype)
 
     def _dense(self, name: str, x: Array, size: int) -> Array:
         """A linear layer whose result stays float32."""
@@ -110,14 +161,14 @@ class GRUGate(nn.Module):
     @nn.compact
     def __call__(self, x: Array, y: Array) -> Array:
         size = x.shape[-1]
-        inputs = self._product(jax.nn.relu(y), "input", 3)
-        r, z = jnp.split(inputs[..., : 2 * size] + self._product(x, "state", 2), 2, axis=-1)
-        bias = self.param("bias", nn.initializers.constant(_GATE_BIAS), (size,))
-        z = jax.nn.sigmoid(z - bias[None, None])
-        h = jnp.tanh(inputs[..., 2 * size :] + self._product(jax.nn.sigmoid(r) * x, "candidate", 1))
-        return (1 - z) * x + z * h
+        # In the order of the fields: the keys of initial weights are counted.
+        weights = GateWeights(
+            input=self._weight("input", size, 3),
+            state=self._weight("state", size, 2),
+            bias=self.param("bias", nn.initializers.constant(_GATE_BIAS), (size,)),
+            candidate=self._weight("candidate", size, 1),
+        )
+        return gru_gate(x, y, weights)
 
-    def _product(self, x: Array, name: str, blocks: int) -> Array:
-        size = x.shape[-1]
-        weight = self.param(name, per_block_orthogonal(blocks), (size, blocks * size))
-        return matmul(x.astype(self.dtype), weight.astype(self.dtype))
+    def _weight(self, name: str, size: int, blocks: int) -> Array:
+        return self.param(name, per_block_orthogonal(blocks), (size, blocks * size)).astype(self.dtype)

@@ -10,7 +10,7 @@ import pytest
 
 import jaxrl
 from jaxrl.config import NetworkConfig
-from jaxrl.networks import CORES, Core
+from jaxrl.networks import CORES, Core, gated_transformer
 from jaxrl.networks.cores import build_core
 
 # As the LSTM and minGRU in what could go wrong here.
@@ -22,6 +22,12 @@ SLOW = ("gru", "lru", "s5", "gtrxl", "gated_delta", "linear_attention", "mamba2"
 )
 def test_built_in_cores_pass(name):
     jaxrl.check_core(name)
+
+
+@pytest.mark.slow
+def test_gtrxl_passes_where_a_sequence_has_several_parts(monkeypatch):
+    monkeypatch.setattr(gated_transformer, "_AT_ONCE", 1)  # as many steps as the memory has, so three parts
+    jaxrl.check_core("gtrxl")
 
 
 @pytest.mark.parametrize(

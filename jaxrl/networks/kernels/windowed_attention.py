@@ -9,17 +9,17 @@ Steps before the sequence come from a memory of M entries; some may be empty.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxrl.types import Array
+from jaxrl.types import Array, PyTree
 
-Dtype = Any
 # Larger than any score, and finite: the difference of two infinities is NaN.
-_MASKED = -1e30
+MASKED = -1e30
 
 
 class Biases(NamedTuple):
@@ -37,74 +37,6 @@ def sinusoids(length: int, size: int) -> Array:
     return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=-1)[:, :size]
 
 
-def remember(memory: Array, valid: Array, x_LNF: Array, reset_LN: Array) -> tuple[Array, Array]:
-    """The memory after a sequence: its last M entries, with zeros for those of other episodes.
-
-    Args:
-      memory: float32[N, M, F], before it.
-      valid: float32[N, M], not 0 where `memory` holds an entry.
-      x_LNF: the entries of the sequence.
-      reset_LN: bool; an episode begins at step t.
-
-    Returns:
-      (memory, valid) as the arguments.
-    """
-    length = memory.shape[1]
-    if len(x_LNF) == 1:
-        # Most steps are no first ones; nothing but selections, so that it all becomes one loop.
-        valid = jnp.where(reset_LN[0][:, None], 0.0, valid)
-        memory = jnp.where(reset_LN[0][:, None, None], 0.0, memory)
-        memory = jnp.concatenate([memory, x_LNF[0][:, None]], axis=1)[:, 1:]
-        return memory, jnp.concatenate([valid, jnp.ones_like(valid[:, :1])], axis=1)[:, 1:]
-    last = x_LNF[-length:].swapaxes(0, 1)
-    kept = length - last.shape[1]
-    # An entry stays if no episode begins after it.
-    begins = jnp.flip(jnp.cumsum(jnp.flip(reset_LN, 0), axis=0), 0).T  # [N, L], at step t or later
-    after = jnp.concatenate([begins[:, 1:], jnp.zeros_like(begins[:, :1])], axis=1)[:, -length:] == 0
-    stays = jnp.broadcast_to(begins[:, :1] == 0, (len(memory), kept))
-    stays = jnp.concatenate([stays, after], axis=1)
-    memory = jnp.concatenate([memory[:, length - kept :], last], axis=1)
-    valid = jnp.concatenate([valid[:, length - kept :], jnp.ones(last.shape[:2])], axis=1)
-    # Selected, not multiplied: 0 * NaN is NaN, and one diverged episode would spoil all that follow.
-    return jnp.where(stays[..., None], memory, 0.0), jnp.where(stays, valid, 0.0)
-
-
-def attend_step(
-    query_NHK: Array,
-    window_NWF: Array,
-    visible_NW: Array,
-    key_FHK: Array,
-    value_FHK: Array,
-    position_WHK: Array,
-    biases: Biases,
-) -> Array:
-    """Attention of one step to a window that ends with it.
-
-    Query and weights are multiplied first, so that nobody computes keys and values of the whole window:
-    (x W) q = x (W q).
-
-    Args:
-      query_NHK: in the dtype of the products, as the weights.
-      window_NWF: float32, W = M + 1 entries.
-      visible_NW: bool.
-      key_FHK, value_FHK: weights of keys and values.
-      position_WHK: r of the distances 0 to M.
-      biases: see there.
-
-    Returns:
-      float32[N, H, K].
-    """
-    dtype = query_NHK.dtype
-    window = jnp.where(visible_NW[..., None], window_NWF, 0.0).astype(dtype)
-    content, position = (query_NHK + b.astype(dtype)[None] for b in biases)
-    query_NHF = _product("nhk,fhk->nhf", content, key_FHK)
-    scores = _product("nhf,nwf->nhw", query_NHF.astype(dtype), window)
-    scores = scores + _product("nhk,whk->nhw", position, position_WHK[::-1])
-    weights_NHW = _softmax(scores / math.sqrt(query_NHK.shape[-1]), visible_NW[:, None])
-    mean_NHF = _product("nhw,nwf->nhf", weights_NHW.astype(dtype), window)
-    return _product("nhf,fhk->nhk", mean_NHF.astype(dtype), value_FHK)
-
-
 def attend_sequence(
     query_LNHK: Array,
     key_TNHK: Array,
@@ -112,6 +44,7 @@ def attend_sequence(
     segment_TN: Array,
     position_WHK: Array,
     biases: Biases,
+    keep: bool = True,
 ) -> Array:
     """Attention of every step of a sequence to a window that ends with it.
 
@@ -120,63 +53,202 @@ def attend_sequence(
 
     Args:
       query_LNHK: in the dtype of the products.
-      key_TNHK, value_TNHK: of T = M + L entries, those of the memory first.
+      key_TNHK, value_TNHK: of T = M + L entries, those of the memory first; finite, as what is masked has
+        a weight of 0, and 0 * NaN is NaN.
       segment_TN: int32, the episode of each; -1 where the memory holds nothing.
       position_WHK: r of the W = M + 1 distances from 0 to M.
       biases: see there.
+      keep: whether the weights are kept for the gradient, or computed again.
 
     Returns:
       float32[L, N, H, K].
     """
     length = len(query_LNHK)
-    memory = len(position_WHK) - 1
-    block = min(length, memory)
-    count = -(-length // block)
-    padded = count * block - length
-    query = _pad(query_LNHK, padded)
-    segment = _pad(segment_TN, padded, -2)
-    queries = query.reshape(count, block, *query.shape[1:])
-    keys, values, segments = (_windows(_pad(x, padded), count) for x in (key_TNHK, value_TNHK, segment_TN))
-    own = segment[memory:].reshape(count, block, -1)  # of each query
-
-    content, position = (queries + b.astype(queries.dtype)[None, None, None] for b in biases)
-    scores = _product("bcnhk,bwnhk->bnhcw", content, keys)
-    # Column M - d holds distance d; column c of row i belongs to the key i + c.
-    by_distance = _product("bcnhk,whk->bnhcw", position, position_WHK[::-1])
-    scores = (scores + _skew(by_distance)) / math.sqrt(query_LNHK.shape[-1])
-    ahead = jnp.arange(block + memory)[None] - jnp.arange(block)[:, None]
-    inside = (ahead >= 0) & (ahead <= memory)
-    same = own.transpose(0, 2, 1)[..., None] == segments.transpose(0, 2, 1)[:, :, None]
-    weights = _softmax(scores, (same & inside[None, None])[:, :, None])
-    # What is masked has a weight of 0, and 0 * NaN is NaN: a diverged episode would spoil its neighbours.
-    values = jnp.where(jnp.isfinite(values), values, 0)
-    out = _product("bnhcw,bwnhk->bcnhk", weights.astype(values.dtype), values)
-    return out.reshape(count * block, *out.shape[2:])[:length]
+    padded = -length % min(length, len(position_WHK) - 1)
+    query, key, value = (pad(x, padded) for x in (query_LNHK, key_TNHK, value_TNHK))
+    segment = pad(segment_TN, padded, -2)
+    return _attend(keep, query, key, value, segment, position_WHK, biases)[:length]
 
 
-def _windows(x: Array, count: int) -> Array:
-    """[M + L, ...] as [blocks, M + block, ...]: each block with the M entries before it."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(
+    keep: bool,
+    query_LNHK: Array,
+    key_TNHK: Array,
+    value_TNHK: Array,
+    segment_TN: Array,
+    position_WHK: Array,
+    biases: Biases,
+) -> Array:
+    """`attend_sequence` of whole blocks; its gradient needs one array of the size of all scores, not five."""
+    return _forward(keep, query_LNHK, key_TNHK, value_TNHK, segment_TN, position_WHK, biases)[0]
+
+
+def _forward(
+    keep: bool,
+    query: Array,
+    key: Array,
+    value: Array,
+    segment: Array,
+    distances: Array,
+    biases: Biases,
+) -> tuple[Array, PyTree]:
+    blocks = _Blocks.of(query, distances)
+    weights, total = _weights(blocks, query, key, segment, distances, biases)
+    out = blocks.join(_batched(weights, blocks.windows(value), 4, 3, 3) / total)
+    kept = (weights, total) if keep else None
+    return out, (query, key, value, segment, distances, biases, kept)
+
+
+def _weights(
+    blocks: _Blocks, query: Array, key: Array, segment: Array, distances: Array, biases: Biases
+) -> tuple[Array, Array]:
+    """(exponentials of the scores in the dtype of the products, their sums for each query)."""
+    content, position = _with_biases(query, biases)
+    scores = _batched(blocks.split(content), blocks.windows(key), 4, 4, 3)
+    scores = scores + blocks.by_key(_batched(blocks.rows(position), blocks.padded(distances), 2, 2, 1))
+    scores = jnp.where(blocks.visible(segment)[None], scores / math.sqrt(query.shape[-1]), MASKED)
+    weights = jnp.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights.astype(query.dtype), weights.sum(axis=-1, keepdims=True)
+
+
+def _with_biases(query: Array, biases: Biases) -> tuple[Array, Array]:
+    content, position = (query + b.astype(query.dtype)[None, None] for b in biases)
+    return content, position
+
+
+def _backward(keep: bool, saved: PyTree, gradient: Array) -> tuple[Any, ...]:
+    query, key, value, segment, distances, biases, kept = saved
+    dtype = query.dtype
+    blocks = _Blocks.of(query, distances)
+    weights, total = kept if keep else _weights(blocks, query, key, segment, distances, biases)
+    content, position = _with_biases(query, biases)
+    # With respect to the sums of values by weights that are not divided by their total.
+    dout = blocks.split(gradient) / total
+    dvalues = _batched(weights, dout.astype(dtype), 3, 3, 3)
+    dweights = _batched(dout.astype(dtype), blocks.windows(value), 4, 4, 3)
+    mean = (weights * dweights).sum(axis=-1, keepdims=True) / total
+    dscores = weights * (dweights - mean)
+    dscores = (dscores / math.sqrt(query.shape[-1])).astype(dtype)
+    dcontent = _batched(dscores, blocks.windows(key), 4, 3, 3)
+    dkeys = _batched(dscores, blocks.split(content), 3, 3, 3)
+    by_distance = blocks.by_distance(dscores)
+    dposition = _batched(by_distance, blocks.padded(distances), 2, 1, 1).reshape(dcontent.shape)
+    ddistances = blocks.unpadded(_batched(by_distance, blocks.rows(position), 1, 1, 1))
+    return (
+        blocks.join(dcontent + dposition).astype(dtype),
+        blocks.sum_of_windows(dkeys).astype(key.dtype),
+        blocks.sum_of_windows(dvalues).astype(value.dtype),
+        None,
+        ddistances.astype(distances.dtype),
+        Biases(dcontent.sum(axis=(1, 2, 3)), dposition.sum(axis=(1, 2, 3))),
+    )
+
+
+_attend.defvjp(_forward, _backward)
+
+
+class _Blocks(NamedTuple):
+    """How a sequence is divided: arrays of [H, blocks, N, ...], so that all products are batches of matrices.
+
+    Attributes:
+      number: of blocks.
+      size: queries of each, B.
+      memory: entries before each, M.
+      heads: H.
+    """
+
+    number: int
+    size: int
+    memory: int
+    heads: int
+
+    @classmethod
+    def of(cls, query_LNHK: Array, position_WHK: Array) -> _Blocks:
+        length, _, heads, _ = query_LNHK.shape
+        memory = len(position_WHK) - 1
+        size = min(length, memory)
+        return cls(length // size, size, memory, heads)
+
+    def split(self, x_LNHK: Array) -> Array:
+        """[H, blocks, N, B, K]."""
+        return _heads_first(x_LNHK.reshape(self.number, self.size, *x_LNHK.shape[1:]))
+
+    def rows(self, x_LNHK: Array) -> Array:
+        """The same as matrices: [H, blocks * N * B, K]."""
+        return self.split(x_LNHK).reshape(self.heads, -1, x_LNHK.shape[-1])
+
+    def join(self, x: Array) -> Array:
+        """The reverse of `split`."""
+        return x.transpose(1, 3, 2, 0, 4).reshape(-1, x.shape[2], self.heads, x.shape[-1])
+
+    def windows(self, x_TNHK: Array) -> Array:
+        """[H, blocks, N, M + B, K]: each block with the M entries before it."""
+        return _heads_first(windows(x_TNHK, self.number, self.memory))
+
+    def sum_of_windows(self, x: Array) -> Array:
+        """The gradient of `windows`, [T, N, H, K]."""
+        if self.number == 1:
+            return self.join(x)
+        halves = [self.join(x[:, :, :, half]) for half in (slice(self.size), slice(self.size, None))]
+        before, own = halves
+        return pad(before, self.size) + jnp.pad(own, [(self.size, 0)] + [(0, 0)] * (own.ndim - 1))
+
+    def visible(self, segment_TN: Array) -> Array:
+        """bool[blocks, N, B, M + B]: which entries of its window a query sees."""
+        own = segment_TN[self.memory :].reshape(self.number, self.size, -1).swapaxes(1, 2)
+        others = windows(segment_TN, self.number, self.memory).swapaxes(1, 2)
+        ahead = jnp.arange(self.memory + self.size)[None] - jnp.arange(self.size)[:, None]
+        inside = (ahead >= 0) & (ahead <= self.memory)
+        return (own[..., None] == others[:, :, None]) & inside[None, None]
+
+    def padded(self, position_WHK: Array) -> Array:
+        """[H, M + B + 1, K], from distance M to 0 and then zeros.
+
+        Products with it have rows that are longer by one than those of a window. Read one after the other
+        with the length of a window, the numbers of row i are moved to the right by i: each to its key.
+        """
+        return jnp.pad(position_WHK[::-1].swapaxes(0, 1), ((0, 0), (0, self.size), (0, 0)))
+
+    def unpadded(self, x: Array) -> Array:
+        """The reverse of `padded`."""
+        return x[:, : self.memory + 1].swapaxes(0, 1)[::-1]
+
+    def by_key(self, x: Array) -> Array:
+        """[H, blocks * N * B, M + B + 1] by distance as [H, blocks, N, B, M + B] by key."""
+        window = self.memory + self.size
+        flat = x.reshape(self.heads, self.number, -1, self.size * (window + 1))
+        return flat[..., : self.size * window].reshape(*flat.shape[:3], self.size, window)
+
+    def by_distance(self, x: Array) -> Array:
+        """The reverse of `by_key` for an array with zeros where a query sees nothing."""
+        flat = x.reshape(*x.shape[:3], -1)
+        flat = jnp.pad(flat, [(0, 0)] * 3 + [(0, self.size)])
+        return flat.reshape(self.heads, -1, self.memory + self.size + 1)
+
+
+def _heads_first(x: Array) -> Array:
+    """[blocks, steps, N, H, K] as [H, blocks, N, steps, K]."""
+    return x.transpose(3, 0, 2, 1, 4)
+
+
+def windows(x: Array, count: int, memory: int) -> Array:
+    """[M + L, ...] as [parts, M + L / parts, ...]: each part with the M entries before it."""
     if count == 1:
         return x[None]
-    blocks = x.reshape(count + 1, -1, *x.shape[1:])
-    return jnp.concatenate([blocks[:-1], blocks[1:]], axis=1)
+    own = x[memory:].reshape(count, -1, *x.shape[1:])
+    before = x[: len(x) - memory].reshape(own.shape)[:, :memory]
+    return jnp.concatenate([before, own], axis=1)
 
 
-def _pad(x: Array, count: int, value: int = 0) -> Array:
+def pad(x: Array, count: int, value: int = 0) -> Array:
+    """`x` with `count` steps more."""
     return jnp.pad(x, [(0, count)] + [(0, 0)] * (x.ndim - 1), constant_values=value) if count else x
 
 
-def _skew(x: Array) -> Array:
-    """[..., C, W] as [..., C, C + W - 1], each row i moved to the right by i, without a gather."""
-    *leading, rows, width = x.shape
-    x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, rows)])
-    flat = x.reshape(*leading, -1)[..., : rows * (rows + width - 1)]
-    return flat.reshape(*leading, rows, rows + width - 1)
-
-
-def _softmax(scores: Array, visible: Array) -> Array:
-    return jax.nn.softmax(jnp.where(visible, scores, _MASKED), axis=-1)
-
-
-def _product(equation: str, x: Array, y: Array) -> Array:
-    return jnp.einsum(equation, x, y, preferred_element_type=jnp.float32)
+def _batched(x: Array, y: Array, axis_x: int, axis_y: int, batch: int) -> Array:
+    """Products over an axis of each for every index of the first `batch` axes, in float32."""
+    both = tuple(range(batch))
+    return jax.lax.dot_general(
+        x, y, (((axis_x,), (axis_y,)), (both, both)), preferred_element_type=jnp.float32
+    )

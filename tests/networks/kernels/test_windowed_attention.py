@@ -1,11 +1,11 @@
-"""Attention over a window: each sum written out in numpy, and what of a sequence enters the memory."""
+"""Attention over a window: each sum written out in numpy."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.kernels.windowed_attention import Biases, attend_sequence, remember, sinusoids
+from jaxrl.networks.kernels.windowed_attention import Biases, attend_sequence, sinusoids
 
 N, H, K = 2, 2, 3
 
@@ -39,23 +39,6 @@ def test_every_step_sees_its_own_episode_within_the_window(length, memory):
                 expected[t, n, h] = weights @ v[seen, n, h] / weights.sum()
     arguments = jax.tree.map(jnp.asarray, (q, k, v, segment.astype(np.int32), r, biases))
     np.testing.assert_allclose(jax.jit(attend_sequence)(*arguments), expected, atol=2e-6)
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 7])
-def test_the_memory_holds_the_last_entries_of_this_episode(length):
-    # Two entries were there, of three that fit; an episode begins at the last step but one of the second row.
-    memory = np.array([[0.0, 1.0, 2.0]] * N, np.float32)[..., None]
-    valid = np.array([[0.0, 1.0, 1.0]] * N, np.float32)
-    x = np.broadcast_to(10.0 + np.arange(length, dtype=np.float32)[:, None, None], (length, N, 1))
-    reset = np.zeros((length, N), bool)
-    reset[max(length - 2, 0), 1] = True
-    after, held = map(np.asarray, jax.jit(remember)(memory, valid, x, reset))
-    everything = [0.0, 1.0, 2.0, *(10.0 + t for t in range(length))]
-    np.testing.assert_array_equal(after[0, :, 0], everything[-3:])
-    np.testing.assert_array_equal(held[0], [float(x > 0) for x in everything[-3:]])
-    begun = everything[-min(length, 2) :]
-    np.testing.assert_array_equal(after[1, :, 0], [0.0] * (3 - len(begun)) + begun)
-    np.testing.assert_array_equal(held[1], [0.0] * (3 - len(begun)) + [1.0] * len(begun))
 
 
 def test_positions_are_sines_and_cosines():
