@@ -73,6 +73,7 @@ BAD_OVERRIDES = [
     ("ppo.sequence_length=-1", "must be at least 0"),
     ("ppo.learning_rate=-1e-3", "must be at least 0"),
     ("ppo.schedule=step", "must be one of constant, linear, cosine"),
+    ("ppo.shard_optimizer=maybe", "must be one of auto, on, off"),
     ("ppo.entropy_schedule=step", "must be one of constant, linear, cosine"),
     ("ppo.warmup_updates=-1", "must be at least 0"),
     ("ppo.gamma=1.01", "must lie between 0 and 1"),
