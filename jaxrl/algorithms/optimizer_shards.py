@@ -8,6 +8,7 @@ many bytes as the all-reduce in their place; a device holds the moments of P / d
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from jaxrl.types import Array, Axis, PyTree
 # Parameters from which `auto` divides: the moments of fewer take less than 8 MiB of a device, for which an
 # exchange more in each minibatch, with its own latency, is not worth it.
 _LEAST_PARAMETERS = 2**20
-# Numbers of a part come in tiles of so many: XLA for TPUs replaces both exchanges of others by all-reduces.
+# Numbers of a part come in tiles of so many: XLA for TPUs makes all-reduces of exchanges of odd parts, and
+# adds permutations to a reduce-scatter of fewer.
 _TILE = 2048
 
 
@@ -64,15 +66,15 @@ class OptimizerShards:
 
     def unravel(self, params: PyTree) -> Callable[[Array], PyTree]:
         """A function that makes a tree like `params` of a padded vector."""
-        if not self.sharded:
+        if not self.sharded and self.axis.platform != "tpu":
             return jax.flatten_util.ravel_pytree(params)[1]
         leaves, structure = jax.tree.flatten(params)
-        offsets = np.cumsum([x.size for x in leaves])
+        offsets = np.cumsum([0, *(x.size for x in leaves)])
 
         def tree(vector: Array) -> PyTree:
-            # Without the barrier XLA for TPUs may reshape the whole vector as a narrow leaf, [n, 2], whose
-            # rows it pads to 128 numbers, and slice that.
-            parts = jax.lax.optimization_barrier(jnp.split(vector, offsets)[:-1])
+            # Without the barrier XLA for TPUs (jax 0.10) may reshape the whole vector as a narrow leaf,
+            # [n, 2], whose rows it pads to 128 numbers, and slice that.
+            parts = jax.lax.optimization_barrier([vector[i:j] for i, j in itertools.pairwise(offsets)])
             shaped = [part.reshape(x.shape) for part, x in zip(parts, leaves, strict=True)]
             return jax.tree.unflatten(structure, shaped)
 

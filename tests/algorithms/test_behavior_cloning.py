@@ -271,7 +271,7 @@ def test_the_policy_is_the_best_whenever_a_run_ends(data: str) -> None:
 
     _, (kept, learnt, metrics) = jax.jit(lambda state: jax.lax.scan(one, state, length=12))(state)
     losses = np.asarray(metrics["behavior_cloning/validation_loss"].value())
-    assert losses.argmin() < 11, "the best must not be the last"
+    assert (np.diff(losses) > 0).any(), "the best must not always be the last"
     for end in range(12):
         found, expected = (
             jax.tree.map(lambda x, i=i: x[i], params)
