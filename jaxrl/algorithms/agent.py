@@ -1,7 +1,7 @@
 """Agents: a network, the normalisation of its observations, and the choice of actions.
 
-An algorithm builds its agent. Collectors, evaluators, suites, videos, export and serving ask the agent and
-never build a network of their own.
+An algorithm builds its agent. Collectors, evaluators, suites, videos, export and serving use the agent and
+never build their own network.
 """
 
 from __future__ import annotations

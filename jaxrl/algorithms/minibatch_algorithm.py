@@ -39,7 +39,7 @@ class Prepared:
     Attributes:
       learner: with new statistics of rewards.
       batch: the steps that minibatches are taken from.
-      metrics: of the trajectory as a whole, those of `MinibatchAlgorithm.own_metrics`.
+      metrics: of the whole trajectory, as `MinibatchAlgorithm.own_metrics` names them.
       signals: float32[T, B] by the names in `Algorithm.signals`.
     """
 
@@ -84,7 +84,7 @@ class MinibatchAlgorithm(Algorithm):
 
     @abc.abstractmethod
     def prepare(self, learner: Any, trajectory: Trajectory) -> Prepared:
-        """Targets, advantages and the like, of this device's trajectory."""
+        """The inputs of updates, such as targets and advantages, from this device's trajectory."""
 
     @abc.abstractmethod
     def loss(

@@ -103,7 +103,7 @@ def descend(
       max_grad_norm, rate, scale: float32[].
 
     Returns:
-      `norm`, float32[], is that of the gradient times `scale`, before clipping.
+      `norm`, float32[]: the norm of the gradient times `scale`, before clipping.
     """
     first, adam, last = state
     norm = optax.tree.norm(gradient) * scale

@@ -74,7 +74,7 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def refresh(self, state: TrainState) -> TrainState:
-        """Lets the task sampler choose levels by rollouts of its own; see `Config.refreshes`.
+        """Lets the task sampler choose levels by its own rollouts; see `Config.refreshes`.
 
         Args:
           state: donated.

@@ -19,7 +19,7 @@ def benchmark_metrics(
       rows: of metrics.jsonl.
 
     Returns:
-      `duration` in seconds; `timesteps`, in environment steps; `fps`, those of a second of training in this
+      `duration` in seconds; `timesteps`, in environment steps; `fps`, steps per second of training in this
       process; the peak memory of the process and of a device in bytes; the latest `mean_return` of training
       and `eval_return`; and `curve`, the mean returns of training with steps and seconds. None for what was
       not measured.

@@ -50,7 +50,7 @@ class DAggerState(LearnerState):
 
     Attributes:
       opt_state: of Adam.
-      draws: int32[], draws of the memory so far, whether they were learnt from or not.
+      draws: int32[], samples of the memory so far, learnt from or not.
       teacher: its policy; None if the environment's solver is the teacher.
     """
 

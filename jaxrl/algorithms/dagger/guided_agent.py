@@ -22,7 +22,7 @@ from jaxrl.types import Acting, Array, PyTree
 LEARNER = "learner"
 TEACHER = "teacher"
 LABEL = "label"
-# Keeps the draws of who acts apart from those of actions.
+# Keeps the random numbers for who acts apart from the actions'.
 _TURNS = 0x5455524E
 
 

@@ -39,7 +39,7 @@ class StageState:
       visit: changes of stage so far.
       steps: of all environments, since the stage began.
       episodes: of the stage that began and ended since then.
-      window: the latest of these, those of each environment.
+      window: the latest of these, by environment.
     """
 
     stage: Array
@@ -51,7 +51,7 @@ class StageState:
 
 @dataclass(frozen=True)
 class StageSampler(TaskSampler):
-    """Tasks of the present stage, and for a share of the episodes those of earlier stages.
+    """Tasks of the present stage, and of earlier stages for a share of the episodes.
 
     After each rollout it looks at the window: the stage's latest episodes, the same number from each
     environment. An episode counts for the stage that it began in, and only if that continues.
@@ -211,7 +211,7 @@ class StageSampler(TaskSampler):
         return jnp.stack([success, episodes.episode_return, cost], axis=-1)
 
     def _decide(self, state: StageState) -> StageState:
-        """Goes on to the next stage, or back to the one before, or stays."""
+        """Advances to the next stage, returns to the one before, or stays."""
         in_window, sums = totals(state.window, jnp.asarray(self._slots)[state.stage])
         limits = {name: jnp.asarray(x)[state.stage] for name, x in self._limits.items()}
         is_full = in_window >= limits["window"]

@@ -25,7 +25,7 @@ class DemonstrationRows:
 
 
 class Demonstrations(Memory):
-    """Reads a folder of episodes once; every draw is all of it.
+    """Reads a folder of episodes once; every draw returns all of them.
 
     An algorithm shuffles: whole episodes stay in order, since sequences begin with the carry that acting
     would have. The rows are no part of checkpoints, since a resumed run reads the same files.

@@ -48,7 +48,7 @@ def encode(episode: Episode) -> bytes:
         for name in sorted(arrays):
             part = io.BytesIO()
             np.lib.format.write_array(part, np.asarray(arrays[name]), allow_pickle=False)
-            # A date of its own in each file would change its digest.
+            # The date of writing would change the file's digest.
             archive.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), part.getvalue())
     return stream.getvalue()
 

@@ -57,7 +57,7 @@ class Player(abc.ABC):
 
 @dataclass(frozen=True, eq=False)
 class AgentPlayer(Player):
-    """A trained policy, greedy or, with `samples`, drawing its actions."""
+    """A trained policy: greedy or, with `samples`, sampling actions."""
 
     agent: Agent
     acting: Acting
@@ -79,7 +79,7 @@ class AgentPlayer(Player):
 
 @dataclass(frozen=True)
 class RandomPlayer(Player):
-    """Draws actions evenly from the space, or from those that the mask allows."""
+    """Samples actions uniformly from the space, or from the ones that the mask allows."""
 
     spec: EnvSpec
     name: str = "random"

@@ -36,8 +36,8 @@ _TOLERANCE = 1e-5
 class Simulator:
     """Plays actions in one environment.
 
-    An episode begins with `reset(key)` or, where the replay names a level, with that; its key is
-    `jax.random.key(seed)`, and that of step t is `fold_in(key, t)`.
+    An episode begins with `reset(key)`, or with the level that the replay names, if any; its key is
+    `jax.random.key(seed)`, and step t's is `fold_in(key, t)`.
 
     Attributes:
       spec: of the environment.

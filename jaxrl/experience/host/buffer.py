@@ -141,7 +141,7 @@ class EpisodeCounter:
         info: Mapping[str, np.ndarray],
         task: PyTree,
     ) -> tuple[EpisodeTotals, EpisodeRows]:
-        """`count`, and the games one by one; `task` is a tree of [T, B, ...], that of each row's game."""
+        """`count`, and the games one by one; `task` is a tree of [T, B, ...], the task of each row's game."""
         place, games, tallies = self._ends_of(first, score, game_over, info)
         totals, found = self._totals(games, tallies)
 

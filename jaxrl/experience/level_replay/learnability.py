@@ -1,4 +1,4 @@
-"""Levels that are solved sometimes, found by rollouts of their own (Rutherford et al. 2024)."""
+"""Levels that are solved sometimes, found by separate rollouts (Rutherford et al. 2024)."""
 
 from __future__ import annotations
 

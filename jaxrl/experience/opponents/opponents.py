@@ -205,8 +205,8 @@ class Opponents:
     def _weights(self, state: OpponentState) -> Array:
         """float32[P + 1], how often each is sampled, up to a factor.
 
-        Prioritized: (1 - score)^2, the hard opponents of Vinyals et al. 2019, where two drawn games are added
-        to each record.
+        Prioritized: (1 - score)^2, the hard opponents of Vinyals et al. 2019, with two drawn games added to
+        each record.
         """
         if self.config.opponents != PRIORITIZED:
             return jnp.ones_like(state.rating)

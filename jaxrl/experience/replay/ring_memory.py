@@ -87,7 +87,7 @@ class RingMemory(Memory):
 
 
 def of_latest(latest: Trajectory) -> dict[str, Any]:
-    """`latest_reward`, `latest_steps` and `latest_noted` of a draw, float32[]."""
+    """`latest_reward`, `latest_steps` and `latest_noted` of a batch, float32[]."""
     noted = sum(x.mean() for x in jax.tree.leaves(latest.extras))
     # Nothing is rewarded in a row that is no step.
     return {"latest_reward": latest.reward.sum(), "latest_steps": latest.steps, "latest_noted": noted}

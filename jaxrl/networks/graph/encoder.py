@@ -2,7 +2,7 @@
 
 The levels' nodes hear from each other, never from the agent. So what they hold follows from the parameters
 alone: it is computed once for all levels, and once for a whole rollout (`Network.prepare`), and a row of
-observations only looks it up. The agent is a node of a kind of its own, where it stands, and only hears.
+observations only looks it up. The agent is a node of its own kind, where it stands, and only hears.
 """
 
 from __future__ import annotations

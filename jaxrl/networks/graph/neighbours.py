@@ -62,7 +62,7 @@ class EdgeList:
 
     def neighbours(self, count: int) -> Neighbours:
         """The table of these edges for nodes 0 to `count` - 1, as a constant."""
-        # The columns of one kind after those of another.
+        # The columns, kind by kind.
         places = []
         masks = []
         kinds = list[int]()

@@ -66,7 +66,7 @@ def kernel_precision(dtype: Any, fastest: str) -> lax.Precision:
 
     Args:
       dtype: of the operands.
-      fastest: what `DEFAULT` computes of float32 on the platform. The precision that is asked for, by
+      fastest: what `DEFAULT` computes of float32 on the platform. The requested precision, by
         `network.matmul_precision` or `JAX_DEFAULT_MATMUL_PRECISION`, is rounded up to this or to float32.
     """
     asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
