@@ -105,7 +105,7 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def facts(self, out: Any) -> tuple[Array, dict[str, Array]]:
-        """(value float32[B], what the choice is made from, float32 by name), for exported policies."""
+        """(value float32[B], the numbers behind the choice, float32 by name), for exported policies."""
 
     @abc.abstractmethod
     def describe(self) -> str:

@@ -53,9 +53,9 @@ class Algorithm(abc.ABC):
       name: of its section in the configuration, and the beginning of the names of its metrics.
       config_section: the class of that section.
       state_type: the class of its learner state, whose fields say how they are laid out on devices.
-      highlights: (metric, label) of what is worth a place on the display of a run.
+      highlights: (metric, label) of metrics worth showing on the display of a run.
       offers: the options of every configuration that it honours, of `jaxrl.algorithms.offered_options`; a
-        configuration with another one is refused.
+        configuration with other options is refused.
       signals: the names of numbers of each step, such as its advantage, that it offers to task samplers.
       memory: the store between collecting and learning: the name of one of `jaxrl.experience.memory`, a plan,
         or a custom memory.

@@ -29,8 +29,8 @@ class DemonstrationPlan:
       folder: of the episodes.
       spec: of the environment whose spaces they must have.
       lanes: over all devices, which share them out.
-      rows: of each lane, a multiple of `chunk`; what the episodes leave empty is padding.
-      rows_field: of the configuration that says `rows`, for errors.
+      rows: of each lane, a multiple of `chunk`; rows that the episodes leave empty are padding.
+      rows_field: of the configuration that sets `rows`, for errors.
       chunk: steps of a sequence.
       validation: share of the episodes that is not learnt from.
       axis: this device.

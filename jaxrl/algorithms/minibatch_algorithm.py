@@ -1,4 +1,4 @@
-"""Algorithms that learn from each rollout by epochs of minibatches: what they have in common."""
+"""The common part of algorithms that learn from each rollout by epochs of minibatches."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class MinibatchAlgorithm(Algorithm):
           learner: before the updates on this trajectory; its hyperparameters hold.
           params: that the gradient is taken of.
           batch: [L, N, ...].
-          key: equal on all devices, another one for each update.
+          key: equal on all devices, a different one for each update.
 
         Returns:
           (float32[], float32[] by the names in `reported`, a tree of float32[L, N, ...] or None).
@@ -194,7 +194,7 @@ class MinibatchAlgorithm(Algorithm):
     ) -> tuple[Array, Array]:
         """(advantages, value targets), float32[T, B], of an agent whose extras and bootstraps are values.
 
-        Where an episode was cut off, by a time limit or by the end of the rollout, its value stands for the
+        If an episode was cut off, by a time limit or by the end of the rollout, its value stands for the
         rest; with `gae_lambda` 1 the targets are discounted rewards-to-go. See `advantage.gae`.
         """
         return gae(

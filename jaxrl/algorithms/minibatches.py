@@ -80,8 +80,9 @@ class Minibatches:
       loss: of a minibatch.
       stop: ends the updates on a batch; None: nothing does.
       rates: (pattern of names of parameters, hyperparameter that is their learning rate); the first that fits
-        counts, and those that none fits have `learning_rate`.
-      padded: True if whole sequences may hold no step that counts; a minibatch of such makes no update.
+        counts, and parameters that fit none have `learning_rate`.
+      padded: True if whole sequences may hold no step that counts; a minibatch of only such sequences makes
+        no update.
       watch: every update also reports what in it was not finite; see `Algorithm.inspect`.
     """
 

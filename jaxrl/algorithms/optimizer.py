@@ -77,7 +77,7 @@ def optimizer(
     def update(
         gradient: PyTree, state: PyTree, params: PyTree | None = None
     ) -> tuple[PyTree, optax.OptState]:
-        # optax raises a float to an integer power, also where the program around it may not.
+        # optax raises a float to an integer power, even if the program around it forbids that.
         with jax.numpy_dtype_promotion("standard"):
             return chain.update(gradient, state, params)
 

@@ -24,7 +24,7 @@ from jaxrl.types import Array, Axis, PyTree
 # Parameters from which `auto` divides: the moments of fewer take less than 8 MiB of a device, for which an
 # exchange more in each minibatch, with its own latency, is not worth it.
 _LEAST_PARAMETERS = 2**20
-# Numbers of a part come in tiles of so many: XLA for TPUs replaces both exchanges of others by all-reduces.
+# Numbers of a part come in tiles of this many: XLA for TPUs replaces both exchanges of others by all-reduces.
 _TILE = 2048
 
 

@@ -20,7 +20,7 @@ from jaxrl.envs.wrappers.wrapper import wrapped
 from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
 from jaxrl.types import Acting, Array, PyTree, Tally
 
-# Where an environment states no time limit, an evaluation episode is cut off here.
+# If an environment states no time limit, an evaluation episode is cut off here.
 DEFAULT_MAX_EPISODE_STEPS = 10_000
 _MOST_STEPS = 2**31 - 1  # steps are counted in int32
 

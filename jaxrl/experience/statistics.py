@@ -1,4 +1,4 @@
-"""Reports of episodes: their returns and lengths, and what the environment tells of itself."""
+"""Reports of episodes: their returns and lengths, and values that the environment reports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EpisodeReports:
       success: when an episode is a success, or None: nothing is known of it. With a rule on an entry of info,
         an episode that never reports the entry is none.
       is_declared: True if the environment declares the entry that `success` is about. If not, and none of
-        many episodes says it, nothing is known of their success.
+        many episodes reports it, nothing is known of their success.
       is_assumed: True if nobody asked for `success`: environments with Stable-Baselines3's info report it,
         others do not. As there, episodes that report nothing are left out.
     """
@@ -72,7 +72,7 @@ class EpisodeReports:
 
     @property
     def knows_success(self) -> bool:
-        """True if every episode is a success or none; False where none may ever say so."""
+        """True if every episode is a success or none; False if it may never be reported."""
         return self.success is not None and not self.is_assumed
 
     @property
@@ -199,7 +199,8 @@ def count_episodes(
       unroll: steps in each turn of the loop.
 
     Returns:
-      (the episodes in progress after it, totals over those that ended, and with tasks those one by one).
+      (the episodes in progress after it, totals over those that ended, and with tasks these episodes one by
+      one).
     """
     zeros = jnp.zeros_like(episode.episode_return)
     none = {label: Tally(zeros, zeros) for label in reports.labels}

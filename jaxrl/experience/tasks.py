@@ -109,7 +109,7 @@ class TaskSampler(abc.ABC):
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
-        """(metric, label) of those that displays show; may be overridden."""
+        """(metric, label) of the metrics that displays show; may be overridden."""
         return ()
 
     def report(self, state: PyTree, episodes: EpisodeRows, axis: Axis) -> Metrics:

@@ -1,4 +1,4 @@
-"""Encoders where the value function sees the global state, and the policy does not."""
+"""Encoders for a value function that sees the global state and a policy that does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transformer over time, whose carry is what its last steps were made of."""
+"""A transformer over time, whose carry holds the inputs of its last steps."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Exchange:
         return chosen
 
     def _rank(self, candidates: Mapping[int, Candidate], step: int) -> list[int]:
-        """The members, the worst first; of equal ones those whose values are newer, then by lot."""
+        """The members, the worst first; if equal, the one with newer values, then by lot."""
         since = self._lineage.latest_copy_steps()
         lots = np.random.default_rng([self._seed, step, 1]).permutation(len(self._members))
 

@@ -83,7 +83,7 @@ class Iteration:
           env: the environment that it collects from; None if it collects nothing.
           agent: the agent that acts.
           axis: this device among all.
-          tasks: chooses the tasks of episodes; None takes what the configuration says.
+          tasks: chooses the tasks of episodes; None takes the configuration's.
         """
         collector = None
         reports = EpisodeReports()
@@ -238,8 +238,8 @@ class Iteration:
     ) -> tuple[DeviceCollector, CollectorState | None]:
         """The collector with this iteration's opponents, and where it begins; as they are without self-play.
 
-        Environments whose opponent is another one begin anew, and so does the policy's carry there: a game
-        counts only for an opponent that played all of it.
+        Environments whose opponent changed restart, and so does the policy's carry there: a game counts only
+        for an opponent that played all of it.
         """
         others = self.learning.opponents
         if others is None:

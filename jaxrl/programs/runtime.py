@@ -42,7 +42,7 @@ class Runtime(abc.ABC):
     def prepare(self, state: TrainState) -> TrainState:
         """Makes everything ready for a first iteration from `state`; returns the state to begin with.
 
-        To be overridden where there is something to make ready.
+        To be overridden if there is something to make ready.
         """
         return state
 

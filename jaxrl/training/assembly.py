@@ -108,7 +108,7 @@ class Assembly:
         Args:
           config: the resolved configuration.
           runtime: makes iterations.
-          evaluators_of: makes the evaluators, given what says that a signal ends a wait.
+          evaluators_of: makes the evaluators, given a function that says whether a signal ends a wait.
           interruption: the signals that this process receives.
           process_started: as for `build`.
         """

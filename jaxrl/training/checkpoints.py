@@ -47,7 +47,7 @@ class StartingPoint:
       progress: how far the run is.
       continues: true if it continues a run, with all that the state remembers.
       origin: its source, for people; empty if there is nothing to say.
-      changes: lines on what is not as it was when it was saved.
+      changes: lines on differences from the time of the save.
       metadata: the values that users stored with it.
     """
 
@@ -158,7 +158,7 @@ class RunCheckpoints:
             log.warning("step %d: its evaluation is not in its checkpoint: %s", self._steps(progress), error)
 
     def finish(self) -> None:
-        """Waits until what was started is written, and warns if it was not; for a run that gives up."""
+        """Waits until a save that was started is written, and warns if it failed; for a run that gives up."""
         if self._folder is not None:
             try:
                 self._folder.checkpoints.wait()

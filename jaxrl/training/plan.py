@@ -65,7 +65,7 @@ class TrainingPlan:
             raise in_stage(index, error) from error
 
     def compiles(self, index: int, first: int = 0) -> list[str]:
-        """The names for which stage `index` compiles anew in a process that began with stage `first`.
+        """The names for which stage `index` recompiles in a process that began with stage `first`.
 
         They are the fields that give it another program, unless a stage between has the same, and `fresh`.
         """
@@ -80,7 +80,7 @@ class TrainingPlan:
         return [*names, *(["fresh"] if self.stages[index].fresh else [])]
 
     def announcement(self, first: int = 0) -> str:
-        """The line about stages after `first` that compile anew, or ""."""
+        """The line about stages after `first` that recompile, or ""."""
         found = [
             f"{i + 1} ({self.stages[i].name}) for {', '.join(fields)}"
             for i in range(first + 1, len(self.stages))
@@ -122,8 +122,8 @@ class TrainingPlan:
         """The state with which stage `after` begins where `before` has ended.
 
         Parameters, optimiser, statistics and counters continue, except for parameters that the stage
-        reinitialises. So do the episodes, unless the environment or the curriculum is another one, and the
-        replay memory, unless the environment is. Adam restarts if parameters were frozen before: it counted
+        reinitialises. So do the episodes, unless the environment or the curriculum changes, and the replay
+        memory, unless the environment does. Adam restarts if parameters were frozen before: it counted
         updates without their gradients.
 
         Args:

@@ -224,7 +224,7 @@ class BehaviorCloning(Algorithm):
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, params=params))
 
     def _with_statistics(self, learner: BehaviorCloningState, shown: Demonstrated) -> BehaviorCloningState:
-        """With the moments of all training observations, unless it has some of where it started from."""
+        """With the moments of all training observations, unless it started with statistics."""
         stats = learner.policy.obs_stats
         if stats is None:
             return learner

@@ -1,4 +1,4 @@
-"""DAgger: the learner acts, a teacher says what was right, and all that was ever said is learnt from.
+"""DAgger: the learner acts, a teacher labels the right actions, and all labels so far are learnt from.
 
 Ross et al. 2011, "A reduction of imitation learning and structured prediction to no-regret online learning".
 """

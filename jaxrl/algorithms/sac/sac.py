@@ -288,7 +288,7 @@ class SAC(ReplayAlgorithm):
     def _target(
         self, learner: SACState, actor: PyTree, rows: Rows, temperature: Array, noise: Array
     ) -> Array:
-        """float32[L, N], what the critics are to say."""
+        """float32[L, N], the targets of the critics."""
         following, log_prob = _choose(rows.policy(actor, follows=True), noise)
         seen = rows.see(learner.target, follows=True)
         q = self.agent.critics.values(learner.target, seen, jnp.tanh(following))

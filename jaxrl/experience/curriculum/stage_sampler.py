@@ -25,7 +25,7 @@ from jaxrl.experience.tasks import TaskSampler
 from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
 from jaxrl.types import Array, Axis, EpisodeRows, PyTree, Trajectory
 
-# What a window keeps of each episode, in this order.
+# The values that a window keeps of each episode, in this order.
 _SUCCESS, _RETURN, _COST = range(3)
 _PREFIX = "curriculum"
 
@@ -204,7 +204,7 @@ class StageSampler(TaskSampler):
         return f"stage {stage} of {len(self.stages)} ({name}) since step {int(row['steps']) - began}"
 
     def _values(self, episodes: EpisodeRows) -> Array:
-        """float32[T, B, V] of what a window keeps."""
+        """float32[T, B, V], the values that a window keeps."""
         zeros = jnp.zeros_like(episodes.episode_return)
         success = zeros if episodes.success is None else episodes.success
         cost = episodes.reports[self.cost] if self.cost else zeros

@@ -1,4 +1,4 @@
-"""The memory of learners from demonstrations: it is full from the start, and deals out what it read."""
+"""The memory of learners from demonstrations: it is full from the start, and returns what it read."""
 
 from __future__ import annotations
 

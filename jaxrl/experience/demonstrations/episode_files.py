@@ -1,9 +1,9 @@
 """Files of one episode each, `.npz`: read bounded, and without unpickling anything.
 
 Arrays: `observations` [T + 1, *O], or `observations.PART` for each part of a dict; `actions` [T, *A];
-`rewards`, `terminations`, `truncations` [T]; where there are masks `action_masks` [T, A]; `infos.NAME` [T] of
-what the environment reported. Scalars: `seed`, `success` (absent if unknown), `player` and `level_id` (text).
-What else is in a file is not looked at.
+`rewards`, `terminations`, `truncations` [T]; `action_masks` [T, A] if there are masks; `infos.NAME` [T],
+which the environment reported. Scalars: `seed`, `success` (absent if unknown), `player` and `level_id`
+(text). Everything else in a file is ignored.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def write_episodes(place: Path, episodes: Iterable[Episode], spec: EnvSpec, name
             rewards=list(episode.rewards),
             terminations=list(episode.terminations),
             truncations=list(episode.truncations),
-            # Theirs begin with what a reset tells.
+            # Minari's begin with the reset's.
             infos={key: np.concatenate([[np.nan], x]) for key, x in episode.infos.items()},
         )
         storage.update_episodes([buffer])

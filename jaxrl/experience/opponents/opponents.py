@@ -22,7 +22,7 @@ from jaxrl.experience.opponents.seats import Seats
 from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, Axis, Bulk, PyTree
 
-# A score of 1 has the weight 0; but where the policy beats all of a pool it must still play somebody.
+# A score of 1 has the weight 0; but a policy that beats all of a pool must still play somebody.
 _LEAST_WEIGHT = 1e-3
 
 
@@ -113,7 +113,7 @@ class Opponents:
         return self.matches.against(now, jax.tree.map(lambda x: x[state.playing], state.snapshots))
 
     def swaps(self, state: OpponentState, count: int) -> Array:
-        """bool[B], the environments of this device whose opponent is another one since the last iteration."""
+        """bool[B], the environments of this device whose opponent changed since the last iteration."""
         swapped_G = jnp.concatenate([jnp.zeros(self.seats.latest, bool), state.swapped])
         return self.seats.of_groups(swapped_G, count)
 

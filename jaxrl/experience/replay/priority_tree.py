@@ -146,7 +146,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     Returns:
       (int32[groups, each] indices into the leaves of the group, bool[groups, each], True if there was one;
-      those that are first; float32[groups], sums of the leaves that may be sampled).
+      these come first; float32[groups], sums of the leaves that may be sampled).
     """
     stride = tree.leaf.shape[1]
     each = groups.each

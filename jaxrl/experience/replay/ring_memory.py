@@ -20,7 +20,7 @@ from jaxrl.types import Array, Trajectory
 
 @dataclass(frozen=True)
 class RingMemory(Memory):
-    """Keeps the last rows of every environment; what is sampled from them is a memory's own.
+    """Keeps the last rows of every environment; subclasses decide how to sample them.
 
     Attributes:
       plan: the replay that the algorithm asked for.
@@ -96,7 +96,7 @@ def of_latest(latest: Trajectory) -> dict[str, Any]:
 def follows(terminated: Array, reset_after: Array) -> Array:
     """True if the row after a step is its successor, or if none is needed.
 
-    Where an environment was started again by force, the row after is the first of another episode, and the
+    If a restart of the environment was forced, the row after is the first of another episode, and the
     observation after the step is lost.
 
     Args:

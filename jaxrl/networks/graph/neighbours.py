@@ -54,7 +54,7 @@ class Reverse:
 
 @dataclass(frozen=True)
 class EdgeList:
-    """Edges of one or several graphs in numpy: int[E] nodes from which and to which, and kinds."""
+    """Edges of one or several graphs in numpy: int[E] source nodes, target nodes and kinds."""
 
     source: np.ndarray
     target: np.ndarray

@@ -104,7 +104,7 @@ def _in_blocks(size: int, x: Array) -> Array:
 
 
 def _finite_state(state: Array) -> tuple[Array, Array]:
-    """The state with zeros in place of what is not finite, and where there was such a number [N, heads]."""
+    """The state with zeros in place of numbers that are not finite, and where there was one [N, heads]."""
     is_finite = jnp.isfinite(state)
     return jnp.where(is_finite, state, 0.0), ~is_finite.all(axis=(-2, -1))
 

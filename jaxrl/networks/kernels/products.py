@@ -18,7 +18,7 @@ from jaxrl.types import Array
 
 # Up to this many columns, one matrix-vector product per column beats a matrix product on CPU.
 _FEW_COLUMNS = 8
-# With at least this ratio of inputs to columns and at most so many columns, the transposed product is
+# With at least this ratio of inputs to columns and at most this many columns, the transposed product is
 # faster on CPU.
 _MANY_TIMES = 2
 _MOST_COLUMNS = 256
