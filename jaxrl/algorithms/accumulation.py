@@ -8,9 +8,9 @@ from jaxrl.algorithms.agent import Agent
 from jaxrl.envs.base import is_large_image
 from jaxrl.types import Axis, PyTree
 
-# Activations of so many time steps stay in a core's cache between the forward and the backward pass, and
-# the products are still large enough (docs/performance.md). The steps of one time are the rows of a
-# recurrent core's products, so that it needs more of them; a large image has a thousand rows of its own.
+# Activations of this many time steps stay in a core's cache between the forward and the backward pass, and
+# the products are still large enough (docs/performance.md). A product of a recurrent core covers the steps of
+# one time only, so that it needs more of them; one large image gives a thousand rows.
 CPU_PART_STEPS = {"recurrent": 2048, "feed-forward": 512, "images": 64}
 
 

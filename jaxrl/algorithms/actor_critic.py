@@ -44,14 +44,14 @@ class ActorCriticOutput:
 
 @dataclass(frozen=True)
 class ActorCritic(Agent):
-    """Samples from a policy; a value function of its own or on the same trunk tells how good states are.
+    """Samples from a policy; a value function, on its own trunk or the policy's, estimates returns.
 
     Its extras are `log_prob`, of the action when it was taken, and `value`, both float32[T, B].
 
     Attributes:
       head: of the policy.
       description: of the network, in words.
-      auxiliary: a loss whose parameters are beside those of the network, or None.
+      auxiliary: a loss with parameters beside the network's, or None.
     """
 
     spec: EnvSpec
@@ -89,7 +89,7 @@ class ActorCritic(Agent):
         params = self.network.init(key)
         if self.auxiliary is None or self.auxiliary.init is None:
             return params
-        # A key of its own: the network's parameters are those that it has without.
+        # A separate key: the network gets the same parameters as without this loss.
         own_key = jax.random.fold_in(key, _AUXILIARY)
         own = self.auxiliary.init(own_key, self.network.num_features(), self.spec)
         return {**params, PARAMS: own}

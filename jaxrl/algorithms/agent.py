@@ -1,7 +1,7 @@
 """Agents: a network, the normalisation of its observations, and the choice of actions.
 
-An algorithm builds its agent. Collectors, evaluators, suites, videos, export and serving ask the agent and
-never build a network of their own.
+An algorithm builds its agent. Collectors, evaluators, suites, videos, export and serving use the agent and
+never build their own network.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def facts(self, out: Any) -> tuple[Array, dict[str, Array]]:
-        """(value float32[B], what the choice is made from, float32 by name), for exported policies."""
+        """(value float32[B], the numbers behind the choice, float32 by name), for exported policies."""
 
     @abc.abstractmethod
     def describe(self) -> str:

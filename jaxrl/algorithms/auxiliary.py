@@ -1,4 +1,4 @@
-"""Losses of a user beside those of an algorithm, by `module:function`."""
+"""Custom losses beside an algorithm's own, by `module:function`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec
 from jaxrl.types import Array, PyTree
 
-# The key of its parameters among those of the network.
+# The key of its parameters among the network's.
 PARAMS = "auxiliary"
 
 
@@ -23,9 +23,9 @@ class AuxiliaryLoss:
 
     Attributes:
       function: (params, features, out, batch) -> (loss float32[L, N], metrics: float32[L, N] by name).
-        `params` is a tree of its own (None without `init`), `features` float32[L, N, F] come from the
-        policy's trunk, `out` is the agent's output and `batch` a minibatch. Both results are averaged over
-        the steps that count; the loss is reported as `loss/auxiliary`.
+        `params` is its own tree (None without `init`), `features` float32[L, N, F] come from the policy's
+        trunk, `out` is the agent's output and `batch` a minibatch. Both results are averaged over the steps
+        that count; the loss is reported as `loss/auxiliary`.
       metrics: the names of those metrics.
       init: (key, num_features, spec) -> params, float32; `spec` are the spaces of the environment. None if it
         has none.

@@ -52,14 +52,14 @@ class Algorithm(abc.ABC):
       agent: acts, and is trained.
       name: of its section in the configuration, and the beginning of the names of its metrics.
       config_section: the class of that section.
-      state_type: the class of its learner state, whose fields say how they lie on devices.
-      highlights: (metric, label) of what is worth a place on the display of a run.
+      state_type: the class of its learner state, whose fields say how they are laid out on devices.
+      highlights: (metric, label) of metrics worth showing on the display of a run.
       offers: the options of every configuration that it honours, of `jaxrl.algorithms.offered_options`; a
-        configuration with another one is refused.
+        configuration with other options is refused.
       signals: the names of numbers of each step, such as its advantage, that it offers to task samplers.
-      memory: the store between collecting and learning: the name of one of `jaxrl.experience.memory`, or one
-        of its own.
-      draws_per_iteration: how often an iteration draws from the memory and learns.
+      memory: the store between collecting and learning: the name of one of `jaxrl.experience.memory`, a plan,
+        or a custom memory.
+      draws_per_iteration: how often an iteration samples the memory and learns.
     """
 
     config: Config
@@ -113,7 +113,7 @@ class Algorithm(abc.ABC):
 
     @abc.abstractmethod
     def learn(self, learner: Any, experience: Any, key: Array) -> Learned:
-        """Everything that is learnt from one draw of the memory.
+        """Learns from one sample of the memory.
 
         Args:
           learner: from `init` or `learn`; replicated, except for fields marked `Sharded`.
@@ -143,7 +143,7 @@ class Algorithm(abc.ABC):
     def collecting_agent(self) -> Agent:
         """The agent of rollouts, for `acting` with exploration. May be overridden, by a mixture of policies.
 
-        Its carry and its exploration may be others than those of `agent`, its actions and observations not.
+        Its carry and exploration may differ from `agent`'s, its actions and observations may not.
         """
         return self.agent
 
@@ -182,11 +182,11 @@ class Algorithm(abc.ABC):
 
 
 def read_hyperparams(kind: type[_T], section: AlgorithmConfig) -> _T:
-    """The fields of a section that a dataclass has too.
+    """The fields that a section shares with a dataclass.
 
     Args:
-      kind: the dataclass, of `flax.struct`, whose fields have the names of those of the section.
-      section: of an algorithm. A number that may be None (no stop, no limit) is infinity then.
+      kind: the `flax.struct` dataclass; its fields are named as the section's.
+      section: of an algorithm. None (no stop, no limit) becomes infinity.
     """
 
     def scalar(value: Any) -> Any:
@@ -200,7 +200,7 @@ def run_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
     """float32[]: 0 at the start of the run, 1 after a fraction of it.
 
     Args:
-      learner: of which the updates made count, or the share of a budget in seconds that is used up.
+      learner: its updates count, or the used share of a budget in seconds.
       fraction: float32[], of the run.
       total: planned gradient steps of the run.
     """

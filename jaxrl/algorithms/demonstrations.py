@@ -1,4 +1,4 @@
-"""Demonstrations as learners see them: the memory that they ask for, and what it draws.
+"""Demonstrations as learners see them: the memory that they request, and its samples.
 
 The memory itself is `jaxrl.experience.demonstrations`.
 """
@@ -22,15 +22,15 @@ from jaxrl.types import Acting, Array, Axis, PyTree, Sharded, Trajectory
 class DemonstrationPlan:
     """The memory of demonstrations that an algorithm asks for.
 
-    Episodes lie one after the other in lanes, as those of an environment lie in its rollouts.
+    Episodes follow each other in lanes, as an environment's do in its rollouts.
 
     Attributes:
       field: of the configuration that names the folder, for errors.
       folder: of the episodes.
       spec: of the environment whose spaces they must have.
       lanes: over all devices, which share them out.
-      rows: of each lane, a multiple of `chunk`; what the episodes leave empty is padding.
-      rows_field: of the configuration that says `rows`, for errors.
+      rows: of each lane, a multiple of `chunk`; rows that the episodes leave empty are padding.
+      rows_field: of the configuration that sets `rows`, for errors.
       chunk: steps of a sequence.
       validation: share of the episodes that is not learnt from.
       axis: this device.
@@ -68,7 +68,7 @@ class Demonstrated:
 
 @flax.struct.dataclass
 class DemonstrationDraw:
-    """Everything that there is, at each draw.
+    """All demonstrations, at each draw.
 
     Attributes:
       training: to learn from.
@@ -159,7 +159,7 @@ def retrace(agent: PyTree, acting: Acting, shown: Demonstrated, action: Array, c
       acting: its parameters and statistics.
       shown: [R, B, ...]; R is a multiple of `chunk`.
       action: [R, B, *A], the demonstrated ones as the agent stores them.
-      chunk: L; one after the other, so that what a pass keeps is that of one chunk.
+      chunk: L; chunks run one after the other, so a pass keeps the activations of one.
     """
     seen = agent.normalize(acting, shown.obs)
     split = lambda x: x.reshape(-1, chunk, *x.shape[1:])  # noqa: E731

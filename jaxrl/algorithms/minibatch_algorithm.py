@@ -1,4 +1,4 @@
-"""Algorithms that learn from each rollout by epochs of minibatches: what they have in common."""
+"""The common part of algorithms that learn from each rollout by epochs of minibatches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Prepared:
     Attributes:
       learner: with new statistics of rewards.
       batch: the steps that minibatches are taken from.
-      metrics: of the trajectory as a whole, those of `MinibatchAlgorithm.own_metrics`.
+      metrics: of the whole trajectory, as `MinibatchAlgorithm.own_metrics` names them.
       signals: float32[T, B] by the names in `Algorithm.signals`.
     """
 
@@ -84,7 +84,7 @@ class MinibatchAlgorithm(Algorithm):
 
     @abc.abstractmethod
     def prepare(self, learner: Any, trajectory: Trajectory) -> Prepared:
-        """Targets, advantages and the like, of this device's trajectory."""
+        """The inputs of updates, such as targets and advantages, from this device's trajectory."""
 
     @abc.abstractmethod
     def loss(
@@ -96,7 +96,7 @@ class MinibatchAlgorithm(Algorithm):
           learner: before the updates on this trajectory; its hyperparameters hold.
           params: that the gradient is taken of.
           batch: [L, N, ...].
-          key: equal on all devices, another one for each update.
+          key: equal on all devices, a different one for each update.
 
         Returns:
           (float32[], float32[] by the names in `reported`, a tree of float32[L, N, ...] or None).
@@ -194,7 +194,7 @@ class MinibatchAlgorithm(Algorithm):
     ) -> tuple[Array, Array]:
         """(advantages, value targets), float32[T, B], of an agent whose extras and bootstraps are values.
 
-        Where an episode was cut off, by a time limit or by the end of the rollout, its value stands for the
+        If an episode was cut off, by a time limit or by the end of the rollout, its value stands for the
         rest; with `gae_lambda` 1 the targets are discounted rewards-to-go. See `advantage.gae`.
         """
         return gae(

@@ -80,8 +80,9 @@ class Minibatches:
       loss: of a minibatch.
       stop: ends the updates on a batch; None: nothing does.
       rates: (pattern of names of parameters, hyperparameter that is their learning rate); the first that fits
-        counts, and those that none fits have `learning_rate`.
-      padded: True if whole sequences may hold no step that counts; a minibatch of such makes no update.
+        counts, and parameters that fit none have `learning_rate`.
+      padded: True if whole sequences may hold no step that counts; a minibatch of only such sequences makes
+        no update.
       watch: every update also reports what in it was not finite; see `Algorithm.inspect`.
     """
 
@@ -100,7 +101,7 @@ class Minibatches:
         Args:
           learner: before the updates; its class derives from `MinibatchState`.
           batch: of this device.
-          key: one key, the same on all devices; it shuffles, and losses may draw from it.
+          key: one key, the same on all devices, for shuffling and for losses that sample.
         """
         flat, _ = jax.flatten_util.ravel_pytree(learner.policy.params)
         shards = OptimizerShards.of(self.section, self.axis, flat.size)
@@ -186,8 +187,7 @@ class _Run:
     def _with_fresh_carries(self, loop: UpdateLoop, number: Array) -> _Run:
         """The run of epoch `number`, whose sequences begin from the carries of the present parameters.
 
-        The first epoch takes those of the policy that acted, which `host.overlap` makes one iteration
-        older.
+        The first epoch takes the carries of the policy that acted, one iteration older with `host.overlap`.
         """
         agent = self.engine.agent
         length = self.engine.config.sequence_length

@@ -40,7 +40,7 @@ OF_MINIBATCHES = frozenset(
         "curriculum.weights",
     )
 )
-# Those of an agent that samples from a distribution and has a value function.
+# The options of an agent that samples from a distribution and has a value function.
 OF_ACTOR_CRITICS = frozenset(
     ("network.separate_value", "network.head", "network.policy_gain", "network.policy_std", "evaluate.modes")
 )

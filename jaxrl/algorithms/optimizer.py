@@ -77,7 +77,7 @@ def optimizer(
     def update(
         gradient: PyTree, state: PyTree, params: PyTree | None = None
     ) -> tuple[PyTree, optax.OptState]:
-        # optax raises a float to an integer power, also where the program around it may not.
+        # optax raises a float to an integer power, even if the program around it forbids that.
         with jax.numpy_dtype_promotion("standard"):
             return chain.update(gradient, state, params)
 
@@ -103,7 +103,7 @@ def descend(
       max_grad_norm, rate, scale: float32[].
 
     Returns:
-      `norm`, float32[], is that of the gradient times `scale`, before clipping.
+      `norm`, float32[]: the norm of the gradient times `scale`, before clipping.
     """
     first, adam, last = state
     norm = optax.tree.norm(gradient) * scale

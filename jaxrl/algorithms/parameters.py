@@ -1,4 +1,4 @@
-"""Parameters by name: which are frozen or have rates of their own, and norms by layer."""
+"""Parameters by name: which are frozen or have their own rates, and norms by layer."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class QState(LearnerState):
 
 
 class QReplayAlgorithm(ReplayAlgorithm):
-    """One update on each draw of the replay memory; none before enough is kept.
+    """One update on each batch from the replay memory; none before enough is kept.
 
     Attributes:
       agent: it may explore by a ladder of epsilons.
@@ -94,7 +94,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     @abc.abstractmethod
     def gradient(self, learner: QState, batch: Any) -> tuple[PyTree, dict[str, Array], Array]:
-        """The gradient of the mean loss on a draw, and what comes of it.
+        """The gradient of the mean loss on a batch, with its means and errors.
 
         Returns:
           (gradient, means over all devices `loss` and `q`, float32[N] errors for the memory of this one).
@@ -102,7 +102,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     @abc.abstractmethod
     def layers(self, learner: QState, batch: Any) -> list[tuple[str, Array]]:
-        """The outputs of the network's layers on a draw, by name."""
+        """The outputs of the network's layers on a batch, by name."""
 
     @classmethod
     def hyperparameters(cls, config: Config) -> QHyperparams:

@@ -28,7 +28,7 @@ class QOutput:
     """The value of each action.
 
     Attributes:
-      q: float32[..., A]; that of a forbidden action is below all others.
+      q: float32[..., A]; forbidden actions are below all others.
       carry: after the last step.
       epsilon: float32[], the share of random actions; None: none.
     """
@@ -190,7 +190,7 @@ def ladder(index: Array | int, num_envs: int) -> Array:
 
 @dataclass(frozen=True)
 class LadderQAgent(QAgent):
-    """Explores in each environment by the ladder's epsilon, times that of the algorithm, which is 1.
+    """Explores in each environment by the ladder's epsilon, times the algorithm's, which is 1.
 
     Attributes:
       num_envs: environments over all devices.

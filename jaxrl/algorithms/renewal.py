@@ -24,7 +24,7 @@ def renew(
     patterns: tuple[str, ...],
     shards: OptimizerShards | None = None,
 ) -> MinibatchState:
-    """A learner in which the parameters that fit one of the patterns are those of a fresh one.
+    """The learner, with a fresh one's parameters for the names that fit a pattern.
 
     The mean of their gradients in Adam starts from 0. The mean of the squares stays: from 0, far from the
     first update of a run and without its correction, the first steps would be three times as long as usual.
@@ -55,7 +55,7 @@ def renew(
 
 
 def require_renewable(algorithm: Algorithm, patterns: tuple[str, ...]) -> None:
-    """Raises ConfigError if an algorithm cannot draw parameters anew, or a pattern fits none."""
+    """Raises ConfigError if an algorithm cannot reinitialise parameters, or a pattern fits none."""
     if not issubclass(algorithm.state_type, MinibatchState):
         raise ConfigError(f"`fresh` is not offered by `algorithm` (={algorithm.name!r})")
     params: Any = jax.eval_shape(algorithm.agent.init_params, jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Replay as learners see it: the memory that they ask for, what it draws, and what they tell it.
+"""Replay as learners see it: the memory that they request, its batches, and their feedback.
 
 The memory itself is `jaxrl.experience.replay`.
 """
@@ -39,8 +39,8 @@ class SequencePlan:
     Attributes:
       burn_in: rows at the start of each whose only purpose is a fresh carry.
       length: rows after them that are learnt from.
-      interval: rows from the start of one sequence to that of the next, where carries are stored; divides
-        the rollout's.
+      interval: rows between the starts of successive sequences, where carries are stored; divides the
+        rollout's.
     """
 
     burn_in: int
@@ -54,8 +54,8 @@ class ReplayPlan:
 
     Attributes:
       rows: kept of each environment; a multiple of the rollout's.
-      batch_size: rows, or sequences, of a draw, over all devices; a multiple of `groups`.
-      groups: of neighbouring environments, over all devices. Each draws its equal share of the batch, so the
+      batch_size: rows, or sequences, of a batch, over all devices; a multiple of `groups`.
+      groups: of neighbouring environments, over all devices. Each gives an equal share of the batch, so the
         rows sampled do not depend on the number of devices.
       n_step: most steps whose rewards are summed.
       learning_starts: rows of each environment before which nothing is learnt.
@@ -81,7 +81,7 @@ class ReplayPlan:
 
     @property
     def unseen(self) -> int:
-        """The oldest rows of each environment, some of whose frames are gone: they are never drawn."""
+        """The oldest rows of each environment, never sampled: some frames of their stacks are gone."""
         return self.frames - 1
 
 
@@ -125,7 +125,7 @@ class Transitions(_Drawn):
         whose successor is lost.
       terminated: bool[N], True if it ended by a termination: then nothing follows.
       next_obs, next_mask: [N, ...], what follows its last step.
-      usable: bool[N]; False if nothing could be drawn, or too little is kept to learn.
+      usable: bool[N]; False if nothing could be sampled, or too little is kept to learn.
     """
 
     next_obs: PyTree
@@ -146,7 +146,7 @@ class SequenceBatch(_Drawn):
       action: [L, N, ...], of the rows after the burn-in.
       reward, counts: [L, K, N], from each of these rows on; see `Transitions`.
       terminated: bool[L, N], True if the last step that counts ended the episode.
-      usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
+      usable: bool[L, N]; False on rows that are no transition, and where nothing could be sampled.
     """
 
     reset: Array

@@ -22,7 +22,7 @@ from jaxrl.types import Array, Axis, PyTree
 
 
 class ReplayAlgorithm(Algorithm):
-    """One update on each draw of the replay memory; none before enough is kept.
+    """One update on each batch from the replay memory; none before enough is kept.
 
     Attributes:
       axis: this device.
@@ -134,7 +134,7 @@ class ReplayAlgorithm(Algorithm):
         )
 
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:
-        # Rewards and what was noted of the latest rollout beside the loss: what was not drawn counts as well.
+        # Beside the loss, rewards and notes of the latest rollout: rows that were not sampled count as well.
         checked = [metrics[name] for name in self.watched]
         return jnp.isfinite(jnp.stack(jax.tree.leaves(checked))).all()
 
@@ -147,7 +147,7 @@ class ReplayAlgorithm(Algorithm):
     def latest(self, experience: Any) -> dict[str, Mean]:
         """Over the latest rollout of all devices: `reward`, a step's, `noted`, a row's, and `transitions`.
 
-        The last is the share of rows that are steps; those of final observations count as steps of the run.
+        The last is the share of rows that are steps; rows of final observations count as steps of the run.
         """
         one = jnp.ones((), jnp.float32)
         rows = one * self.config.steps_per_iteration / self.axis.size
@@ -160,6 +160,6 @@ class ReplayAlgorithm(Algorithm):
         )
 
     def over_devices(self, means: dict[str, Mean]) -> dict[str, Mean]:
-        """Those of the rows of all devices."""
+        """The means over the rows of all devices."""
         found: dict[str, Mean] = self.axis.psum(means)
         return found

@@ -61,7 +61,7 @@ def scale(
     returns_TB, last_B = discounted_returns(
         trajectory.reward,
         trajectory.terminated | trajectory.truncated,
-        # Environments are also begun anew where no episode ended: another stage, another opponent, a resume.
+        # Environments also restart without the end of an episode: another stage, another opponent, a resume.
         jnp.where(trajectory.reset[0], 0.0, discounted_return),
         gamma,
         axis.unroll,

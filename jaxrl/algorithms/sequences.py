@@ -27,7 +27,7 @@ class Sequences:
 
     Attributes:
       environment: int32[..., C, G], on this device.
-      chunk: int32[..., C, G]; None: those of row c are of chunk `first_chunk + c`.
+      chunk: int32[..., C, G]; None: the sequences of row c are of chunk `first_chunk + c`.
       first_chunk: int32[...]; None is 0.
     """
 
@@ -141,7 +141,7 @@ def split(taken: Sequences, chunk_parts: int, environment_parts: int) -> Sequenc
 
 
 def join(x_PLN: Array, chunk_parts: int, environment_parts: int, chunks: int, environments: int) -> Array:
-    """Rows [L, N, ...] of a minibatch from those of its parts [parts, L, n, ...]; inverse of `split`."""
+    """Rows [L, N, ...] of a minibatch from its parts' [parts, L, n, ...]; inverse of `split`."""
     length = x_PLN.shape[1]
     rest = x_PLN.shape[3:]
     grid = x_PLN.reshape(

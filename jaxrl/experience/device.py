@@ -40,8 +40,8 @@ from jaxrl.types import (
     Trajectory,
 )
 
-# First states of episodes are computed ahead of a rollout where those of one environment take less: then
-# they take no more memory than the trajectory.
+# First states of episodes are computed ahead of a rollout if one environment's take less: then they take no
+# more memory than the trajectory.
 _MOST_BYTES_OF_STARTS = 256
 
 
@@ -113,7 +113,7 @@ class DeviceCollector(Collector):
         out, final_bootstrap = self._forward(acting, loop, self._action_mask(loop.at.env_state))
         if packing is not None:
             records = packing.unpack(records)
-            # Those of a step were computed in the step after it.
+            # A step's bootstraps were computed in the step after it.
             records["bootstrap"] = jax.tree.map(
                 lambda x, last: jnp.concatenate([x[1:], last[None]]), records["bootstrap"], final_bootstrap
             )
@@ -139,7 +139,7 @@ class DeviceCollector(Collector):
         return dataclasses.replace(loop.at, episode=episode), trajectory, totals
 
     def _inputs(self, keys_B: Array, tasks: PyTree) -> StepInputs:
-        """The inputs of all steps [T, B, ...], drawn at once."""
+        """The inputs of all steps [T, B, ...], sampled at once."""
         index_B = self.axis.index() * len(keys_B) + jnp.arange(len(keys_B))
         keys_TB, noise_TB = randomness(self.agent, keys_B, index_B, self.length)
         task_TB = None if self.tasks is None else jax.vmap(self._choose_tasks, (None, 0))(tasks, keys_TB)
@@ -310,5 +310,5 @@ class DeviceCollector(Collector):
 
     @property
     def _bootstraps_at_cuts(self) -> bool:
-        """True if final observations need a look of their own: they are no rows of the trajectory."""
+        """True if final observations need a separate pass: they are not rows of the trajectory."""
         return not self.agent.needs_final_observations

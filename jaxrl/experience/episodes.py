@@ -20,7 +20,7 @@ from jaxrl.envs.wrappers.wrapper import wrapped
 from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
 from jaxrl.types import Acting, Array, PyTree, Tally
 
-# Where an environment states no time limit, an evaluation episode is cut off here.
+# If an environment states no time limit, an evaluation episode is cut off here.
 DEFAULT_MAX_EPISODE_STEPS = 10_000
 _MOST_STEPS = 2**31 - 1  # steps are counted in int32
 
@@ -32,7 +32,7 @@ class Episodes:
     Attributes:
       episode_return: float32[E, Q], raw.
       length: int32[E, Q], steps.
-      played: bool[E, Q], True if the slot was asked for.
+      played: bool[E, Q], True if the slot was requested.
       finished: bool[E, Q], False if the episode was cut off by the safety limit.
       tallies: [E, Q] by label, what the entries of `EpisodeReports` came to over the steps of the episode.
     """
@@ -199,6 +199,6 @@ def _choose(agent: Agent, keys_B: Array, out: PyTree, sample: bool | Array) -> A
 
 
 def _sample(agent: Agent, keys_B: Array, out: PyTree) -> Array:
-    # A fold of its own: the environment consumes `keys_B` as they are.
+    # A separate fold: the environment consumes `keys_B` as they are.
     keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, 1 << 20)
     return agent.choose(out, jax.vmap(lambda key: agent.draw_noise(key, ()))(keys))[0]

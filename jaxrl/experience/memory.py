@@ -13,7 +13,7 @@ from jaxrl.types import Array, PyTree, Trajectory
 class Memory(abc.ABC):
     """Takes rollouts and gives experience to learn from; pure functions on the device.
 
-    An iteration adds one rollout, then draws and learns as often as the algorithm says. Without rollouts
+    An iteration adds one rollout, then samples and learns as often as the algorithm says. Without rollouts
     (`AlgorithmConfig.collects`) nothing is added, and `latest` and the example are None. The state is a
     dataclass of the memory's own, part of every checkpoint: a field with a row for each environment is marked
     `Sharded`, and rows that are too many to be copied are marked `Bulk` (both in `jaxrl.types`).
@@ -22,8 +22,8 @@ class Memory(abc.ABC):
       state_type: the class of its state; None without a state.
       checkpointed: False keeps the state out of checkpoints: after a resume and after a rollback the memory
         is empty. A memory may set it for the class, or take it as an argument.
-      refills: `init` gives the memory in full, as of files that are read again; then nobody is told that a
-        memory which is not checkpointed was lost.
+      refills: `init` gives the full memory, such as from files that are read again; then no message says that
+        a memory without checkpoints was lost.
     """
 
     state_type: type[Any] | None
@@ -50,7 +50,7 @@ class Memory(abc.ABC):
 
     @abc.abstractmethod
     def feedback(self, state: PyTree, feedback: PyTree) -> PyTree:
-        """With what learning from the latest draw has told, such as new priorities."""
+        """The state with feedback from learning on the latest draw, such as new priorities."""
 
 
 class Latest(Memory):
@@ -75,7 +75,7 @@ _MEMORIES: dict[str, type[Memory]] = {"latest": Latest}
 
 
 def build(memory: Any) -> Memory:
-    """The memory that an algorithm asks for, by name or plan; one of its own is taken as it is."""
+    """The memory that an algorithm asks for, by name or plan; a custom one is taken as it is."""
     if isinstance(memory, ReplayPlan):
         from jaxrl.experience.replay import Replay, SequenceReplay  # they derive from `Memory`
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrl.types import Array, PyTree
 
-# A leaf with more elements per environment than this is an array of its own: storing it takes longer than
+# A leaf with more elements per environment than this is a separate array: storing it takes longer than
 # launching its kernel, and laying it out anew after the loop would take as long again.
 _LARGEST = 32
 

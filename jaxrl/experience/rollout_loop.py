@@ -78,7 +78,7 @@ def where_cut(cut: Array, tree: PyTree) -> PyTree:
 
 
 def randomness(agent: Agent, keys_B: Array, index_B: Array, length: int) -> tuple[Array, PyTree]:
-    """Keys for the environments [T, B] and the action noise [T, B, ...] of a whole rollout, drawn at once."""
+    """Keys of environments [T, B] and the action noise [T, B, ...] of a whole rollout, sampled at once."""
     env_keys_B, noise_keys_B = jax.vmap(jax.random.split, out_axes=1)(keys_B)
     at = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     env_keys_TB = jax.vmap(at, in_axes=(0, None), out_axes=1)(env_keys_B, jnp.arange(length))

@@ -1,4 +1,4 @@
-"""Reports of episodes: their returns and lengths, and what the environment tells of itself."""
+"""Reports of episodes: their returns and lengths, and values that the environment reports."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from jaxrl.envs.reports import entry, joined_key
 from jaxrl.types import Array, Axis, EpisodeRows, EpisodeStats, EpisodeTotals, PyTree, Tally
 
 SUCCESS = "success_rate"
-# An environment that reports one of these says so when an episode is a success. The second is that of
-# Stable-Baselines3: its value at the end of an episode counts, also where no environment declares it.
+# An environment that reports one of these says so when an episode is a success. The second is
+# Stable-Baselines3's: its value at the end of an episode counts, even if no environment declares it.
 _OF_SB3 = InfoMetric("is_success", "last")
 _SUCCESS_KEYS = ("success", _OF_SB3.name)
 
@@ -30,12 +30,12 @@ class EpisodeReports:
 
     Attributes:
       entries: (label, the entry of the environment's info and what becomes of it in an episode).
-      success: when an episode is a success, or None: nothing is known of it. Of a rule on an entry of info an
-        episode that never says it is none.
+      success: when an episode is a success, or None: nothing is known of it. With a rule on an entry of info,
+        an episode that never reports the entry is none.
       is_declared: True if the environment declares the entry that `success` is about. If not, and none of
-        many episodes says it, nothing is known of their success.
-      is_assumed: True if nobody asked for `success`: environments that write their info as those of
-        Stable-Baselines3 say it, others do not. As there, episodes that say nothing are left out.
+        many episodes reports it, nothing is known of their success.
+      is_assumed: True if nobody asked for `success`: environments with Stable-Baselines3's info report it,
+        others do not. As there, episodes that report nothing are left out.
     """
 
     entries: tuple[tuple[str, InfoMetric], ...] = ()
@@ -72,7 +72,7 @@ class EpisodeReports:
 
     @property
     def knows_success(self) -> bool:
-        """True if every episode is a success or none; False where none may ever say so."""
+        """True if every episode is a success or none; False if it may never be reported."""
         return self.success is not None and not self.is_assumed
 
     @property
@@ -199,7 +199,8 @@ def count_episodes(
       unroll: steps in each turn of the loop.
 
     Returns:
-      (the episodes in progress after it, totals over those that ended, and with tasks those one by one).
+      (the episodes in progress after it, totals over those that ended, and with tasks these episodes one by
+      one).
     """
     zeros = jnp.zeros_like(episode.episode_return)
     none = {label: Tally(zeros, zeros) for label in reports.labels}
@@ -274,7 +275,7 @@ def _totals(end: _Counting, return_TB: Array, counted_TB: Array) -> EpisodeTotal
 
 
 def over_devices(axis: Axis, totals: EpisodeTotals) -> EpisodeTotals:
-    """Totals over the episodes of all devices, from those of this one; scalars or [1]."""
+    """Totals over the episodes of all devices, from this one's; scalars or [1]."""
     own = jax.tree.map(jnp.sum, totals)
     count, total, length, tallies = axis.psum((own.count, own.episode_return, own.length, own.tallies))
     of_each = jnp.stack([own.count, own.episode_return, own.squares, own.lowest, own.highest])

@@ -1,4 +1,4 @@
-"""Samplers of tasks: what each environment is asked to be when an episode of it starts."""
+"""Samplers of tasks, which choose the task of each environment when an episode of it starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LevelResults:
 
     Attributes:
       success: float32[E, Q], 1 or 0.
-      length: int32[E, Q], steps; 0 where no episode was asked for.
+      length: int32[E, Q], steps; 0 where no episode was requested.
     """
 
     success: Array
@@ -79,7 +79,7 @@ class TaskSampler(abc.ABC):
         return None
 
     def refresh(self, state: PyTree, play: PlayLevels, key: Array, axis: Axis) -> PyTree:
-        """The state after rollouts of its own, every `Config.refresh_iterations`; may be overridden.
+        """The state after the sampler's own rollouts, every `Config.refresh_iterations`; may be overridden.
 
         It is called before an iteration, and after a resume perhaps again before the same one.
 
@@ -109,7 +109,7 @@ class TaskSampler(abc.ABC):
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
-        """(metric, label) of those that displays show; may be overridden."""
+        """(metric, label) of the metrics that displays show; may be overridden."""
         return ()
 
     def report(self, state: PyTree, episodes: EpisodeRows, axis: Axis) -> Metrics:

@@ -1,6 +1,6 @@
-"""From the numbers of a Gaussian policy to those of a space: by the middle and half the width of its bounds.
+"""Maps a Gaussian policy's numbers to a space, by the middle and half the width of its bounds.
 
-A Gaussian begins with mean 0 and a deviation of about 1. Of a space from 0 to 1000 that is a corner: half of
+A Gaussian begins with mean 0 and a deviation of about 1. In a space from 0 to 1000 that is a corner: half of
 the actions would be clipped to 0, and the others would hardly differ from it.
 """
 
@@ -18,7 +18,7 @@ from jaxrl.networks.distributions import to_rank_of
 from jaxrl.networks.operations import Layer, bounds_of
 from jaxrl.types import Array
 
-# Symmetric bounds that suit a deviation of 1 as they are: those of most suites, 0.4 (MuJoCo's Humanoid) to 3.
+# Symmetric bounds that suit a deviation of 1 as they are: most suites', 0.4 (MuJoCo's Humanoid) to 3.
 _SUITABLE = (0.25, 4.0)
 # Larger bounds are as good as none: float32 no longer tells whole numbers apart. Some suites write 1e10.
 _FARTHEST = 2.0**24
@@ -28,8 +28,8 @@ _FARTHEST = 2.0**24
 class ActionScale:
     """The affine map, component by component, and the clipping after it.
 
-    Densities stay those of the policy's own numbers: the map would add the constant `-sum log half_width` to
-    the logarithm, which cancels in ratios.
+    Densities stay over the policy's own numbers: the map would add the constant `-sum log half_width` to the
+    logarithm, which cancels in ratios.
 
     Attributes:
       space: bounds, one-dimensional.

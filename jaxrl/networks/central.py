@@ -1,4 +1,4 @@
-"""Encoders where the value function sees the global state, and the policy does not."""
+"""Encoders for a value function that sees the global state and a policy that does not."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class BothEncoder(nn.Module):
 
 
 def build_trunk_encoder(network: NetworkConfig, space: Space, trunk: str) -> nn.Module:
-    """The encoder of a trunk: of the architecture that has a name, or else as `network.encoder` says.
+    """The encoder of a trunk: of the named architecture, or else as `network.encoder` says.
 
-    With a central value, that of the policy is as without, on its own part; others see both parts, vectors
-    by one network over both.
+    With a central value, the policy's encoder sees its own part alone; others see both parts, vectors through
+    one network over both.
 
     Raises:
       ConfigError: the observation does not suit the encoder or the architecture.

@@ -1,4 +1,4 @@
-"""The interface of a recurrent core, and several of them on one another as one."""
+"""The interface of a recurrent core, and a stack of several as one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Core(nn.Module):
       waits_for_the_carry: True if a matrix product of a step needs the result of the step before, so that
         the steps of a sequence can only be computed one after the other. Every core declares it.
       has_residual: True if the core normalises its input and adds it to its output by itself, so that
-        `network.core_layers` of it are put on one another as they are.
+        `network.core_layers` of it are stacked as they are.
     """
 
     waits_for_the_carry: ClassVar[bool]
@@ -55,8 +55,8 @@ class _Layers:
 class CoreStack(Core):
     """y_0 = core_0(x); y_i = y_{i-1} + core_i(norm_i(y_{i-1})), with layer normalisation.
 
-    Cores that do both by themselves (`has_residual`) are only put on one another. The carry has one part for
-    each layer, `layer_0` and so on.
+    Cores that do both by themselves (`has_residual`) are only stacked. The carry has one part for each layer,
+    `layer_0` and so on.
 
     Attributes:
       make: builds the core of a layer, unbound or within the module that calls it.

@@ -1,6 +1,6 @@
 """Cores by name: gated recurrent layers, linear ones, fast weights, attention, and none.
 
-A factory takes `network`. A custom class is taken as well: it gets those of `_FIELDS` that it declares.
+A factory takes `network`. A custom class is taken as well: it gets the `_FIELDS` that it declares.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Recurrent(Core):
 
 
 def _lstm_kernel() -> Any:
-    # Imported where it is asked for: Pallas would add to the start of every run.
+    # Imported on demand: Pallas would slow the start of every run.
     from jaxrl.networks.kernels import lstm_kernel
 
     return lstm_kernel

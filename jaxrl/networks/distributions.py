@@ -1,8 +1,8 @@
-"""Action distributions: what a head returns, with randomness passed in; here those of discrete actions.
+"""Action distributions: what a head returns, with randomness passed in; here for discrete actions.
 
-Randomness enters as `noise`, drawn once per rollout (`draw_noise`) outside the scan over time: one
-large draw is cheaper than T small ones, and the action becomes a pure function of policy and noise.
-Everything is computed in float32, also from bfloat16 parameters.
+Randomness enters as `noise`, sampled once per rollout (`draw_noise`) outside the scan over time: one large
+sample is cheaper than T small ones, and the action becomes a pure function of policy and noise. Everything is
+computed in float32, also from bfloat16 parameters.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def uniform_of_normal(noise: Array) -> Array:
 def elementwise(distribution: Any) -> Any:
     """The same distribution, with sums over few categories written out.
 
-    A reduction is a kernel of its own on a GPU; additions are part of the one around them.
+    A reduction is a separate kernel on a GPU; additions are part of the one around them.
     """
     if isinstance(distribution, Categorical):
         return dataclasses.replace(distribution, written_out=True)

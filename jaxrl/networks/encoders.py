@@ -40,7 +40,7 @@ ENCODERS: Registry[EncoderFactory] = Registry("network.encoder", ("network", "sp
 # (features, kernel, stride) of each convolution.
 CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
 _JOINT = "joint"  # of all parts of a dict, and not of each
-# The Nature stack of strides 4, 2, 1 needs at least so many pixels a side.
+# The Nature stack of strides 4, 2, 1 needs at least this many pixels a side.
 NATURE_PIXELS = 36
 
 

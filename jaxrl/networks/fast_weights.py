@@ -1,4 +1,4 @@
-"""What cores with a matrix for each head have in common: all but what is written and how fast it fades."""
+"""The common part of cores with a matrix for each head: all but what is written and how fast it fades."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from jaxrl.networks.fast_weights import EPSILON, FastWeights
 from jaxrl.networks.kernels.matrix_memory import MemoryInputs, matrix_memory
 from jaxrl.types import Array
 
-# The first and the last head forget half of what they hold in about so many steps.
+# The first and the last head forget half of what they hold in about this many steps.
 _MEMORY = (8.0, 512.0)
 
 

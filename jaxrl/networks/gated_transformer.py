@@ -1,4 +1,4 @@
-"""A transformer over time, whose carry is what its last steps were made of."""
+"""A transformer over time, whose carry holds the inputs of its last steps."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class GatedTransformer(Core):
     Parisotto et al. 2020, "Stabilizing transformers for reinforcement learning": normalised before each part
     instead of after it, with gates of a GRU in the place of sums, and relative positions. A step attends to
     itself and to the `memory_length` steps before it, as far as they are of its episode. The carry holds the
-    normalised inputs of those and what is known of each (`window_memory`): no keys and values, which would be
-    those of other parameters after an update.
+    normalised inputs of these steps and what is known of each (`window_memory`): no keys and values, which an
+    update of the parameters would make stale.
     """
 
     waits_for_the_carry: ClassVar[bool] = False
@@ -151,7 +151,7 @@ class GatedTransformer(Core):
 
 
 class GRUGate(nn.Module):
-    """(1 - z) x + z h, where h and z are those of a GRU with the state x and the input relu(y).
+    """(1 - z) x + z h, with h and z of a GRU with the state x and the input relu(y).
 
     z = sigmoid(y W_z + x U_z - bias) is nearly 0 at first.
     """

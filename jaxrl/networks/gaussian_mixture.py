@@ -108,8 +108,8 @@ def mixture_divergence(p: GaussianMixture, q: GaussianMixture) -> Array:
     """float32[...]: an upper bound of KL(p || q) in nats, 0 where both are the same.
 
     KL(w || v) + sum_k w_k KL(p_k || q_k): the divergence of action and component together, which is at least
-    that of the action (Do 2003, "Fast approximation of Kullback-Leibler distance for dependence trees and
-    hidden Markov models"). Components are paired by index, as those of a policy with its clone are.
+    the action's (Do 2003, "Fast approximation of Kullback-Leibler distance for dependence trees and hidden
+    Markov models"). Components are paired by index, as a policy's are with its clone's.
     """
     log_w, mean_p, log_std_p = p._float32()
     log_v, mean_q, log_std_q = q._float32()

@@ -1,7 +1,7 @@
 """The encoder of graphs: messages along edges, then what the agent's node and all nodes together hold.
 
-It takes any graph, another one in every row. What is fixed for each level is faster with the layers of
-`jaxrl/networks/graph`.
+It takes any graph, another one in every row. Graphs that are fixed for each level are faster with the layers
+of `jaxrl/networks/graph`.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
 
 @HEADS.register("gaussian_mixture")
 def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
-    """Scaled and clipped as those of `_gaussian`; one more number of noise picks the component."""
+    """Scaled and clipped as in `_gaussian`; one more number of noise picks the component."""
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
     scale = ActionScale.of(space)

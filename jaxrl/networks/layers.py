@@ -86,8 +86,8 @@ class Dense(nn.Module):
     """A linear layer with orthogonal weights of gain `gain` and zero bias.
 
     Gains sqrt(2) (hidden), `network.policy_gain` (policy) and 1 (value): Huang et al. 2022, detail 2.
-    Parameters stay float32; `dtype` is that of the product's operands and of the result. The bias is added in
-    float32 before the result is rounded: its gradient, a sum over all rows, is then one in float32.
+    Parameters stay float32; `dtype` is the type of the product's operands and of the result. The bias is
+    added in float32 before the result is rounded: its gradient, a sum over all rows, is then one in float32.
     """
 
     features: int

@@ -21,10 +21,10 @@ class Mamba2(FastWeights):
     """S_t = exp(-A dt_t) S_{t-1} + dt_t x_t B_t^T; y_t = S_t C_t + D x_t, normalised, gated and added.
 
     Dao and Gu 2024, "Transformers are SSMs", section 7; dt = softplus(u W + bias), and A > 0 and D are one
-    number for each head. Every head has a B and a C of its own, its state as many columns as rows, and the
-    gate comes after the norm. Without the convolution over the last four steps that the paper puts before B,
-    C and x, and without its expansion to twice the units. A begins as 1 in all heads, not drawn from 1 to 16,
-    and the first time steps are spread evenly over the heads, not drawn.
+    number for each head. Every head has its own B and C, its state has as many columns as rows, and the gate
+    comes after the norm. Without the convolution over the last four steps that the paper puts before B, C and
+    x, and without its expansion to twice the units. A begins as 1 in all heads, not sampled from 1 to 16, and
+    the first time steps are spread evenly over the heads, not sampled.
     """
 
     kind: ClassVar[str] = "mamba2"

@@ -1,4 +1,4 @@
-"""A distribution over actions of several parts, each with a distribution of its own."""
+"""A distribution over actions of several parts, each with its own distribution."""
 
 from __future__ import annotations
 

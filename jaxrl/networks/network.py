@@ -33,7 +33,7 @@ from jaxrl.types import Array, PyTree
 
 @dataclass(frozen=True)
 class HeadOnTrunk:
-    """A head and where it hangs.
+    """A head and its trunk.
 
     Attributes:
       module: linen module, (features [..., F], action_mask or None) -> output of the head.
@@ -127,7 +127,7 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     )
 
 
-@dataclass(frozen=True, eq=False)  # JAX keeps compiled programs by functions, and so by what has them
+@dataclass(frozen=True, eq=False)  # JAX caches programs by functions, and so by their object
 class _Functions:
     """The functions of a `Network`, where each is explained."""
 

@@ -1,4 +1,4 @@
-"""Named factories: built-in ones and those of installed packages by name, a user's own as `module:attribute`.
+"""Named factories: built-in and installed packages' ones by name, custom ones as `module:attribute`.
 
 A package registers an encoder, a core or a head as the entry point `encoder.NAME`, `core.NAME` or
 `head.NAME` of the group `jaxrl.networks`.

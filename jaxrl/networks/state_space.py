@@ -27,7 +27,7 @@ class S5(Core):
     Smith et al. 2023, "Simplified state space layers for sequence modeling", with the resets of Lu et al.
     2023, "Structured state space models for in-context reinforcement learning". lambda is diagonal, complex,
     and begins as the spectrum of HiPPO-N; u is held over the time step (zero-order hold). The result is added
-    to the input, of which u is the normalised form.
+    to the input; u is the normalised input.
     """
 
     waits_for_the_carry: ClassVar[bool] = False
@@ -105,7 +105,7 @@ def hippo_n(states: int) -> np.ndarray:
     initialization of diagonal state space models"); its eigenvalues are conjugate pairs.
     """
     root = np.sqrt(2 * np.arange(2 * states) + 1.0)
-    # -1/2 I plus an antisymmetric matrix, whose eigenvalues are i times those of a Hermitian one.
+    # -1/2 I plus an antisymmetric matrix, whose eigenvalues are i times a Hermitian one's.
     antisymmetric = np.triu(np.outer(root, root), 1) / 2
     found = np.linalg.eigvalsh(1j * (antisymmetric.T - antisymmetric))
     return found[states:]

@@ -77,7 +77,7 @@ def scale_rewards(stats: RunningStats, reward: Array, task: Array, clip: float =
 
 
 def _of_task(table: Array, task: Array) -> Array:
-    """[..., *rest], the rows of a table [count, *rest] at int[...]: those of few tasks without a gather.
+    """[..., *rest], the rows of a table [count, *rest] at int[...]; without a gather for few tasks.
 
     XLA computes selections together with what follows, and a gather before it.
     """

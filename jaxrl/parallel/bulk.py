@@ -11,12 +11,12 @@ from jaxrl.types import Array, Bulk, PyTree, marks
 
 
 def keep_before_if(failed: Array, before: PyTree, after: PyTree, branch: bool = False) -> PyTree:
-    """`before` where `failed`, else `after`; rows of large memories (`Bulk`) are those of `after` always.
+    """`before` where `failed`, else `after`; rows of large memories (`Bulk`) always come from `after`.
 
     Args:
       failed: bool[].
       before, after: trees of the same structure; dataclasses in them may have marks.
-      branch: chooses whole trees by a condition, instead of each array by a kernel of its own.
+      branch: chooses whole trees by a condition, instead of each array by a separate kernel.
     """
     keep = lambda old, new: jnp.where(failed, old, new)  # noqa: E731
     if not _has_bulk(after):

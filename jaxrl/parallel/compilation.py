@@ -18,7 +18,7 @@ from jax.sharding import SingleDeviceSharding
 
 _log = logging.getLogger(__name__)
 
-# Held by the thread that traces a program. Python runs one thread at a time: while several trace in turn, XLA
+# Held by the thread that traces a program. Python runs one thread at a time: if several trace at once, XLA
 # has nothing to compile until all of them are nearly done.
 _tracing = threading.Lock()
 
@@ -100,11 +100,11 @@ _answers: dict[tuple[str, str], bool] = {}  # by platform and option: what its c
 
 
 def options(device: jax.Device, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `wanted` that the compiler for a device knows; XLA drops options from one version to the next.
+    """The options in `wanted` that the compiler for a device knows; new versions of XLA drop some.
 
     Args:
-      device: one that programs are compiled for; it may be only described. Its compiler is asked about each
-        option once in a process, by an empty program.
+      device: one that programs are compiled for; it may be only described. Each option is tested once per
+        process, by compiling an empty program.
       wanted: values by name.
     """
     with _asking:
@@ -134,9 +134,9 @@ def _refused(device: jax.Device, some: Mapping[str, Any]) -> str | None:
 
 
 def compile_in_turn(lower: Callable[[], Any]) -> Any:
-    """Compiles what `lower` traces and lowers, as no other thread does with this function at the time.
+    """Compiles what `lower` traces and lowers; here only one thread at a time traces.
 
-    The compilation itself runs beside those of others.
+    The compilations themselves run in parallel.
     """
     with _tracing:
         lowered = lower()

@@ -101,7 +101,7 @@ def runs_triton(device: Any) -> bool:
 # xla/backends/gpu/target_config/specs/{h100_sxm,h200,a100_sxm_80,b200}.txtpb. The others: cores, clock, L2,
 # memory and bandwidth from NVIDIA's data sheet of the L4 and its white papers on Ada and Blackwell GeForce
 # GPUs; threads and shared memory from the CUDA C++ Programming Guide, table of compute capabilities. Peaks
-# are NVIDIA's without sparsity; those of GeForce are with float32 accumulation.
+# are NVIDIA's without sparsity, and with float32 accumulation on GeForce.
 # cores: (number, float32 units, threads); shared_kib: (per core, per block); memory: (bytes, bytes per
 # second); tflops: (TF32, bfloat16).
 GPUS = {

@@ -81,7 +81,7 @@ class Topology:
 
         Args:
           fn: the work of one device.
-          in_specs, out_specs: how its arguments and results lie on the devices.
+          in_specs, out_specs: how its arguments and results are laid out on the devices.
           donate: donates the buffers of its first argument.
           brief: compiles quickly what runs briefly.
         """

@@ -29,14 +29,14 @@ _FACTORS = (0.8, 1.2)
 
 @dataclass(frozen=True)
 class Range:
-    """The values that a hyperparameter may take; `is_log` draws uniformly in the logarithm."""
+    """The values that a hyperparameter may take; `is_log` samples uniformly in the logarithm."""
 
     low: float
     high: float
     is_log: bool = False
 
     def vary(self, value: float, rng: np.random.Generator) -> float:
-        """Returns `value` times 0.8 or 1.2 within the range, or another draw from it."""
+        """Returns `value` times 0.8 or 1.2 within the range, or a new sample from it."""
         if rng.random() >= _RESAMPLE_PROBABILITY:
             return float(np.clip(value * rng.choice(_FACTORS), self.low, self.high))
         if self.is_log:
@@ -61,8 +61,8 @@ class Exchange:
     """Copies the best members over the worst, after each evaluation but the last.
 
     The bottom quarter by mean return takes over parameters, optimiser, statistics and hyperparameters of
-    members drawn from those of the top quarter that are better, the hyperparameters varied. The draws depend
-    on `seed`, the step and the copies before it, so a population that is resumed repeats them.
+    better members sampled from the top quarter, with varied hyperparameters. The choices depend on `seed`,
+    the step and the copies before it, so a resumed population repeats them.
     """
 
     def __init__(self, members: Sequence[str], ranges: Mapping[str, Range], seed: int, lineage: Path) -> None:
@@ -71,7 +71,7 @@ class Exchange:
         Args:
           members: the names of the members.
           ranges: by the name of the hyperparameter; the others are copied as they are.
-          seed: of the draws.
+          seed: of the choices.
           lineage: file to which each copy is added, see `Lineage`.
         """
         self._members = members
@@ -135,7 +135,7 @@ class Exchange:
         return chosen
 
     def _rank(self, candidates: Mapping[int, Candidate], step: int) -> list[int]:
-        """The members, the worst first; of equal ones those whose values are newer, then by lot."""
+        """The members, the worst first; if equal, the one with newer values, then by lot."""
         since = self._lineage.latest_copy_steps()
         lots = np.random.default_rng([self._seed, step, 1]).permutation(len(self._members))
 

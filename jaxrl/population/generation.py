@@ -1,4 +1,4 @@
-"""python -m jaxrl.population.generation FILE: trains runs together, such as those of a search."""
+"""python -m jaxrl.population.generation FILE: trains runs together, such as a search's."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def make_population(config: ConfigDict | Config) -> Callable[..., tuple[TrainSta
     Returns:
       A function of `keys`, [members], and of `hyperparams` (`jaxrl.hyperparameters` with one value per
       member, leaves float32[members]; by default the configuration's). States and metrics
-      ([members, iterations]) lie on all devices.
+      ([members, iterations]) are on all devices.
 
     Raises:
       ConfigError: a field is unknown, of the wrong type or out of range.

@@ -22,7 +22,7 @@ from jaxrl.types import Acting, Array, EpisodeTotals, PyTree, TrainState, Trajec
 
 
 class MemberRuntime(Runtime):
-    """Runs a member's iterations together with those of the others; everything else on its own device."""
+    """Runs a member's iterations together with the others'; everything else on its own device."""
 
     one_program = True
 
@@ -66,7 +66,7 @@ class MemberRuntime(Runtime):
 
 
 class MemberEvaluator(Evaluator):
-    """Plays a member's episodes together with those of the others."""
+    """Plays a member's episodes together with the others'."""
 
     def __init__(
         self, member: int, program: EpisodesProgram, calls: SharedCalls, given_up: Callable[[], bool]

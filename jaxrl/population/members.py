@@ -87,9 +87,9 @@ def train_members(
 ) -> list[MemberEnding]:
     """Trains members of one `program_shape` to the end; returns the ending of each.
 
-    Every member is a `Trainer` in a thread of its own, which resumes, evaluates, saves and stops as a single
-    run does. Their iterations and episodes run as one program. With an `exchange` none can be resumed alone,
-    so all resume from the newest step with an intact checkpoint of every member.
+    Every member is a `Trainer` in its own thread, which resumes, evaluates, saves and stops as a single run
+    does. Their iterations and episodes run as one program. With an `exchange` none can be resumed alone, so
+    all resume from the newest step with an intact checkpoint of every member.
 
     Raises:
       ConfigError: the configuration cannot be trained here.

@@ -56,7 +56,7 @@ class TrainingProgram:
 
     @functools.cached_property
     def _members(self) -> Turns | MemberBatch:
-        """Members in batches; in turn on a CPU, which gains nothing from batches of small products."""
+        """Members in batches; one by one on a CPU, which gains nothing from batches of small products."""
         iteration = self._iteration
         algorithm = iteration.learning.algorithm
         config = iteration.learning.config

@@ -16,7 +16,7 @@ class _Call:
     """The call for which one member waits.
 
     Attributes:
-      function: computes its result, together with those of other members.
+      function: computes its result together with other members'.
       arguments: of the member.
       is_urgent: if calls of this function run before others.
     """
@@ -27,7 +27,7 @@ class _Call:
 
 
 class SharedCalls:
-    """Calls from members, each in a thread of its own, that run together once every member waits.
+    """Calls from members, each in its own thread, that run together once every member waits.
 
     Then one function is called for all members that wait for it; the others keep waiting. Members that want
     to train come first, so that a member resumed from an earlier step catches up.

@@ -1,4 +1,4 @@
-"""Turns of a population's members on CPUs: one after the other on each device, each in arrays of its own."""
+"""Turns of a population's members on CPUs: one after the other on each device, each in its own arrays."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Turns:
         return self._spares[at], others, jnp.zeros_like(iterations)
 
 
-# Between a number and an array of one, which can be joined with those of other devices.
+# Between a number and an array of one, which can be joined with other devices'.
 _RAISE = jax.jit(lambda numbers: [x[None] for x in numbers])
 _LOWER = jax.jit(lambda numbers: [x[0] for x in numbers])
 

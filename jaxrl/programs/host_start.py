@@ -43,7 +43,7 @@ def deal_tasks(sampler: TaskSampler | None, tasks: PyTree, keys_B: Array, length
 
 
 def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> tuple[Array, Array]:
-    """Draws (seeds, lengths of staggered first episodes) for environments that start at an iteration.
+    """Samples (seeds, lengths of staggered first episodes) for environments that start at an iteration.
 
     Args:
       spec: of the environments.

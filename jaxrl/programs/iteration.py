@@ -83,7 +83,7 @@ class Iteration:
           env: the environment that it collects from; None if it collects nothing.
           agent: the agent that acts.
           axis: this device among all.
-          tasks: chooses the tasks of episodes; None takes what the configuration says.
+          tasks: chooses the tasks of episodes; None takes the configuration's.
         """
         collector = None
         reports = EpisodeReports()
@@ -163,8 +163,8 @@ class Iteration:
 
         No large memory is copied. A loop of each member under `vmap` would select over everything that it
         carries in every turn. Here members that are done keep what they have, except for rows of large
-        memories beyond the cursor, which count no more than those of an iteration that failed: the next one
-        writes the same rows again.
+        memories beyond the cursor, which count no more than a failed iteration's: the next one writes the
+        same rows again.
         """
 
         def turn(loop: _Repeated, wanted: Array) -> _Repeated:
@@ -211,7 +211,7 @@ class Iteration:
         return dataclasses.replace(state, collector=collector), trajectory, totals
 
     def refresh(self, state: TrainState) -> TrainState:
-        """Lets the task sampler choose levels by rollouts of its own; the iteration is not advanced."""
+        """Lets the task sampler choose levels by its own rollouts; the iteration is not advanced."""
         collect = self.collector
         tasks = self.learning.tasks
         assert collect is not None
@@ -238,8 +238,8 @@ class Iteration:
     ) -> tuple[DeviceCollector, CollectorState | None]:
         """The collector with this iteration's opponents, and where it begins; as they are without self-play.
 
-        Environments whose opponent is another one begin anew, and so does the policy's carry there: a game
-        counts only for an opponent that played all of it.
+        Environments whose opponent changed restart, and so does the policy's carry there: a game counts only
+        for an opponent that played all of it.
         """
         others = self.learning.opponents
         if others is None:

@@ -31,9 +31,9 @@ from jaxrl.types import (
     Trajectory,
 )
 
-# Keeps the keys of draws from a memory apart from the keys of learning.
+# Keeps the keys for sampling a memory apart from the keys of learning.
 _DRAW = 0x44524157
-# Of the draws of opponents.
+# For sampling opponents.
 _OPPONENTS = 0x4F505053
 # A display has no room for more.
 _MOST_REPORTS_SHOWN = 3
@@ -196,7 +196,7 @@ class Learning:
     def _learn_from_memory(
         self, state: TrainState, trajectory: Trajectory | None, key: Array
     ) -> tuple[Learned, PyTree]:
-        """(what was learnt in all draws of an iteration, the memory after them)."""
+        """(the result of learning from all draws of an iteration, the memory after them)."""
         memory = self._add(state.memory, trajectory)
         draws = self.algorithm.draws_per_iteration
         if draws == 1:
@@ -224,7 +224,7 @@ class Learning:
         return memory if trajectory is None else self.memory.add(memory, trajectory)
 
     def _draw(self, memory: PyTree, trajectory: Trajectory | None, key: Array) -> Any:
-        # Of memories that hold something; the latest rollout draws nothing.
+        # The key is for memories that hold something; the latest rollout needs no sampling.
         return self.memory.draw(memory, trajectory, jax.random.fold_in(key, _DRAW))
 
     def inspect(self, state: TrainState, trajectory: Trajectory | None) -> dict[str, Array]:

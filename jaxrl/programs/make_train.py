@@ -105,7 +105,7 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
 
 
 def _iterate(iteration: Iteration, state: TrainState, count: int) -> tuple[TrainState, Metrics]:
-    """The state after so many iterations, and their metrics [count]."""
+    """The state after `count` iterations, and their metrics [count]."""
     every = iteration.learning.config.refresh_iterations or count
 
     def some(state: TrainState, length: int) -> tuple[TrainState, Metrics]:

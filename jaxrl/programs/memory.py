@@ -1,4 +1,4 @@
-"""The memory of devices: what cannot fit is refused before it is compiled, and errors say what took it."""
+"""The memory of devices: programs too large are refused before compilation, and errors say what took it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Runtime(abc.ABC):
     def prepare(self, state: TrainState) -> TrainState:
         """Makes everything ready for a first iteration from `state`; returns the state to begin with.
 
-        To be overridden where there is something to make ready.
+        To be overridden if there is something to make ready.
         """
         return state
 
@@ -74,7 +74,7 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def refresh(self, state: TrainState) -> TrainState:
-        """Lets the task sampler choose levels by rollouts of its own; see `Config.refreshes`.
+        """Lets the task sampler choose levels by its own rollouts; see `Config.refreshes`.
 
         Args:
           state: donated.

@@ -24,9 +24,9 @@ class ShardedLearning:
     Attributes:
       per_device: the work of one device; built for the topology's axis.
       topology: the devices.
-      state_specs: how a `TrainState` lies on them.
-      rollout_specs: how a trajectory does, and totals of episodes, one on each device; of nothing if nothing
-        is collected.
+      state_specs: how a `TrainState` is laid out on them.
+      rollout_specs: how a trajectory is, and totals of episodes, one on each device; of nothing if nothing is
+        collected.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class ShardedLearning:
 
 
 def _optimizer_specs() -> PyTree:
-    """How a state of the optimiser lies on the devices if its vectors are divided."""
+    """How the optimiser's state is laid out on the devices if its vectors are divided."""
     state = jax.eval_shape(optimizer.optimizer(1.0, 1.0).init, jnp.zeros(1))
     return jax.tree.map(lambda x: SHARDED if x.ndim else REPLICATED, state)
 

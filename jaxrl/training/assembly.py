@@ -57,7 +57,7 @@ class Assembly:
     Each stage of training has one; without stages the run is one.
 
     Attributes:
-      config: the resolved configuration, that of the stage.
+      config: the resolved configuration of the stage.
       clock: where the seconds of the run go.
       topology: all devices.
       coordinator: of signals, time and pace with the other processes.
@@ -103,12 +103,12 @@ class Assembly:
         interruption: Interruption,
         process_started: float | None,
     ) -> Assembly:
-        """One whose runtime is made already, such as that of a member of a population.
+        """An assembly around a runtime that exists, such as a population member's.
 
         Args:
           config: the resolved configuration.
           runtime: makes iterations.
-          evaluators_of: makes the evaluators, given what says that a signal ends a wait.
+          evaluators_of: makes the evaluators, given a function that says whether a signal ends a wait.
           interruption: the signals that this process receives.
           process_started: as for `build`.
         """
@@ -129,7 +129,7 @@ class Assembly:
         return cls(config, clock, topology, coordinator, runtime, evaluators)
 
     def of_stages(self, plan: TrainingPlan) -> list[Assembly]:
-        """Those of all stages, this one being of the first; they share devices and clock.
+        """The assemblies of all stages, this one the first's; they share devices and clock.
 
         Raises:
           ConfigError: a stage cannot be trained here.
@@ -155,7 +155,7 @@ class Assembly:
         """Compiles training and evaluation side by side, for XLA compiles outside the GIL.
 
         Args:
-          make_state: gives the state to train from; the first one of a run takes a program of its own.
+          make_state: gives the state to train from; a run's first state takes a separate program.
 
         Returns:
           The state to begin with; meanwhile environments on the host have started.

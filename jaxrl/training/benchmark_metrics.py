@@ -1,4 +1,4 @@
-"""benchmark_metrics.json of a run with a budget in seconds: what the time has bought."""
+"""benchmark_metrics.json of a run with a budget in seconds: its steps, speed, memory and returns."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def benchmark_metrics(
       rows: of metrics.jsonl.
 
     Returns:
-      `duration` in seconds; `timesteps`, in environment steps; `fps`, those of a second of training in this
+      `duration` in seconds; `timesteps`, in environment steps; `fps`, steps per second of training in this
       process; the peak memory of the process and of a device in bytes; the latest `mean_return` of training
-      and `eval_return`; and `curve`, the mean returns of training with steps and seconds. None for what was
-      not measured.
+      and `eval_return`; and `curve`, the mean returns of training with steps and seconds. None for numbers
+      that were not measured.
     """
     key = "episode/return"
     curve = [

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class StartingPoint:
-    """The state and progress that a run starts with: those of a checkpoint, or new ones.
+    """The state and progress that a run starts with, from a checkpoint or new.
 
     Attributes:
       state: on the devices; None stands for the first state from the seed, which a run makes while its
@@ -47,7 +47,7 @@ class StartingPoint:
       progress: how far the run is.
       continues: true if it continues a run, with all that the state remembers.
       origin: its source, for people; empty if there is nothing to say.
-      changes: lines on what is not as it was when it was saved.
+      changes: lines on differences from the time of the save.
       metadata: the values that users stored with it.
     """
 
@@ -90,7 +90,7 @@ class RunCheckpoints:
         self._saved_at = -1
 
     def with_learning(self, learning: ShardedLearning) -> RunCheckpoints:
-        """Those of the same run in another stage."""
+        """The checkpoints of the same run in another stage."""
         other = copy.copy(self)
         other.learning = learning
         other.config = learning.per_device.config
@@ -158,7 +158,7 @@ class RunCheckpoints:
             log.warning("step %d: its evaluation is not in its checkpoint: %s", self._steps(progress), error)
 
     def finish(self) -> None:
-        """Waits until what was started is written, and warns if it was not; for a run that gives up."""
+        """Waits until a save that was started is written, and warns if it failed; for a run that gives up."""
         if self._folder is not None:
             try:
                 self._folder.checkpoints.wait()
@@ -308,9 +308,9 @@ def write_run(
     Args:
       path: local or gs://.
       config: of the whole run.
-      learning: with the configuration that the state follows, which is that of its stage.
+      learning: with the configuration of the state's stage.
       state: the state to save.
-      progress: of that.
+      progress: of the state.
       metadata: JSON values to keep with it.
 
     Raises:

@@ -21,10 +21,10 @@ from jaxrl.experience.demonstrations.simulation import require_same_levels
 _ALGORITHM = "behavior_cloning"
 _MOST_LANES = 64
 _CHUNK = 16  # steps of a sequence, for networks with memory
-_MOST_PADDING = 1.25  # rows, times those of the layout with fewest
-_LEAST_GAIN = 0.01  # nats a step; what a clone must be better than one that sees nothing
-_ROUNDING = 8  # sequences of a lane are a multiple of so many, so that they divide into minibatches
-# What of a configuration decides what acts, and how it is watched.
+_MOST_PADDING = 1.25  # rows, as a multiple of the layout with fewest
+_LEAST_GAIN = 0.01  # nats a step that a clone must gain over one that sees nothing
+_ROUNDING = 8  # sequences of a lane are a multiple of this, so that they divide into minibatches
+# Sections and fields of a configuration that decide which policy acts, and how it is monitored.
 _KEPT = ("env", "network", "evaluate", "host", "log", "storage", "population")
 _KEPT_FIELDS = ("seed", "num_devices", "notes", "init_from", "init_names")
 

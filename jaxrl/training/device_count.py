@@ -11,10 +11,10 @@ from jaxrl.envs.base import has_large_images
 from jaxrl.parallel import cpu_devices, process_group
 from jaxrl.parallel.processes import Processes
 
-# Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
-# cores, two devices were slower than one at 64 steps each, and faster from 256 on (docs/results.md).
-# XLA gives one thread to most passes of a layer normalisation, so that a second device helps sooner. A large
-# image takes as long as hundreds of vectors.
+# Steps of a minibatch that make another virtual CPU device worth its share of the all-reduce: on two cores,
+# two devices were slower than one at 64 steps each, and faster from 256 on (docs/results.md). XLA gives one
+# thread to most passes of a layer normalisation, so that a second device helps sooner. A large image takes as
+# long as hundreds of vectors.
 MIN_MINIBATCH_PER_CORE = 256
 MIN_NORMALIZED_PER_CORE = 64
 MIN_IMAGES_PER_CORE = 32
@@ -65,9 +65,9 @@ def _least_minibatch(config: ConfigDict) -> int:
 
 
 def _sees_images(config: ConfigDict) -> bool:
-    """True if observations are large images; only environments on the host are asked.
+    """True if observations are large images; checks environments on the host only.
 
-    To make an environment in JAX may start its backend, which must not happen before the devices are chosen.
+    Making an environment in JAX may start its backend, which must not happen before the devices are chosen.
     """
     name = config.env.name
     wrappers = tuple(config.env.wrappers)

@@ -60,7 +60,7 @@ class DispatchQueue:
           runtime: makes the iterations.
           clock: learns what training takes.
           coordinator: of this process with the others.
-          one_by_one: dispatch single iterations, each with metrics of its own.
+          one_by_one: dispatch single iterations, each with its own metrics.
         """
         self._runtime = runtime
         self._clock = clock

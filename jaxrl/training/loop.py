@@ -155,7 +155,7 @@ class TrainingLoop:
     def _stop_reason(self) -> str | None:
         """Returns the reason to stop, with all rows logged; None to train on.
 
-        What was still in flight may have to be rolled back. The reason may be gone then.
+        Iterations still in flight may have to be rolled back. The reason may be gone then.
         """
         reason = self.schedule.stop_reason(self.run.progress)
         if reason is None:

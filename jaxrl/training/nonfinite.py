@@ -52,12 +52,12 @@ class Finding:
 
 
 def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Finding:
-    """Computes the iteration after `state` again and names what is the first not to be finite.
+    """Computes the iteration after `state` again and names the first quantity that is not finite.
 
     Args:
       runtime: the runtime that trains.
       state: the state before that iteration; not donated.
-      debug: also finds the operation. That takes a compilation of its own.
+      debug: also finds the operation. That takes a separate compilation.
     """
     iteration = int(state.iteration) + 1
     trajectory = runtime.failed_rollout(state)

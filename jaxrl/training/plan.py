@@ -57,7 +57,7 @@ class TrainingPlan:
             )
 
     def require_renewable(self, index: int, learning: ShardedLearning) -> None:
-        """Raises ConfigError if stage `index` draws parameters anew that its algorithm cannot, or has not."""
+        """Raises ConfigError if stage `index` cannot reinitialise parameters, or its patterns fit none."""
         try:
             if self.stages[index].fresh:
                 learning.require_renewable(self.stages[index].fresh)
@@ -65,7 +65,7 @@ class TrainingPlan:
             raise in_stage(index, error) from error
 
     def compiles(self, index: int, first: int = 0) -> list[str]:
-        """The names for which stage `index` compiles anew in a process that began with stage `first`.
+        """The names for which stage `index` recompiles in a process that began with stage `first`.
 
         They are the fields that give it another program, unless a stage between has the same, and `fresh`.
         """
@@ -80,7 +80,7 @@ class TrainingPlan:
         return [*names, *(["fresh"] if self.stages[index].fresh else [])]
 
     def announcement(self, first: int = 0) -> str:
-        """The line about stages after `first` that compile anew, or ""."""
+        """The line about stages after `first` that recompile, or ""."""
         found = [
             f"{i + 1} ({self.stages[i].name}) for {', '.join(fields)}"
             for i in range(first + 1, len(self.stages))
@@ -109,7 +109,7 @@ class TrainingPlan:
         return (one.env, one.curriculum) != (other.env, other.curriculum)
 
     def empties_memory(self, before: int, after: int) -> bool:
-        """True if what was collected is of another environment than that of stage `after`."""
+        """True if the experience collected is of another environment than stage `after`'s."""
         one, other = (self.configs[i] for i in (before, after))
         return other.collects and (one.env.name, one.env.wrappers) != (other.env.name, other.env.wrappers)
 
@@ -121,14 +121,14 @@ class TrainingPlan:
     def state_of(self, state: TrainState, before: int, after: int, learning: ShardedLearning) -> TrainState:
         """The state with which stage `after` begins where `before` has ended.
 
-        Parameters, optimiser, statistics and counters go on, but for parameters that the stage draws anew. So
-        do the episodes, unless the environment or the curriculum is another one, and the replay memory,
-        unless the environment is. Adam restarts if parameters were frozen before: it counted updates
-        without their gradients.
+        Parameters, optimiser, statistics and counters continue, except for parameters that the stage
+        reinitialises. So do the episodes, unless the environment or the curriculum changes, and the replay
+        memory, unless the environment does. Adam restarts if parameters were frozen before: it counted
+        updates without their gradients.
 
         Args:
           state: at the end of stage `before`.
-          before, after: numbers of stages; `before` is the later one where a run was rolled back.
+          before, after: numbers of stages; `before` is the later one if a run was rolled back.
           learning: of stage `after`.
         """
         first, last = sorted((before, after))

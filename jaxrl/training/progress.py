@@ -90,7 +90,7 @@ class Progress:
       owes_evaluation: true if an evaluation of this state was due, and a signal or an error came first.
       best_return: the highest mean return of an evaluation whose state was saved, or None.
       best_at: the iteration of that.
-      forgotten_at: the iteration up to which evaluations say nothing of what is trained now.
+      forgotten_at: the iteration up to which evaluations do not apply to the present training.
       stage: of `stages`, from 0 on.
       stage_iteration, stage_seconds: `iteration` and `trained_seconds` with which it began.
     """

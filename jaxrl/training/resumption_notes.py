@@ -1,4 +1,4 @@
-"""Lines on what is no longer as it was when a run continues from a checkpoint."""
+"""Lines on what has changed when a run continues from a checkpoint."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Invocation:
 def run(
     config: ConfigDict, workdir: str, interruption: Interruption, invocation: Invocation = Invocation()
 ) -> RunOutcome:
-    """Trains, or resumes training, in `workdir`; `Trainer.start` says what from.
+    """Trains, or resumes training, in `workdir`; `Trainer.start` says from where.
 
     Args:
       config: as from a config file.

@@ -75,7 +75,7 @@ class RunState:
         Args:
           state: the present one, with what changes.
           seconds: of training so far.
-          forgets: True if evaluations so far say nothing of what is trained from here on.
+          forgets: True if evaluations so far do not apply to the training from here on.
         """
         progress = self._progress
         if forgets:

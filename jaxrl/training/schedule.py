@@ -89,7 +89,7 @@ class Schedule:
         return None
 
     def next_event(self, progress: Progress) -> int:
-        """The first iteration after those of `progress` at whose end the host must look."""
+        """The first iteration after `progress` at whose end the host must check."""
         event = self.config.next_event(progress.iteration)
         if self.stage is None or self.stage.iterations is None:
             return event

@@ -189,8 +189,8 @@ class Trainer:
 
         Args:
           episodes: how many; None for `evaluate.episodes`.
-          sample: True draws actions, False takes the most likely ones; None plays in all of
-            `evaluate.modes`, and the result is that of the mode with the higher return, over the last
+          sample: True samples actions, False takes the most likely ones; None plays in all of
+            `evaluate.modes` and returns the result of the mode with the higher return, over the last
             evaluations of `fit` and this one.
         """
         policy = self.state.learner.policy
@@ -218,7 +218,7 @@ class Trainer:
         log.info("step %d: %s", self.steps, hyperparameters)
 
     def adopt(self, learner: LearnerState) -> None:
-        """Goes on with what another run has learnt; the environments stay where they are."""
+        """Continues with another run's learner; the environments stay where they are."""
         self._run.adopt(learner)
 
     def postpone_evaluation(self) -> None:
@@ -338,7 +338,7 @@ class Trainer:
         return summary
 
     def _change_stage(self) -> None:
-        """Enters the stage that follows, or returns to that of the checkpoint after a rollback."""
+        """Enters the next stage, or returns to the checkpoint's after a rollback."""
         before = self._stage
         stage = self.progress.stage
         advances = stage == before

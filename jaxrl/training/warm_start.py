@@ -95,7 +95,7 @@ def policy(field: str, folder: str, learner: LearnerState) -> Acting:
 
     Raises:
       CheckpointError: there is no checkpoint, or it is damaged.
-      ConfigError: its network is another one.
+      ConfigError: its network differs.
     """
     find_checkpoint(field, folder)
     try:

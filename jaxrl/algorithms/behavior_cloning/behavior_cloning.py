@@ -214,7 +214,7 @@ class BehaviorCloning(Algorithm):
         return ("loss/policy", f"{_NAME}/{self._hit}", "grad/norm", f"{_NAME}/learning_rate")
 
     def _as_it_learns(self, learner: BehaviorCloningState) -> BehaviorCloningState:
-        """With the parameters that learning goes on from, where the policy has those that validated best."""
+        """With the parameters that learning continues from in place of the ones that validated best."""
         if (early_stop := learner.early_stop) is None:
             return learner
         keeps = early_stop.stopped | (learner.updates == 0)  # The latter may have come from another run.
@@ -224,7 +224,7 @@ class BehaviorCloning(Algorithm):
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, params=params))
 
     def _with_statistics(self, learner: BehaviorCloningState, shown: Demonstrated) -> BehaviorCloningState:
-        """With the moments of all training observations, unless it has some of where it started from."""
+        """With the moments of all training observations, unless it started with statistics."""
         stats = learner.policy.obs_stats
         if stats is None:
             return learner

@@ -14,7 +14,7 @@ class EarlyStop:
     """The end of learning by validation (Prechelt 1998, "Early stopping - but when?").
 
     The policy has the parameters of the validation with the best likelihood, whatever ends the run and when;
-    learning continues from those of the latest.
+    learning continues from the latest validation's.
 
     Attributes:
       params: parameters of the latest validation.

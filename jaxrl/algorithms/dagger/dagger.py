@@ -1,4 +1,4 @@
-"""DAgger: the learner acts, a teacher says what was right, and all that was ever said is learnt from.
+"""DAgger: the learner acts, a teacher labels the right actions, and all labels so far are learnt from.
 
 Ross et al. 2011, "A reduction of imitation learning and structured prediction to no-regret online learning".
 """
@@ -50,7 +50,7 @@ class DAggerState(LearnerState):
 
     Attributes:
       opt_state: of Adam.
-      draws: int32[], draws of the memory so far, whether they were learnt from or not.
+      draws: int32[], samples of the memory so far, learnt from or not.
       teacher: its policy; None if the environment's solver is the teacher.
     """
 

@@ -22,7 +22,7 @@ from jaxrl.types import Acting, Array, PyTree
 LEARNER = "learner"
 TEACHER = "teacher"
 LABEL = "label"
-# Keeps the draws of who acts apart from those of actions.
+# Keeps the random numbers for who acts apart from the actions'.
 _TURNS = 0x5455524E
 
 
@@ -47,7 +47,7 @@ class GuidedOutput:
       own: of the learner.
       carry: of both, by name.
       beta: float32[B], the probability that the teacher acts.
-      label: [B, *A], the teacher's best action, as agents store it; None before the solver has told it.
+      label: [B, *A], the teacher's best action, as agents store it; None before the solver has given it.
     """
 
     own: ActorCriticOutput
@@ -60,8 +60,8 @@ class GuidedOutput:
 class GuidedAgent(Agent):
     """Takes the teacher's best action with probability beta, else one that the learner samples.
 
-    Its extras are `label` [T, B, *A], the teacher's best action; `log_prob` float32[T, B], what the learner
-    said of that; and `hit` float32[T, B], whether the learner's best action is the same, or how far it is.
+    Its extras are `label` [T, B, *A], the teacher's best action; `log_prob` float32[T, B], the learner's of
+    that action; and `hit` float32[T, B], whether the learner's best action is the same, or how far it is.
 
     Attributes:
       own: the learner's.

@@ -82,9 +82,9 @@ def warms_up(config: Config, learner: RolloutState) -> Array:
 
 
 def without_policy(config: Config, learner: RolloutState, params: PyTree) -> PyTree:
-    """The parameters, without gradients of what the policy reads as long as only the value learns.
+    """The parameters; while only the value learns, the ones that the policy reads get no gradients.
 
-    A value function with a trunk of its own shares nothing with the policy.
+    A value function with its own trunk shares nothing with the policy.
     """
     if config.network.has_own_value:
         return params

@@ -77,7 +77,7 @@ class PQN(MinibatchAlgorithm):
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
         gamma = learner.hyperparams.gamma
         q_lambda = learner.hyperparams.q_lambda
-        # With max_a Q as the value, the target of generalised advantages is that of Peng's Q(lambda):
+        # With max_a Q as the value, the target of generalised advantages is Peng's Q(lambda):
         #     G_t = r_t + gamma (lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a))
         _, target_TB = self.advantages(trajectory, reward_TB, gamma, q_lambda)
         batch = self.batch(learner, trajectory, {**trajectory.extras, "target": target_TB})

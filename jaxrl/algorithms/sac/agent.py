@@ -21,7 +21,7 @@ from jaxrl.networks.gaussians import TanhGaussian, squash
 from jaxrl.types import Acting, Array, PyTree
 
 _POLICY = "policy"  # the trunk of its network
-CRITIC = "critic"  # among the parameters, beside those of the policy's network
+CRITIC = "critic"  # among the parameters, beside the policy's network
 _LARGEST = 1.0 - 1e-6  # of a uniform action in [-1, 1] before atanh
 
 
@@ -31,7 +31,7 @@ class SACOutput:
 
     Attributes:
       distribution: over actions before tanh.
-      carry: after the last step; that of the critics too only from `forward`.
+      carry: after the last step; includes the critics' only from `forward`.
       explores: float32[], 1 where actions are uniform; None: never.
       value: float32[B], the lesser critic's of the action without noise; None in learning.
     """
@@ -44,9 +44,9 @@ class SACOutput:
 
 @dataclass(frozen=True)
 class SACAgent(Agent):
-    """Samples from the policy; uniformly as long as it is told to explore.
+    """Samples from the policy, or uniformly while it explores.
 
-    Stored actions are those before tanh. Its extras are `log_prob`, float32[T, B].
+    Actions are stored before tanh. Its extras are `log_prob`, float32[T, B].
 
     Attributes:
       network: of the policy.

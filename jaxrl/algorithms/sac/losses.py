@@ -24,7 +24,7 @@ def policy_loss(q: Array, log_prob: Array, temperature: Array | float) -> Array:
 
 
 def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: float) -> Array:
-    """float32[...], -log alpha (log pi(a | s) + H), whose gradient has the sign of that of eq. 18.
+    """float32[...], -log alpha (log pi(a | s) + H), whose gradient has the sign of eq. 18's.
 
     The logarithm in place of alpha, as in the authors' own code: steps are relative to its size.
     """

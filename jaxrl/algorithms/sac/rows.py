@@ -18,7 +18,7 @@ from jaxrl.types import Acting, Array, PyTree
 
 
 class Rows(abc.ABC):
-    """A draw of the memory as L steps of N environments.
+    """A batch from the memory as L steps of N environments.
 
     Attributes:
       usable: bool[L, N].
@@ -46,7 +46,7 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def error(self, error: Array) -> Array:
-        """float32[N], what the memory is told of TD errors float32[L, N]."""
+        """float32[N], the memory's feedback from TD errors float32[L, N]."""
 
 
 class StepRows(Rows):
@@ -101,7 +101,7 @@ class SequenceRows(Rows):
 
         Args:
           agent, acting: the agent that acts, and its parameters.
-          batch: the draw.
+          batch: from the memory.
           burn_in: rows before those that are learnt from; no gradient enters them.
           eta: of `sequence_error`.
         """

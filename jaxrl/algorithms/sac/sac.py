@@ -32,7 +32,7 @@ from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.networks.gaussians import TanhGaussian
 from jaxrl.types import Array, Axis, LearnerState, PyTree
 
-_FROM_ACTOR, _FROM_NEXT = 0x534143, 0x534144  # keys of the two draws of an update
+_FROM_ACTOR, _FROM_NEXT = 0x534143, 0x534144  # keys of an update's two samples of noise
 
 
 @flax.struct.dataclass
@@ -69,7 +69,7 @@ class _Gradient:
 
     Attributes:
       total: of the summed losses.
-      scale: float32[], what makes it that of their means.
+      scale: float32[], turns it into the gradient of their means.
       norm: float32[], of the means' gradient.
     """
 
@@ -80,7 +80,7 @@ class _Gradient:
 
 @dataclass(frozen=True)
 class SAC(ReplayAlgorithm):
-    """On each draw the critics learn, then the policy from these, and the temperature from the policy."""
+    """On each batch the critics learn, then the policy from these, and the temperature from the policy."""
 
     config: Config
     agent: SACAgent
@@ -288,7 +288,7 @@ class SAC(ReplayAlgorithm):
     def _target(
         self, learner: SACState, actor: PyTree, rows: Rows, temperature: Array, noise: Array
     ) -> Array:
-        """float32[L, N], what the critics are to say."""
+        """float32[L, N], the targets of the critics."""
         following, log_prob = _choose(rows.policy(actor, follows=True), noise)
         seen = rows.see(learner.target, follows=True)
         q = self.agent.critics.values(learner.target, seen, jnp.tanh(following))
@@ -297,7 +297,7 @@ class SAC(ReplayAlgorithm):
         return n_step_target(total, discount, rows.terminated, value)
 
     def _noise(self, rows: Rows, key: Array, draw: int) -> Array:
-        """float32[L, N, D], normal: this device's part of a draw that is the same on any number of them."""
+        """float32[L, N, D], normal: this device's part of noise that is the same on any number of them."""
         (length, count, size) = rows.action.shape
         total = self.section.batch_size
         noise = jax.random.normal(jax.random.fold_in(key, draw), (total, length, size), jnp.float32)

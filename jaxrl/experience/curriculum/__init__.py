@@ -1,4 +1,4 @@
-"""Curricula: what environments are asked to be while training continues."""
+"""Curricula: the tasks of environments in the course of training."""
 
 from __future__ import annotations
 

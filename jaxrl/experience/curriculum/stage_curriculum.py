@@ -12,7 +12,7 @@ import numpy as np
 from jaxrl.config import ConfigError
 from jaxrl.config.stages import Stage, TaskValue, parse, read_file
 
-# Of the first stages; the last is that of all that follow.
+# By stage; the last holds for all that follow.
 _EPSILONS = (0.5, 0.3, 0.2, 0.1)
 
 
@@ -25,8 +25,8 @@ class StageCurriculum:
             ...
             curriculum.update(episode, total_reward, reached_goal, collisions)
 
-    The window of the latest episodes alone decides: it is told of no steps, so `least_steps` and `most_steps`
-    do not count, and which episodes are of earlier stages is left to the loop.
+    The window of the latest episodes alone decides: steps are not counted, so `least_steps` and `most_steps`
+    have no effect, and the loop chooses which episodes are of earlier stages.
 
     Attributes:
       stages: in their order.

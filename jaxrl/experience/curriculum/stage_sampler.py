@@ -25,7 +25,7 @@ from jaxrl.experience.tasks import TaskSampler
 from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
 from jaxrl.types import Array, Axis, EpisodeRows, PyTree, Trajectory
 
-# What a window keeps of each episode, in this order.
+# The values that a window keeps of each episode, in this order.
 _SUCCESS, _RETURN, _COST = range(3)
 _PREFIX = "curriculum"
 
@@ -39,7 +39,7 @@ class StageState:
       visit: changes of stage so far.
       steps: of all environments, since the stage began.
       episodes: of the stage that began and ended since then.
-      window: the latest of these, those of each environment.
+      window: the latest of these, by environment.
     """
 
     stage: Array
@@ -51,7 +51,7 @@ class StageState:
 
 @dataclass(frozen=True)
 class StageSampler(TaskSampler):
-    """Tasks of the present stage, and for a share of the episodes those of earlier stages.
+    """Tasks of the present stage, and of earlier stages for a share of the episodes.
 
     After each rollout it looks at the window: the stage's latest episodes, the same number from each
     environment. An episode counts for the stage that it began in, and only if that continues.
@@ -204,14 +204,14 @@ class StageSampler(TaskSampler):
         return f"stage {stage} of {len(self.stages)} ({name}) since step {int(row['steps']) - began}"
 
     def _values(self, episodes: EpisodeRows) -> Array:
-        """float32[T, B, V] of what a window keeps."""
+        """float32[T, B, V], the values that a window keeps."""
         zeros = jnp.zeros_like(episodes.episode_return)
         success = zeros if episodes.success is None else episodes.success
         cost = episodes.reports[self.cost] if self.cost else zeros
         return jnp.stack([success, episodes.episode_return, cost], axis=-1)
 
     def _decide(self, state: StageState) -> StageState:
-        """Goes on to the next stage, or back to the one before, or stays."""
+        """Advances to the next stage, returns to the one before, or stays."""
         in_window, sums = totals(state.window, jnp.asarray(self._slots)[state.stage])
         limits = {name: jnp.asarray(x)[state.stage] for name, x in self._limits.items()}
         is_full = in_window >= limits["window"]

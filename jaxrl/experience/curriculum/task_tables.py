@@ -1,4 +1,4 @@
-"""Tasks of stages as arrays, from which a program draws."""
+"""Tasks of stages as arrays, from which a program samples."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TaskTables:
 
     @classmethod
     def of(cls, stages: Sequence[Stage], env: JaxEnv | HostFactory) -> TaskTables:
-        """Checks the stages' tasks against those of an environment.
+        """Checks the stages' tasks against an environment's.
 
         Raises:
           ConfigError: one line that names stage and field.
@@ -142,7 +142,7 @@ def _check(
     parts: Mapping[str, Any],
     env: JaxEnv | HostFactory,
 ) -> Mapping[str, TaskValue | np.ndarray]:
-    """By field of the tasks a number, a range or an array of values to draw from."""
+    """For each field of the tasks a number, a range or an array of values to sample from."""
     given = f"`curriculum.stages`: {label}"
     groups: Mapping[str, TaskGroup] = {}
     scales: Mapping[str, TaskScale] = {}

@@ -30,8 +30,8 @@ class EpisodeWindow:
 class WindowShape:
     """The episodes in a window of at most `size`: the same number, up to one, from each environment.
 
-    Of the episodes that end first, too many are short ones. So it takes the latest of each environment, and
-    with more environments than episodes those of a part of them, spread evenly.
+    The episodes that end first are too often short. So it takes the latest of each environment; with more
+    environments than episodes it watches only some of them, spread evenly.
 
     Attributes:
       size: the most episodes.

@@ -1,4 +1,4 @@
-"""The memory of learners from demonstrations: it is full from the start, and deals out what it read."""
+"""The memory of learners from demonstrations: it is full from the start, and returns what it read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DemonstrationRows:
 
 
 class Demonstrations(Memory):
-    """Reads a folder of episodes once; every draw is all of it.
+    """Reads a folder of episodes once; every draw returns all of them.
 
     An algorithm shuffles: whole episodes stay in order, since sequences begin with the carry that acting
     would have. The rows are no part of checkpoints, since a resumed run reads the same files.

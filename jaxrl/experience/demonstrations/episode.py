@@ -27,7 +27,7 @@ class Episode:
       terminations, truncations: bool[T]; True at the last step only, if at all. An episode that has neither
         there was cut off where the recording ended.
       action_masks: bool[T, A], or None.
-      infos: float32[T] by name, what the environment reported of each step; NaN if it said nothing.
+      infos: float32[T] by name, what the environment reported of each step; NaN if it reported nothing.
       seed: of its recording, -1 if it is not known.
       success: True if its task was done; None if nothing is known of that.
       player: who acted: "random", a run, a person.

@@ -1,9 +1,9 @@
 """Files of one episode each, `.npz`: read bounded, and without unpickling anything.
 
 Arrays: `observations` [T + 1, *O], or `observations.PART` for each part of a dict; `actions` [T, *A];
-`rewards`, `terminations`, `truncations` [T]; where there are masks `action_masks` [T, A]; `infos.NAME` [T] of
-what the environment reported. Scalars: `seed`, `success` (absent if unknown), `player` and `level_id` (text).
-What else is in a file is not looked at.
+`rewards`, `terminations`, `truncations` [T]; `action_masks` [T, A] if there are masks; `infos.NAME` [T],
+which the environment reported. Scalars: `seed`, `success` (absent if unknown), `player` and `level_id`
+(text). Everything else in a file is ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def encode(episode: Episode) -> bytes:
         for name in sorted(arrays):
             part = io.BytesIO()
             np.lib.format.write_array(part, np.asarray(arrays[name]), allow_pickle=False)
-            # A date of its own in each file would change its digest.
+            # The date of writing would change the file's digest.
             archive.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), part.getvalue())
     return stream.getvalue()
 

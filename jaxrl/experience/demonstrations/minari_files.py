@@ -86,7 +86,7 @@ def write_episodes(place: Path, episodes: Iterable[Episode], spec: EnvSpec, name
             rewards=list(episode.rewards),
             terminations=list(episode.terminations),
             truncations=list(episode.truncations),
-            # Theirs begin with what a reset tells.
+            # Minari's begin with the reset's.
             infos={key: np.concatenate([[np.nan], x]) for key, x in episode.infos.items()},
         )
         storage.update_episodes([buffer])
@@ -130,7 +130,7 @@ def _named(tree: Any, name: str = "") -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _nested(parts: Mapping[str, Any]) -> Any:
-    """Inverse of `_named`; EpisodeFault if a part has parts of its own."""
+    """Inverse of `_named`; EpisodeFault if an array has parts, too."""
     if parts.keys() == {""}:
         return parts[""]
     if "" in parts:
@@ -155,7 +155,7 @@ def _observations(arrays: Mapping[str, np.ndarray], space: Space, name: str = ""
 
 
 def _actions(arrays: Mapping[str, np.ndarray], space: Space) -> np.ndarray:
-    """Actions [T, *A] of a space: those of several parts as one vector."""
+    """Actions [T, *A] of a space; several parts become one vector."""
     if not isinstance(space, Mixed):
         if "" not in arrays:
             raise EpisodeFault(f"actions have the parts {', '.join(arrays)}; the environment's have none")

@@ -38,7 +38,7 @@ class Player(abc.ABC):
 
     Attributes:
       name: for the record.
-      asks_solver: True if the environment's solver chooses them; then `act` is not asked.
+      asks_solver: True if the environment's solver chooses them; then `act` is not called.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Player(abc.ABC):
 
 @dataclass(frozen=True, eq=False)
 class AgentPlayer(Player):
-    """A trained policy, greedy or, with `samples`, drawing its actions."""
+    """A trained policy: greedy or, with `samples`, sampling actions."""
 
     agent: Agent
     acting: Acting
@@ -79,7 +79,7 @@ class AgentPlayer(Player):
 
 @dataclass(frozen=True)
 class RandomPlayer(Player):
-    """Draws actions evenly from the space, or from those that the mask allows."""
+    """Samples actions uniformly from the space, or from the ones that the mask allows."""
 
     spec: EnvSpec
     name: str = "random"
@@ -125,7 +125,7 @@ def record_episodes(
 ) -> Iterator[Episode]:
     """Plays whole episodes, an equal share in each of several environments, and yields them as they end.
 
-    An equal share, not the first that end: that would favour short ones. Where an environment states no time
+    An equal share, not the first that end: that would favour short ones. If an environment states no time
     limit, an episode is truncated after `DEFAULT_MAX_EPISODE_STEPS` steps.
 
     Args:
@@ -133,7 +133,7 @@ def record_episodes(
       player: acts.
       episodes: how many.
       seed: decides resets and the player's choices.
-      success: the rule of `env.success`; "" takes what the environment says of itself.
+      success: the rule of `env.success`; "" takes the environment's own.
 
     Raises:
       HostEnvError: an environment on the host failed.

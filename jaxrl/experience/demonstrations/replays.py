@@ -1,7 +1,7 @@
-"""Replays: the actions of episodes, without what was seen; `.npz` files and lines of `jaxrl play --record`.
+"""Replays: the actions of episodes without observations; `.npz` files and lines of `jaxrl play --record`.
 
-Of an `.npz`: `actions` [T, *A]; `level_id`, a level's digest or its number, where the environment has levels;
-`seed`, where episodes follow from one; `success`, `player`, `version`; `observations`, which are compared.
+Of an `.npz`: `actions` [T, *A]; `level_id`, a level's digest or its number, if the environment has levels;
+`seed`, if episodes follow from one; `success`, `player`, `version`; `observations`, which are compared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ActionReplay:
       actions: [T, *A], as the environment took them.
       level: a digest, or the number of a level; "" if the environment has none.
       seed: -1 if it is not known.
-      success: True if it says that its task was done; None if it does not say.
+      success: True if it reports success; None if it reports nothing on it.
       player, version: who acted, and with which version of the game; "" if not known.
       observations: by the names of episodes' files, to compare; empty if they were not kept.
     """

@@ -36,8 +36,8 @@ _TOLERANCE = 1e-5
 class Simulator:
     """Plays actions in one environment.
 
-    An episode begins with `reset(key)` or, where the replay names a level, with that; its key is
-    `jax.random.key(seed)`, and that of step t is `fold_in(key, t)`.
+    An episode begins with `reset(key)`, or with the level that the replay names, if any; its key is
+    `jax.random.key(seed)`, and step t's is `fold_in(key, t)`.
 
     Attributes:
       spec: of the environment.
@@ -48,7 +48,7 @@ class Simulator:
 
         Args:
           env: a name, of an environment on the device.
-          success: the rule of `env.success`; "" takes what the environment says of itself.
+          success: the rule of `env.success`; "" takes the environment's own.
         """
         self._env = registry.make(env)
         self.spec: EnvSpec = self._env.spec
@@ -209,12 +209,12 @@ class Sifted:
     """The replays of a folder that were simulated.
 
     Attributes:
-      successful: leave out those that are known to have ended without success.
-      episodes: of those whose end is as they say, without duplicates.
+      successful: leave out replays that are known to have ended without success.
+      episodes: of replays that end as they say, without duplicates.
       dropped: the reason by source.
       duplicates: replays left out since another has the same actions in the same level or from the same seed.
       categories: how many episodes of each category of levels there are.
-      versions: those that replays name.
+      versions: named by the replays.
     """
 
     successful: bool = False
@@ -271,7 +271,7 @@ def require_same_levels(dataset: Dataset, environment: str) -> None:
 
 
 def _compare(held: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
-    """Raises EpisodeFault if arrays [T or T + 1, ...] of a file are others than those simulated."""
+    """Raises EpisodeFault if arrays [T or T + 1, ...] of a file differ from the simulated ones."""
     for name, x in held.items():
         y = found.get(name)
         if y is None or x.shape[1:] != y.shape[1:] or not 0 <= len(y) - len(x) <= 1:

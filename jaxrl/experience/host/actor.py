@@ -17,7 +17,7 @@ from jaxrl.types import Acting, Array, EpisodeTotals, PyTree, Trajectory
 
 
 class Actor:
-    """Hands out one rollout per iteration, collected in a thread of its own.
+    """Hands out one rollout per iteration, collected in its own thread.
 
         with Actor(collector, keys_of, overlap=True) as actor:
             for iteration in range(n):
@@ -69,7 +69,7 @@ class Actor:
     def rollout(
         self, iteration: int, acting: Acting, tasks: PyTree = None
     ) -> tuple[Trajectory, EpisodeTotals]:
-        """Waits for the rollout of `iteration`; iterations are asked for one after the other.
+        """Waits for the rollout of `iteration`; iterations must be requested in order.
 
         Args:
           iteration: one more than the last time.
@@ -142,7 +142,7 @@ class Actor:
                 found: Any = request()
             except Cancelled:
                 return
-            except BaseException as error:  # raised again where the rollout was asked for
+            except BaseException as error:  # raised again where the rollout was requested
                 found = error
             self._put(found)
             if isinstance(found, BaseException):

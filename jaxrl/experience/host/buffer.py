@@ -141,7 +141,7 @@ class EpisodeCounter:
         info: Mapping[str, np.ndarray],
         task: PyTree,
     ) -> tuple[EpisodeTotals, EpisodeRows]:
-        """`count`, and the games one by one; `task` is a tree of [T, B, ...], that of each row's game."""
+        """`count`, and the games one by one; `task` is a tree of [T, B, ...], the task of each row's game."""
         place, games, tallies = self._ends_of(first, score, game_over, info)
         totals, found = self._totals(games, tallies)
 
@@ -180,7 +180,7 @@ class EpisodeCounter:
         skipped = self._skip[env]
         skipped[1:] &= ~is_next
         self._skip[env] = False
-        # What the last game of an environment had goes off its sums.
+        # The totals of an environment's last game are subtracted from its sums.
         before = np.zeros((2, len(self._score)))
         before[:, env] = ended
         self._score = scores[-1] - before[0]

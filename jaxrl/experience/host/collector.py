@@ -1,7 +1,7 @@
 """Collecting from environments on the host (Sebulba in Hessel et al. 2021): what collectors share.
 
-They return the same `Trajectory` as a `DeviceCollector`; `jaxrl.experience.host.actor` lets one work in a
-thread of its own while the learner learns.
+They return the same `Trajectory` as a `DeviceCollector`; `jaxrl.experience.host.actor` lets one work in its
+own thread while the learner learns.
 """
 
 from __future__ import annotations

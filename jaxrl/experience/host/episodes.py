@@ -47,9 +47,9 @@ class HostPlayer:
         """Lets each environment play exactly its quota of episodes, from a fresh carry.
 
         Not the first N episodes to finish: that would favour short ones. Episodes are the game's, with the
-        scores that `HostStep` reports, of several agents the team's. Where an environment states no time
-        limit, an episode longer than `DEFAULT_MAX_EPISODE_STEPS` counts as unfinished; as it cannot be cut
-        off, it is the last of its environment, and fewer episodes than asked for are reported as played.
+        scores that `HostStep` reports, of several agents the team's. If an environment states no time limit,
+        an episode longer than `DEFAULT_MAX_EPISODE_STEPS` counts as unfinished; as it cannot be cut off, it
+        is the last of its environment, and fewer episodes than asked for are reported as played.
 
         Args:
           options: how to start the environments, not staggered, with the `info_keys` of the reports.

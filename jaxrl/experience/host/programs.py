@@ -67,7 +67,7 @@ class GroupPrograms:
     chunk: int
 
     def noise(self, keys_N: Array, index_N: Array) -> PyTree:
-        """[T, N, ...] for the actions: the noise that a device collector draws from the same keys."""
+        """[T, N, ...] for the actions: the noise that a device collector samples with the same keys."""
         _, noise_keys_N = jax.vmap(jax.random.split, out_axes=1)(keys_N)
         draw = lambda key, index: self.agent.draw_noise(key, (self.length,), index)  # noqa: E731
         return jax.vmap(draw, out_axes=1)(noise_keys_N, index_N)

@@ -24,10 +24,10 @@ class SteppedCollector(HostCollector):
     """Steps all environments of a `HostEnv` from Python.
 
     Rows of a trajectory are what the policy saw. The row after an end shows the true final observation:
-    the policy consumes it with its live carry, its value is the bootstrap of the row before where that was
-    a truncation, and as no transition follows it is not `valid`. The carry is reset at the row after it.
+    the policy consumes it with its live carry, its value is the bootstrap of the row before if that was a
+    truncation, and as no transition follows it is not `valid`. The carry is reset at the row after it.
 
-    With one group of environments everything happens strictly in turn. Two or more are served by a thread
+    With one group of environments everything happens strictly in sequence. Two or more are served by a thread
     each: while one steps, the policy works for another; with several cores also for both. Both ways give the
     same rows for the same parameters and keys, up to rounding if the policy sees other batch sizes.
 
@@ -97,8 +97,8 @@ class SteppedCollector(HostCollector):
     ) -> tuple[CollectorState | None, Trajectory, EpisodeTotals]:
         """As `Collector.collect`; only actions are random.
 
-        `tasks` are [T, B], of episodes that begin after each step, as the task sampler chose them. Nothing is
-        asked of the first episode of an environment.
+        `tasks` are [T, B], of episodes that begin after each step, as the task sampler chose them. The first
+        episode of an environment gets none.
 
         Raises:
           HostEnvError: an environment failed.

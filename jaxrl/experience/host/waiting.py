@@ -23,7 +23,7 @@ class Cancelled(Exception):
 
 
 class Watch:
-    """Receives from environments, each group from a thread of its own or all from one.
+    """Receives from environments, each group from its own thread or all from one.
 
     Other threads may ask how long it has been waiting.
     """
@@ -100,7 +100,7 @@ def attend(
     given_up: Callable[[], bool],
     env: HostEnv,
 ) -> T:
-    """Runs `work` in a thread of its own, so that an environment that hangs inside C code is noticed.
+    """Runs `work` in a separate thread, so that an environment that hangs inside C code is noticed.
 
     Args:
       work: called with a function that says whether to raise Cancelled.
@@ -118,7 +118,7 @@ def attend(
     def run() -> None:
         try:
             results.put((work(cancelled.is_set), None))
-        except BaseException as error:  # raised again where the work was asked for
+        except BaseException as error:  # raised again where the work was requested
             results.put((None, error))
 
     thread = threading.Thread(target=run, name="player", daemon=True)

@@ -26,7 +26,7 @@ class LevelBuffer:
       score: float32[C].
       best: float32[C], the highest return in each so far.
       played: int32[C], the iteration in which each was played last.
-      born: int32[C], a number of its own for each level that came in; -1 if there is none.
+      born: int32[C], a unique number for each level that came in; -1 if there is none.
       digest: uint32[C], a hash of the task.
       next_born: int32[].
     """
@@ -79,11 +79,11 @@ class ReplayRule:
         return distribution.replay_distribution(weight, age, buffer.filled, self.levels.staleness)
 
     def insert(self, buffer: LevelBuffer, new: NewLevels, iteration: Array) -> LevelBuffer:
-        """The buffer with those new levels in it that have a place there.
+        """The buffer with the new levels that find a place in it.
 
-        The best takes a place that is not filled or that of the level with the lowest chance, the next one
-        the next, and so on, each only if its score is above that of the level which it replaces. One that is
-        in the buffer already stays out.
+        The best takes an empty place or replaces the level with the lowest chance, the next one takes the
+        next place, and so on, each only if its score is above the replaced level's. A level that is in the
+        buffer already stays out.
         """
         digest = jax.vmap(digest_of)(new.task)
         known = ((digest[:, None] == buffer.digest[None]) & buffer.filled[None]).any(1)

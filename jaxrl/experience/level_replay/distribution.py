@@ -66,7 +66,7 @@ def replay_distribution(weight: Array, age: Array, filled: Array, staleness: flo
 
 
 def draw(chance: Array, uniform: Array) -> Array:
-    """int32[...], indices drawn with these chances float32[n], by random numbers in [0, 1) float32[...].
+    """int32[...], indices sampled with these chances float32[n], by random numbers in [0, 1) float32[...].
 
     None of chance 0 is sampled, unless all have it.
     """

@@ -1,4 +1,4 @@
-"""Levels that are solved sometimes, found by rollouts of their own (Rutherford et al. 2024)."""
+"""Levels that are solved sometimes, found by separate rollouts (Rutherford et al. 2024)."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class LearnableLevels:
 class LearnabilitySampler(TaskSampler):
     """Sampling for learnability (Rutherford et al. 2024, "No Regrets").
 
-    Every `levels.refresh_iterations` the policy plays a few episodes in each of many random levels. Those
-    whose p (1 - p) is highest are kept until the next time, and a share of the episodes is in these, each as
-    often as every other one.
+    Every `levels.refresh_iterations` the policy plays a few episodes in each of many random levels. The
+    levels with the highest p (1 - p) are kept until the next time, and a share of the episodes is in these,
+    each as often as every other one.
 
     Attributes:
       source: of levels.

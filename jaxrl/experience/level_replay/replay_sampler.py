@@ -35,7 +35,7 @@ class ReplayedLevels:
 
     Attributes:
       buffer: the levels.
-      sums: of the episodes in progress, those of all environments.
+      sums: of the episodes in progress in all environments.
       iteration: int32[], rollouts so far.
     """
 
@@ -46,13 +46,13 @@ class ReplayedLevels:
 
 @dataclass(frozen=True)
 class LevelReplaySampler(TaskSampler):
-    """Episodes in new levels, and in those of a buffer by score and staleness (Jiang et al. 2021).
+    """Episodes in new levels, and in a buffer's by score and staleness (Jiang et al. 2021).
 
     With `is_robust` only replayed levels are learnt from (Jiang et al. 2021b); with `mutate` half of the
     episodes that would be replays are in edited copies of such levels (ACCEL, Parker-Holder et al. 2022).
 
-    A task says of an episode what it is (`kind`), at which place of the buffer its level lies (`slot`), of
-    which level there (`born`), and the environment's own task (`task`).
+    A task holds the kind of an episode (`kind`), the place of its level in the buffer (`slot`), the number of
+    the level there (`born`), and the environment's own task (`task`).
 
     Attributes:
       source: of new levels.

@@ -10,7 +10,7 @@ from jaxrl.experience.level_replay.buffer import LevelBuffer
 from jaxrl.metrics.reduction import LastMean, Mean, Metric, Metrics
 from jaxrl.types import Array, Axis, EpisodeRows
 
-# What the level of an episode is.
+# The kinds of an episode's level.
 NEW, REPLAYED, EDITED = range(3)
 HIGHLIGHTS = (("levels/replayed", "replayed"), ("levels/new_success_rate", "new levels"))
 

@@ -1,4 +1,4 @@
-"""Scores of levels from what an algorithm says of each step, over whole episodes."""
+"""Scores of levels from an algorithm's signals of each step, over whole episodes."""
 
 from __future__ import annotations
 

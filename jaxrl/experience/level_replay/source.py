@@ -1,4 +1,4 @@
-"""The source of new levels: drawn by the environment, or all there are."""
+"""The source of new levels: sampled by the environment, or all there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LevelSource:
 
     Attributes:
       capacity: C, of the buffer.
-      pool: tree of [C, ...], all levels there are, each at a place of its own; None if new ones are sampled.
+      pool: tree of [C, ...], all levels there are, each at its own place; None if new ones are sampled.
       draw: a new level from a key.
       example: a level, for its shapes only.
     """
@@ -37,7 +37,7 @@ class LevelSource:
         """The levels of `env`.
 
         Raises:
-          ConfigError: it neither draws levels nor has a pool of them.
+          ConfigError: it neither samples levels nor has a pool of them.
         """
         pool = level_pool(env)
         draw = method_of_tasks(env, "draw_task")

@@ -56,8 +56,8 @@ class Matches:
     """Games that restart where they have ended, with the interface of `VectorEnv`.
 
     A step is the learner's move and then the opponents': its reward is what both gave the learner, and the
-    observation after it is the one of the learner's next turn. Where the learner has the second seat, a game
-    begins with a row of its own that only waits (`is_turn`), so that a step never takes more than one pass of
+    observation after it is the one of the learner's next turn. If the learner has the second seat, a game
+    begins with an extra row that only waits (`is_turn`), so that a step never takes more than one pass of
     opponents who alternate.
 
     Attributes:
@@ -67,8 +67,9 @@ class Matches:
       axis: this device among all; tells the global indices of its environments.
       now: the policy as it is now, for the opponents; None if only `reset` is called.
       snapshots: the opponents of the pooled groups, leaves [pooled, ...].
-      random_moves: the largest probability with which an opponent that is the policy as it is now draws its
-        move evenly; in each of its groups they rise from 0 to this, from the first environment to the last.
+      random_moves: the largest probability with which an opponent that is the policy as it is now samples its
+        move uniformly; in each of its groups they rise from 0 to this, from the first environment to the
+        last.
     """
 
     spec: EnvSpec

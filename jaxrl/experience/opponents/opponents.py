@@ -22,7 +22,7 @@ from jaxrl.experience.opponents.seats import Seats
 from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, Axis, Bulk, PyTree
 
-# A score of 1 has the weight 0; but where the policy beats all of a pool it must still play somebody.
+# A score of 1 has the weight 0; but a policy that beats all of a pool must still play somebody.
 _LEAST_WEIGHT = 1e-3
 
 
@@ -113,7 +113,7 @@ class Opponents:
         return self.matches.against(now, jax.tree.map(lambda x: x[state.playing], state.snapshots))
 
     def swaps(self, state: OpponentState, count: int) -> Array:
-        """bool[B], the environments of this device whose opponent is another one since the last iteration."""
+        """bool[B], the environments of this device whose opponent changed since the last iteration."""
         swapped_G = jnp.concatenate([jnp.zeros(self.seats.latest, bool), state.swapped])
         return self.seats.of_groups(swapped_G, count)
 
@@ -205,8 +205,8 @@ class Opponents:
     def _weights(self, state: OpponentState) -> Array:
         """float32[P + 1], how often each is sampled, up to a factor.
 
-        Prioritized: (1 - score)^2, the hard opponents of Vinyals et al. 2019, where two drawn games are added
-        to each record.
+        Prioritized: (1 - score)^2, the hard opponents of Vinyals et al. 2019, with two drawn games added to
+        each record.
         """
         if self.config.opponents != PRIORITIZED:
             return jnp.ones_like(state.rating)

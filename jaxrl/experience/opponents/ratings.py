@@ -22,20 +22,20 @@ def expected_score(difference: Array) -> Array:
 
 
 def rating_of(score: Array, games: Array, ratings: Array, drawn_with: Array) -> Array:
-    """The most likely rating of a player, given those of its opponents.
+    """The most likely rating of a player, given its opponents' ratings.
 
-    The one R at which the scores are what they are expected to be:
+    The one R at which the scores equal the expected ones:
 
         sum_i n_i (s_i - E(R - R_i)) = 0
 
-    found by halving an interval. One game more counts, a draw with an opponent: without any loss there
-    would be no largest likelihood.
+    found by halving an interval. One extra game counts, a draw with an opponent: without any loss there would
+    be no largest likelihood.
 
     Args:
       score: float32[P], sums of scores against each opponent: 1 a win, 0.5 a draw.
       games: float32[P], how many; 0 leaves the opponent out.
       ratings: float32[P], of the opponents.
-      drawn_with: float32[], the rating of whom the game more was played with.
+      drawn_with: float32[], the rating of the opponent in the extra game.
     """
 
     def excess(rating: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Replay memories: a ring of rows, uniform or prioritised draws, n-step windows, hindsight."""
+"""Replay memories: a ring of rows, uniform or prioritised sampling, n-step windows, hindsight."""
 
 from jaxrl.experience.replay.hindsight_buffer import HindsightBufferState, HindsightReplayBuffer
 from jaxrl.experience.replay.prioritized_buffer import PrioritizedBufferState, PrioritizedReplayBuffer

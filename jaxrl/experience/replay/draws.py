@@ -1,4 +1,4 @@
-"""Draws from all environments: equal shares of groups of neighbours, each by a key of its own."""
+"""Sampling from all environments: equal shares of groups of neighbours, each by its own key."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def with_errors(
     error: Array,
     usable: Array,
 ) -> PriorityTree | None:
-    """`tree` with those of the TD errors float32[N] at (env, item); None without priorities."""
+    """`tree` with the priorities of TD errors float32[N] at (env, item); None without priorities."""
     if plan.priorities is None or tree is None:
         return tree
     return priority_tree.update(tree, where, priorities.leaf_of(error, plan.priorities.alpha), usable, places)

@@ -1,9 +1,9 @@
 """Stacks of frames: a ring keeps the newest of each row and rebuilds stacks when they are sampled.
 
 An observation of K frames has them along its last axis, the oldest first (`EnvSpec.stacked_frames`): the
-newest of its own row and those of the K - 1 rows before. At the start of an episode a stack either repeats
-its frame or goes on from the row before, the final observation of the last episode; which of the two, a flag
-of the row says.
+newest of its own row and of the K - 1 rows before. At the start of an episode a stack either repeats its
+frame or continues from the row before, the final observation of the last episode; a flag of the row says
+which.
 """
 
 from __future__ import annotations

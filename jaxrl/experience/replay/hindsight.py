@@ -1,4 +1,4 @@
-"""Hindsight (Andrychowicz et al. 2017): goals that were achieved in place of the one that was asked for.
+"""Hindsight (Andrychowicz et al. 2017): goals that were achieved in place of the original one.
 
 Pure functions of arrays. Steps are known by their age, 0 the oldest that is kept, so that an episode is a
 range of ages, also across the end of a ring.
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxrl.envs.goals import DESIRED, Goals
 from jaxrl.types import Array, PyTree
 
-# Draws of a goal from everything that is kept; where none of them hits one, a row keeps its own.
+# Attempts to sample a goal from everything that is kept; if all fail, a row keeps its own.
 _TRIES = 8
 
 

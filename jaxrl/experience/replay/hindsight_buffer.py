@@ -56,9 +56,9 @@ class HindsightBufferState:
 class HindsightReplayBuffer:
     """Hindsight experience replay (Andrychowicz et al. 2017) of single steps, prioritised or not.
 
-    Of the steps sampled, k of k + 1 on average ask for a goal that was achieved after a step of the buffer,
-    with the reward and the termination of that goal. A step for which there is none keeps its own. Methods
-    are pure and can be jitted. Without `update_priorities` draws are uniform.
+    Of the steps sampled, k of k + 1 on average get a goal that was achieved after a step of the buffer, with
+    the reward and the termination of that goal. A step for which there is none keeps its own. Methods are
+    pure and can be jitted. Without `update_priorities` sampling is uniform.
 
     Attributes:
       capacity: steps; the oldest are overwritten.
@@ -111,7 +111,8 @@ class HindsightReplayBuffer:
     def add(self, state: HindsightBufferState, batch: dict[str, PyTree]) -> HindsightBufferState:
         """With N steps, one after the other, a tree of [N, ...]; N is at most the capacity.
 
-        An episode may continue in the next call. Of several environments, add whole episodes in turn.
+        An episode may continue in the next call. With several environments, add whole episodes one after the
+        other.
 
         Raises:
           ValueError: they have other parts, shapes or dtypes than the example, or do not fit.
@@ -132,7 +133,7 @@ class HindsightReplayBuffer:
     def sample(
         self, state: HindsightBufferState, key: Array, batch_size: int
     ) -> tuple[HindsightBufferState, dict[str, PyTree], Array, Array]:
-        """Draws a batch; as `PrioritizedReplayBuffer.sample`, with the goals exchanged."""
+        """Samples a batch; as `PrioritizedReplayBuffer.sample`, with the goals exchanged."""
         buffer, items, index, weight = self._draws.sample(state.buffer, key, batch_size)
         exchange_key, goal_key = jax.random.split(jax.random.fold_in(key, _STREAM))
         goal, found = self._goals_for(state, goal_key, index % self.capacity)

@@ -1,4 +1,4 @@
-"""The items of a ring that may be drawn, and the groups of environments that draw equal shares."""
+"""The items of a ring that may be sampled, and the groups of environments that give equal shares."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Groups:
       total: on all devices.
       here: on this one.
       first: int32[], which of all groups is the first here.
-      each: rows that each of them draws.
+      each: rows sampled from each of them.
     """
 
     total: int

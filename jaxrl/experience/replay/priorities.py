@@ -1,7 +1,7 @@
 """Priorities and importance weights of prioritised replay (Schaul et al. 2016); pure functions of arrays.
 
-What is stored of a row is its leaf: the priority |TD| + 1e-5 to the power of alpha, which is in proportion to
-the probability of drawing it. 0: never drawn.
+A row's leaf is its priority |TD| + 1e-5 to the power of alpha, which is in proportion to the probability of
+sampling it. 0: never sampled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def importance(probability: Array, count: Array, beta: Array) -> Array:
     Divided by the largest of the batch they are the importance weights.
 
     Args:
-      probability: float32[...], P of each row drawn.
+      probability: float32[...], P of each row sampled.
       count: float32[], N, rows that may be sampled.
       beta: float32[].
     """

@@ -106,7 +106,7 @@ class PrioritizedReplayBuffer:
     def sample(
         self, state: PrioritizedBufferState, key: Array, batch_size: int
     ) -> tuple[PrioritizedBufferState, PyTree, Array, Array]:
-        """Draws a batch.
+        """Samples a batch.
 
         Args:
           state: holds at least `batch_size` items; of a smaller one, the rest of the batch has weight 0
@@ -157,7 +157,7 @@ class PrioritizedReplayBuffer:
         return Places(1, self.capacity, jnp.int32(0), jnp.int32(self.capacity))
 
     def _plan(self, batch_size: int) -> ReplayPlan:
-        """The plan of the trainer's memory that draws in the same way."""
+        """The plan of the trainer's memory that samples in the same way."""
         return ReplayPlan(
             rows=self.capacity,
             batch_size=batch_size,

@@ -1,6 +1,6 @@
 """Leaves of prioritised replay with sums and maxima over blocks, so that no step reads all of them.
 
-Blocks are brought up to date where leaves change; a draw descends from sums of sums of blocks.
+Blocks are brought up to date where leaves change; sampling descends from sums of sums of blocks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PriorityTree:
 
 def empty(envs: int, items: int) -> PriorityTree:
     """A tree whose leaves are all 0."""
-    # Of many blocks a multiple of `WIDTH`: then a draw need not pad them.
+    # Many blocks are rounded up to a multiple of `WIDTH`: then sampling need not pad them.
     whole = WIDTH**2 if items > WIDTH**2 else WIDTH
     blocks = -(-items // whole) * whole // WIDTH
     sums = jnp.zeros((envs, blocks), jnp.float32)
@@ -107,7 +107,7 @@ def update(
       places: the places that may be sampled.
     """
     env, item = where
-    # Numbers of one array: XLA for CPU puts pairs of indices together in a kernel of its own.
+    # Numbers of one array: XLA for CPU puts pairs of indices together in a separate kernel.
     flat = tree.leaf.reshape(-1)
     blocks = tree.total.shape[1]
     at = env * tree.leaf.shape[1] + item
@@ -133,10 +133,10 @@ def update(
 
 
 def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> tuple[Array, Array, Array]:
-    """Draws from each group of neighbouring environments, as one after the other without replacement.
+    """Samples from each group of neighbouring environments, as one by one without replacement.
 
-    Independent draws of which repeated ones are passed over have that distribution; where many are repeated,
-    more follow, and what is then still missing comes from a race among the leaves that are left.
+    Independent draws without their repetitions have that distribution; if many are repeated, more follow, and
+    a race among the leaves that are left gives what is still missing.
 
     Args:
       tree: of B environments.
@@ -146,7 +146,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     Returns:
       (int32[groups, each] indices into the leaves of the group, bool[groups, each], True if there was one;
-      those that are first; float32[groups], sums of the leaves that may be sampled).
+      these come first; float32[groups], sums of the leaves that may be sampled).
     """
     stride = tree.leaf.shape[1]
     each = groups.each
@@ -157,7 +157,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     tries = each + max(2, each // 4)
 
     def independent(key: Array) -> Array:
-        # One array for all groups: to make a key takes as long as to draw from it.
+        # One array for all groups: making a key takes as long as sampling with it.
         noise = threefry.uniform(key, (groups.total, len(levels) // 2 + 1, tries))
         return _descend(levels, flat, total, places, stride, groups.take(noise))
 
@@ -199,7 +199,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
 
 def _sums(total: Array) -> list[Array]:
-    """Sums of `WIDTH` neighbours each, from the highest level, of at most `WIDTH`, to that of the blocks.
+    """Sums of `WIDTH` neighbours each, from the highest level, of at most `WIDTH`, to the blocks'.
 
     Args:
       total: float32[groups, N], of the blocks.
@@ -230,7 +230,7 @@ def _descend(
       places: which of them may be sampled.
       stride: leaves of each environment.
       noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
-        levels, so that of its 24 bits at least 16 are left for the second.
+        levels, so at least 16 of its 24 bits are left for the second.
     """
     groups = len(flat)
     tries = noise.shape[2]

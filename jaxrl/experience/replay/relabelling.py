@@ -1,7 +1,7 @@
-"""New goals for rows that were sampled from a ring; the rules are those of `hindsight`.
+"""New goals for rows that were sampled from a ring, by the rules of `hindsight`.
 
 The goal achieved after a step is `achieved_goal` of the next row. There is none if the next row begins
-another episode, which is so where an environment was started again by force, and for final observations.
+another episode, as after a forced restart of an environment, and for final observations.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
     at = lambda name, age: ring.take_rows(state.rows[name], state.oldest + age, env)  # noqa: E731
     numbers = functools.partial(at, EPISODE)
     first, after = hindsight.episode_ages(numbers, age, state.count, state.size)
-    # A final observation is a row of its own; if there is none, the episode goes on or was cut by force.
+    # A final observation is a separate row; if there is none, the episode continues or was cut by force.
     whole = at("reset", first) & ~at("valid", after - 1)
     return EpisodeSpans(first, after - 2, whole)
 

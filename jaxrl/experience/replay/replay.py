@@ -16,10 +16,11 @@ from jaxrl.types import Array, Trajectory
 
 @dataclass(frozen=True)
 class Replay(RingMemory):
-    """Draws the same number of rows from each group of neighbouring environments, by the group's own key.
+    """Samples the same number of rows from each group of neighbouring environments, by the group's own key.
 
-    A row is drawn once all steps that its return may need are in the ring, so no return crosses the seam. No
-    row is twice in a batch. Uniform draws may hit the final row of an episode, which is not usable.
+    A row can be sampled once all steps that its return may need are in the ring, so no return crosses the
+    seam. No row is twice in a batch. Uniform sampling may hit the final row of an episode, which is not
+    usable.
     """
 
     def init(self, example: Trajectory | None) -> Ring:

@@ -13,13 +13,13 @@ from jaxrl.experience.replay.places import wrap
 from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
-# Of a trajectory; final observations are rows of their own that are not `valid`.
+# Of a trajectory; final observations are separate rows that are not `valid`.
 FIELDS = ("obs", "reset", "action", "action_mask", "reward", "terminated", "valid")
 # Beside them, for hindsight: the number of the row's episode, which rises from one to the next.
 EPISODE = "episode"
 # Beside them, for sequences: the carries, [rows / interval, B, ...].
 CARRY = "carry"
-# Beside them, where observations are stacks of which only the newest frame is kept: see `frames.begins_anew`.
+# Beside them, if only the newest frame of stacked observations is kept: see `frames.begins_anew`.
 ANEW = "anew"
 
 
@@ -100,7 +100,7 @@ def empty_rows(count: int, example: PyTree) -> PyTree:
 
 
 def put_rows(rows: PyTree, new: PyTree, at: Array, size: int) -> PyTree:
-    """Rows with new ones from row `at` on, whose number divides that of all.
+    """Rows with new ones from row `at` on; their number divides the number of all rows.
 
     Args:
       rows: tree of [size, ...], or of [size / k, ...] where only each k-th row has something.
@@ -156,7 +156,7 @@ def take_rows(tree: PyTree, row: Array, env: Array) -> PyTree:
     env = jnp.broadcast_to(env, row.shape).astype(jnp.uint32)
 
     def of(x: Array) -> Array:
-        # By one index: XLA for CPU puts pairs of them together in a kernel of its own.
+        # By one index: XLA for CPU puts pairs of them together in a separate kernel.
         at = wrap(row, len(x)) * jnp.uint32(x.shape[1]) + env
         return x.reshape(-1, *x.shape[2:]).at[at].get(mode="promise_in_bounds")
 

@@ -20,7 +20,7 @@ from jaxrl.types import Array, Trajectory
 
 @dataclass(frozen=True)
 class RingMemory(Memory):
-    """Keeps the last rows of every environment; what is sampled from them is a memory's own.
+    """Keeps the last rows of every environment; subclasses decide how to sample them.
 
     Attributes:
       plan: the replay that the algorithm asked for.
@@ -87,7 +87,7 @@ class RingMemory(Memory):
 
 
 def of_latest(latest: Trajectory) -> dict[str, Any]:
-    """`latest_reward`, `latest_steps` and `latest_noted` of a draw, float32[]."""
+    """`latest_reward`, `latest_steps` and `latest_noted` of a batch, float32[]."""
     noted = sum(x.mean() for x in jax.tree.leaves(latest.extras))
     # Nothing is rewarded in a row that is no step.
     return {"latest_reward": latest.reward.sum(), "latest_steps": latest.steps, "latest_noted": noted}
@@ -96,7 +96,7 @@ def of_latest(latest: Trajectory) -> dict[str, Any]:
 def follows(terminated: Array, reset_after: Array) -> Array:
     """True if the row after a step is its successor, or if none is needed.
 
-    Where an environment was started again by force, the row after is the first of another episode, and the
+    If a restart of the environment was forced, the row after is the first of another episode, and the
     observation after the step is lost.
 
     Args:

@@ -1,7 +1,7 @@
-"""Draws without replacement; pure functions of arrays.
+"""Sampling without replacement; pure functions of arrays.
 
-Weighted draws have the distribution of drawing one row after the other, each in proportion to its weight
-among those that are left.
+Weighted samples have the distribution of sampling one row after the other, each in proportion to its weight
+among the rows that are left.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
     By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006).
 
     Args:
-      key: of this draw.
+      key: of this call.
       weights: float32[N], at least 0; N is at least `count`.
-      count: rows to draw.
+      count: rows to sample.
     """
     best, index = jax.lax.top_k(_scores(key, weights), count)
     return index.astype(jnp.int32), best > -jnp.inf
@@ -35,11 +35,11 @@ def by_race_in_blocks(
     """`by_race` of one block after the other, so that no array is as long as all weights.
 
     Args:
-      key: of this draw.
+      key: of this call.
       weights_of: float32[width], at least 0, of a block by its first index, int32[].
       size: N, all weights.
       width: of a block, at most N.
-      count: rows to draw.
+      count: rows to sample.
     """
 
     def turn(i: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -65,16 +65,16 @@ def _scores(key: Array, weights: Array) -> Array:
 
 
 def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Array, Array]:
-    """(int32[groups, count] different indices below `size`, bool[count], True if there was one to draw).
+    """(int32[groups, count] different indices below `size`, bool[count], True if there was one to sample).
 
     One index from each of `count` equal parts of a circle that is turned at random, so that every index has
-    the same probability (but for a relative 2^-32 `size`), without work for each row.
+    the same probability (except for a relative 2^-32 `size`), without work for each row.
 
     Args:
-      key: of this draw; one for all groups, since to make a key takes as long as to draw four numbers.
+      key: of this call; one for all groups, since making a key takes as long as sampling four numbers.
       size: int32[], at most 2^31 / `count`.
-      count: rows to draw of each group.
-      groups: that are sampled from alike and independently.
+      count: rows to sample from each group.
+      groups: sampled alike and independently.
     """
     part = jnp.arange(count + 1)
     # As `part * size // count`, which could be too large for an int32.

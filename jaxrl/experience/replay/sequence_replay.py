@@ -17,7 +17,7 @@ from jaxrl.types import Array, Trajectory
 
 @dataclass(frozen=True)
 class SequenceReplay(RingMemory):
-    """Draws sequences that begin at stored carries, the same number from each group of environments.
+    """Samples sequences that begin at stored carries, the same number from each group of environments.
 
     A sequence is sampled once all its rows, and all steps that their returns may need, are in the ring. No
     sequence is twice in a batch; neighbours overlap if they are longer than the interval of the carries.

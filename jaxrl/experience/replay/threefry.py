@@ -1,7 +1,7 @@
 """Random numbers of `jax.random`, bit for bit, as one kernel.
 
 XLA for CPU gets the rounds of Threefry as a loop from JAX, to compile quickly: some sixty kernels, which take
-longer than all else of a small draw.
+longer than the rest of a small sample.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from jaxrl.networks.layers import DTYPES, activation
 from jaxrl.types import Array
 
 _FIELD = "network.architecture"
-# What a record and the configuration both say; `graph` and `convolution` are of the record alone.
+# Fields of both a record and the configuration; `graph` and `convolution` are of the record alone.
 _SIZES = [f.name for f in dataclasses.fields(Architecture) if f.name in NetworkConfig.__dataclass_fields__]
 _AS_NAMED = (None, (), "")  # values of fields that change nothing
 
@@ -109,7 +109,7 @@ def describe_architecture(network: NetworkConfig) -> str:
 
 
 def _lookup(name: str) -> Any:
-    """A record, or what a user has under `module:attribute`."""
+    """A record, or a custom one under `module:attribute`."""
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
     given = f"`{_FIELD}` (={name!r})"

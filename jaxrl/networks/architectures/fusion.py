@@ -1,4 +1,4 @@
-"""Fusion: from the features of each part of an observation to those of the whole."""
+"""Fusion: combines the features of each part of an observation into features of the whole."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The encoder of an agent in one of several fixed graphs (`jaxrl.envs.graphs.GraphSpace`).
 
-The levels' nodes hear from each other, never from the agent. So what they hold follows from the parameters
-alone: it is computed once for all levels, and once for a whole rollout (`Network.prepare`), and a row of
-observations only looks it up. The agent is a node of a kind of its own, where it stands, and only hears.
+The levels' nodes get messages from each other, never from the agent. So their states follow from the
+parameters alone: they are computed once for all levels, and once for a whole rollout (`Network.prepare`), and
+a row of observations only looks them up. The agent is a node of its own kind, where it stands, and only
+receives.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class GraphStates:
     """The states of the nodes of all levels.
 
     Attributes:
-      memories: of each transformer layer, the keys and values that the agent hears; () of other layers.
+      memories: of each transformer layer, the keys and values that the agent attends to; () of other layers.
       nodes: [M, W], after the last layer.
       levels: [G, 2 W], the mean and the maximum over the nodes of each level.
     """

@@ -1,7 +1,7 @@
 """Layers of graph networks on tables of neighbours: convolution, attention, and a heterogeneous transformer.
 
 All take the nodes of one or several graphs in one array [M, ...]. Padded edges have no part in the results,
-and a padded node none in those of others.
+and a padded node none in other nodes'.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GraphAttention(nn.Module):
 
 
 class KindDense(nn.Module):
-    """A linear layer with weights of their own for each kind of row.
+    """A linear layer with separate weights for each kind of row.
 
     Attributes:
       features: of the result.
@@ -193,7 +193,7 @@ class GraphTransformer(nn.Module):
         return x + jnp.where(has_edge, self.out(nn.gelu(y), kinds), 0)
 
     def _join(self, blocks: Array, transpose: bool) -> Array:
-        """Matrices [R, H, d, d] as one, of which each head has a block on the diagonal of each relation.
+        """Matrices [R, H, d, d] as one, with a block of each head on the diagonal of each relation.
 
         A CPU is slow at many small products; in the large one all but one of `heads` numbers are zeros.
 

@@ -54,7 +54,7 @@ class Reverse:
 
 @dataclass(frozen=True)
 class EdgeList:
-    """Edges of one or several graphs in numpy: int[E] nodes from which and to which, and kinds."""
+    """Edges of one or several graphs in numpy: int[E] source nodes, target nodes and kinds."""
 
     source: np.ndarray
     target: np.ndarray
@@ -62,7 +62,7 @@ class EdgeList:
 
     def neighbours(self, count: int) -> Neighbours:
         """The table of these edges for nodes 0 to `count` - 1, as a constant."""
-        # The columns of one kind after those of another.
+        # The columns, kind by kind.
         places = []
         masks = []
         kinds = list[int]()

@@ -143,7 +143,7 @@ def _slstm_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carr
 
 
 def _slstm_gates(factor: Array, tanh: Array) -> tuple[Array, Array, Array, Array]:
-    """Factors of what is kept and of what is written, what is written, and the output gate."""
+    """Factors of the kept and of the written values, the written values, and the output gate."""
     z, o = jnp.split(tanh, 2, axis=-1)
     return jnp.where(factor < 0, -factor, 1.0), jnp.where(factor < 0, 1.0, factor), z, 0.5 * o + 0.5
 

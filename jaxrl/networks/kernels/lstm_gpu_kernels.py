@@ -21,7 +21,7 @@ from jaxrl.types import Array, PyTree
 
 @dataclass(frozen=True)
 class Tiles:
-    """The division of the kernel's work; powers of two, but for the count.
+    """The division of the kernel's work; powers of two, except for the count.
 
     Attributes:
       rows: environments of one program.

@@ -62,7 +62,7 @@ def fault(size: int, dtype: Dtype) -> str | None:
     """Compares the kernel with the scan on the default device, for a short sequence with resets.
 
     Returns:
-      What is wrong with the kernel, or None if values and gradients agree but for rounding.
+      What is wrong with the kernel, or None if values and gradients agree up to rounding.
     """
     length, rows = 6, 20  # some rows are left over whatever the tiles
     keys = jax.random.split(jax.random.key(0), 6)

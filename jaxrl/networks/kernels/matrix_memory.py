@@ -89,7 +89,7 @@ def matrix_memory(
         state, y = memory_step(state, jax.tree.map(lambda x: x[0], inputs), reset_LN[0], corrects)
         return state, y[None]
     size = min(_BLOCK, 1 << (length - 1).bit_length())
-    # Padding neither fades nor writes, so that the last state is that of the last step.
+    # Padding neither fades nor writes, so that the last state is the last step's.
     blocks = jax.tree.map(partial(_in_blocks, size), (inputs, reset_LN))
     run = jax.checkpoint(partial(_next_block, corrects), prevent_cse=False)
     (state, spoilt), y = lax.scan(run, _finite_state(state), blocks)
@@ -104,7 +104,7 @@ def _in_blocks(size: int, x: Array) -> Array:
 
 
 def _finite_state(state: Array) -> tuple[Array, Array]:
-    """The state with zeros in place of what is not finite, and where there was such a number [N, heads]."""
+    """The state with zeros in place of numbers that are not finite, and where there was one [N, heads]."""
     is_finite = jnp.isfinite(state)
     return jnp.where(is_finite, state, 0.0), ~is_finite.all(axis=(-2, -1))
 

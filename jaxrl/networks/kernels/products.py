@@ -18,7 +18,7 @@ from jaxrl.types import Array
 
 # Up to this many columns, one matrix-vector product per column beats a matrix product on CPU.
 _FEW_COLUMNS = 8
-# With at least this ratio of inputs to columns and at most so many columns, the transposed product is
+# With at least this ratio of inputs to columns and at most this many columns, the transposed product is
 # faster on CPU.
 _MANY_TIMES = 2
 _MOST_COLUMNS = 256
@@ -66,7 +66,7 @@ def kernel_precision(dtype: Any, fastest: str) -> lax.Precision:
 
     Args:
       dtype: of the operands.
-      fastest: what `DEFAULT` computes of float32 on the platform. The precision that is asked for, by
+      fastest: what `DEFAULT` computes of float32 on the platform. The requested precision, by
         `network.matmul_precision` or `JAX_DEFAULT_MATMUL_PRECISION`, is rounded up to this or to float32.
     """
     asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]

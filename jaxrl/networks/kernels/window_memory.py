@@ -43,7 +43,7 @@ def newest_of(valid_NM: Array) -> Array:
 
 
 def ages(valid_NM: Array) -> Array:
-    """int32[N, M]: 0 for the place of the newest entry, M - 1 for that of the oldest."""
+    """int32[N, M]: 0 for the place of the newest entry, M - 1 for the oldest's."""
     places = valid_NM.shape[1]
     return (newest_of(valid_NM)[:, None] + places - jnp.arange(places, dtype=jnp.int32)[None]) % places
 
@@ -56,7 +56,7 @@ def in_order(memory_NMF: Array, valid_NM: Array) -> tuple[Array, Array]:
 
 
 def remember(memory: Array, valid: Array, x_LNF: Array, reset_LN: Array) -> tuple[Array, Array]:
-    """The memory after a sequence: its last M entries, with zeros for those of other episodes.
+    """The memory after a sequence: its last M entries, with zeros for other episodes'.
 
     Args:
       memory: float32[N, M, F], before it.

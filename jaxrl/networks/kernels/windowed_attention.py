@@ -48,13 +48,13 @@ def attend_sequence(
 ) -> Array:
     """Attention of every step of a sequence to a window that ends with it.
 
-    Sequences longer than the memory are computed in blocks of its length, each of which sees itself and the
-    block before it: their cost is linear in the length.
+    Sequences longer than the memory are computed in blocks of its length; each block sees itself and the one
+    before it, so the cost is linear in the length.
 
     Args:
       query_LNHK: in the dtype of the products.
-      key_TNHK, value_TNHK: of T = M + L entries, those of the memory first; finite, as what is masked has
-        a weight of 0, and 0 * NaN is NaN.
+      key_TNHK, value_TNHK: of T = M + L entries, the memory's first; finite, as what is masked has a weight
+        of 0, and 0 * NaN is NaN.
       segment_TN: int32, the episode of each; -1 where the memory holds nothing.
       position_WHK: r of the W = M + 1 distances from 0 to M.
       biases: see there.
@@ -205,8 +205,8 @@ class _Blocks(NamedTuple):
     def padded(self, position_WHK: Array) -> Array:
         """[H, M + B + 1, K], from distance M to 0 and then zeros.
 
-        Products with it have rows that are longer by one than those of a window. Read one after the other
-        with the length of a window, the numbers of row i are moved to the right by i: each to its key.
+        Products with it have rows that are one longer than a window. Reread in rows of a window's length, the
+        numbers of row i move to the right by i: each to its key.
         """
         return jnp.pad(position_WHK[::-1].swapaxes(0, 1), ((0, 0), (0, self.size), (0, 0)))
 
