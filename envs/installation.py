@@ -56,7 +56,7 @@ def _install() -> str:
 
 
 def _requirement(extra: str) -> str:
-    # A checkout says so itself, also where it is only on the path.
+    # A checkout has this file, also if it is only on the path.
     checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").exists():
         place = "." if checkout.samefile(os.getcwd()) else str(checkout)

@@ -1,4 +1,4 @@
-"""Names with arguments, `Name(argument=value)`, and the errors for those that are wrong.
+"""Names with arguments, `Name(argument=value)`, and the errors for wrong ones.
 
 Environments and wrappers are both named like this in a config. Arguments are Python literals, read
 with `ast` and never evaluated, so a config from a stranger cannot run code.

@@ -231,7 +231,7 @@ def _suite_of(name: str) -> str:
 
 
 def _stacked_frames(name: str, spec: Any) -> int:
-    """`EnvSpec.stacked_frames`: of Atari, whose stacks were looked at; those of other suites may differ."""
+    """`EnvSpec.stacked_frames`: of Atari, whose stacks were checked; other suites' stacks may differ."""
     is_atari = _suite_of(name) == "envpool.atari"
     return int(spec.config.stack_num) if is_atari else 1
 
@@ -261,7 +261,7 @@ def _channels_last(space: Space) -> Space:
 
 
 def _is_channels_first(space: Space) -> bool:
-    """True if it is an image [channels, height, width]: most suites of envpool have those."""
+    """True if it is an image [channels, height, width]: most suites of envpool have such images."""
     return (
         isinstance(space, Box)
         and len(space.shape) == 3

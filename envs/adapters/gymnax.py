@@ -1,4 +1,4 @@
-"""gymnax 1.x environments as `JaxEnv`, and those of a user with its API."""
+"""gymnax 1.x environments as `JaxEnv`, and custom ones with its API."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def make(name: str, **kwargs: Any) -> Gymnax:
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module that making the environment imports because its name says so; None if it says none."""
+    """The module that creating the environment imports, from its name; None if it has none."""
     return name.rpartition(":")[0] or None
 
 

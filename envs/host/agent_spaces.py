@@ -1,4 +1,4 @@
-"""The spaces that agents of one policy have in common, of those that each has in a host environment."""
+"""The common spaces of agents of one policy, from each agent's spaces in a host environment."""
 
 from __future__ import annotations
 

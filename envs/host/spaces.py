@@ -19,7 +19,7 @@ def leaf_name(leaf: Leaf) -> str:
 
 
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
-    """The leaves with those names, or all; ValueError if there is no such leaf."""
+    """The leaves with these names, or all; ValueError if there is no such leaf."""
     leaves = observed_leaves(leaves)
     names = [leaf_name(leaf) for leaf in leaves]
     for key in keys:

@@ -88,7 +88,7 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
 
 
 def module_of(name: str) -> str | None:
-    """The module that making a wrapper imports because its name or an argument says so; never raises."""
+    """The module that creating a wrapper imports, from its name or an argument; never raises."""
     try:
         wrapper, kwargs = parse_call(name)
     except ValueError:

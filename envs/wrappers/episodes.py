@@ -55,7 +55,7 @@ class TimeLimit(Wrapper):
 
 
 class OptimisticResets(Wrapper):
-    """Says that a `VectorEnv` of B environments is to compute B / `ratio` resets at a time.
+    """Makes a `VectorEnv` of B environments compute B / `ratio` resets at a time.
 
     Few episodes end in the same step, so most of B resets would be thrown away. Where more have ended than a
     round resets, further rounds follow: each environment starts with its own key in the state that it would

@@ -1,7 +1,7 @@
 """Wrappers over host environments.
 
-Those of observations run on the device, where observations are decoded; those that need what happened at
-steps keep it beside the observation, see `KeptObservations`.
+Wrappers of observations run on the device, where observations are decoded; wrappers that need the steps'
+data keep it beside the observation, see `KeptObservations`.
 """
 
 from __future__ import annotations

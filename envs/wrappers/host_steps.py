@@ -74,7 +74,7 @@ class KeptObservations:
         return jax.tree.map(lambda x: jax.lax.index_in_dim(x, -1, axis, keepdims=False), obs)
 
     def latest(self, step: HostStep, rows: Any, before: Any) -> Any:
-        """Rows [N, ...] of this step with those before it in front, where frames are stacked; of numpy.
+        """Rows [N, ...] of this step, after the earlier ones if frames are stacked; of numpy.
 
         `before` is the result for the row before; None at the first.
         """
@@ -96,7 +96,7 @@ class KeptObservations:
         Args:
           step: the row; of numpy's arrays, or of traced ones where no frames are stacked.
           obs: the `latest` of its observation.
-          rewards: float32[N] at the places of the innermost `previous_reward`, those that are known.
+          rewards: float32[N] at the places of the innermost `previous_reward`, the known ones.
           before: what was kept of the row before; None at the first.
         """
         if not self.num_rewards:
@@ -111,7 +111,7 @@ class KeptObservations:
 
 
 def _num_leading(obs: Any, space: Space) -> int:
-    """The dimensions in front of those of the space."""
+    """The number of dimensions in front of the space's own."""
     one: int = jax.tree.leaves(obs)[0].ndim
     return one - jax.tree.leaves(jax.eval_shape(lambda: zeros(space)))[0].ndim
 

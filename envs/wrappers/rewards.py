@@ -89,8 +89,8 @@ class ShapedReward(StatefulWrapper):
 class RewardShaping(ShapedReward):
     """Learns from `function(observation, action, reward, next_observation, info)`.
 
-    A pure function of JAX arrays. With a parameter `terminated` it is also told, by this name, if the episode
-    reached a terminal state; a truncation is none.
+    A pure function of JAX arrays. A parameter named `terminated` gets whether the episode reached a terminal
+    state; a truncation is none.
 
     Args:
       env: the environment.
@@ -123,7 +123,7 @@ class PotentialShaping(ShapedReward):
     """Adds `gamma * potential(next observation) - potential(observation)`, the former 0 after a termination.
 
     Ng, Harada and Russell 1999, "Policy invariance under reward transformations": which policies are best
-    does not change, if `gamma` is that of the learner.
+    does not change, if `gamma` is the learner's.
 
     Args:
       env: the environment.

@@ -100,7 +100,7 @@ def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
 
 
 def _parts(data: Mapping[str, Any], declared: Mapping[str, Field], section: str) -> dict[str, dict[str, Any]]:
-    """The value of every declared field, by section and attribute; `section` is that of the algorithm."""
+    """The value of every declared field, by section and attribute; `section` is the algorithm's."""
     given = flatten(data)
     parts: dict[str, dict[str, Any]] = {field.section: {} for field in declared.values()}
     for name, value in given.items():

@@ -47,7 +47,7 @@ def _with_tasks(config: Config) -> Config:
 
 
 def _with_central(config: Config) -> tuple[str, ...]:
-    """The wrappers, the last of which gives the state of the whole to a value function that sees it."""
+    """The wrappers; the last one gives the global state to a value function that sees it."""
     others = tuple(name for name in config.env.wrappers if name != _CENTRAL)
     if config.network.central_value:
         return (*others, _CENTRAL)
@@ -198,7 +198,7 @@ def _takes_no_tasks(c: Config) -> ConfigError:
 
 
 def _check_game(env: EnvConfig) -> None:
-    """Self-play has a two-player game, in which both see what the game says."""
+    """Self-play has a two-player game, which both players see without wrappers."""
     from jaxrl.envs import registry
     from jaxrl.envs.games import game_of
 

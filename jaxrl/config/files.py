@@ -70,7 +70,7 @@ def _pipelines() -> dict[str, Path]:
 def load_config(
     given: str, remarks: Remarks | None = None, quick: bool = False, environment: str = ""
 ) -> ConfigDict:
-    """Returns the `get_config()` of a Python file, or what a file of YAML or JSON says.
+    """Returns the `get_config()` of a Python file, or the content of a YAML or JSON file.
 
     Args:
       given: a path, or the name of a shipped config.

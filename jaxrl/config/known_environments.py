@@ -24,7 +24,7 @@ class MeasuredReturn:
       score: of all seeds, lowest to highest, or what it is of ("95 to 96% successes").
       steps: of training, in millions.
       seeds: how many.
-      note: what else must be said, such as how actions were chosen.
+      note: further conditions, such as how actions were chosen.
       seconds: of the whole process on two CPU cores or one, lowest to highest; "" if they were not taken.
       arguments: of the environment, such as "(max_steps=640)".
     """
@@ -50,8 +50,8 @@ class PublishedReturn:
 
     Attributes:
       score: mean and deviation, or what it is of.
-      source: the trainer, and where it says so.
-      steps: of training, in millions; None if the source does not say.
+      source: the trainer, and where it reports it.
+      steps: of training, in millions; None if the source does not state them.
     """
 
     score: str

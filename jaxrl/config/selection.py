@@ -32,7 +32,7 @@ class SuitableConfig:
 def suitable_config(environment: str) -> SuitableConfig:
     """Returns the shipped config that suits `environment`.
 
-    What the config says of its own environment alone is left out, as by `move`; of the same environment with
+    Settings for the config's own environment alone are left out, as by `move`; for the same environment with
     other arguments the return at which to stop, unseen levels and suites.
 
     Raises:

@@ -73,7 +73,7 @@ class Result:
 
 
 def report_values(reports: EpisodeReports, episodes: Episodes) -> dict[str, float]:
-    """Means over the episodes in which the environment said something: `success_rate`, `env/NAME`."""
+    """Means over the episodes in which the environment reported a value: `success_rate`, `env/NAME`."""
     said = {label: values[~np.isnan(values)] for label, values in episodes.values_by_label(reports).items()}
     return {
         label if label == SUCCESS else report_metric(label): float(values.mean())

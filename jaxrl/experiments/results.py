@@ -24,7 +24,7 @@ class Measured:
     """The numbers of a cell that has ended, as its decision matrix needs them, and where they come from.
 
     Attributes:
-      test, train: of a suite, by category and of `all`, with actions as `actions` says.
+      test, train: of a suite, by category and of `all`, with actions as in `actions`.
       actions: greedy or sampled: what was better in the evaluations during training.
       steps_to_threshold: the first evaluation on test levels with so much success; None: there was none.
       p50_ms, p50_spread_ms: of acting on one observation; how far medians of the measurement lie apart.
@@ -86,8 +86,8 @@ def steps_to(folder: Path, threshold: float) -> tuple[int | None, float | None]:
 def of_suite(folder: Path, suite: str) -> tuple[str, dict[str, Any]]:
     """(how actions were chosen, the newest evaluation of a suite: of `all`, and by category).
 
-    Actions are chosen as evaluations during training judged the policy, as in those from which the steps to
-    the threshold come. Rows of episodes are left out.
+    Actions are chosen as evaluations during training judged the policy, as in the evaluations that give the
+    steps to the threshold. Rows of episodes are left out.
 
     Raises:
       ConfigError: there is none.
@@ -137,7 +137,7 @@ def read_results(cell: ExperimentCell) -> Measured | None:
 def results_by_group(
     results: Mapping[ExperimentCell, Measured | None],
 ) -> dict[str, list[Measured]]:
-    """The seeds that have finished, by group; those whose clone failed are a group of their own."""
+    """The seeds that have finished, by group; seeds whose clone failed are a group of their own."""
     found: dict[str, list[Measured]] = {}
     for cell, measured in results.items():
         if measured is not None:

@@ -62,7 +62,7 @@ def compare(
 ) -> EquivalenceCheck:
     """Lets `function` act in its environment and shows `runner` the same observations.
 
-    Arguments and errors are those of `compare_all`, for one runner.
+    Arguments and errors as in `compare_all`, for one runner.
     """
     return compare_all(function, {"": runner}, env_name, wrappers, steps, environments, seed)[""]
 

@@ -281,7 +281,7 @@ def _dueling_q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array 
 
 
 def _within(head: dict[str, Any], action: Array) -> Array:
-    """Scaled, where the head says by how much, and clipped."""
+    """Scaled, if the head has a scale, and clipped."""
     if "middle" in head:
         middle, half_width = (np.array(head[name], np.float32) for name in ("middle", "half_width"))
         action = middle + half_width * action

@@ -54,7 +54,7 @@ def _is_finite(graph: Graph, params: Params, x: str) -> str:
     return graph.op("Not", graph.op("Or", graph.op("IsNaN", x), graph.op("IsInf", x)))
 
 
-# On names of values in stored shapes, which broadcast; `dtype` is that of the last argument.
+# On names of values in stored shapes, which broadcast; `dtype` is the last argument's.
 ELEMENTWISE: dict[str, Callable[..., str]] = {
     **{
         name: _node(kind)

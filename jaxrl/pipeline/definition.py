@@ -63,8 +63,8 @@ class PipelineDefinition:
 
     Attributes:
       name: of its folders and its log.
-      sections: by stage, in order; those that are not enabled too.
-      gates: conditions that end it where they do not hold.
+      sections: by stage, in order; disabled ones too.
+      gates: conditions that end it if they do not hold.
       text: of the file.
     """
 

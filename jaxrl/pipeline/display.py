@@ -47,7 +47,7 @@ class PipelineDisplay:
         return grid
 
     def begin(self, stage: str, line: str) -> None:
-        """Says that a stage begins."""
+        """Shows that a stage begins."""
         self._current = stage
         self._line = ""
         self._started = self._shown = time.monotonic()
@@ -62,7 +62,7 @@ class PipelineDisplay:
             self._panel.message(f"  {self._current} {text.clock(self._shown - self._started)}: {self._line}")
 
     def end(self, stage: str, line: str) -> None:
-        """Says how a stage ended."""
+        """Shows how a stage ended."""
         self._stages[stage] = self._panel.printable(line)
         self._current = ""
         self.message(f"[{list(self._stages).index(stage) + 1}/{len(self._stages)}] {stage}: {line}")

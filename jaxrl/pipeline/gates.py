@@ -91,7 +91,7 @@ class StageGate:
 
         Args:
           results: of the stage, by name.
-          deployed: those of the model that is deployed; None if there is none.
+          deployed: the results of the deployed model; None if there is none.
         """
         if self.metric not in results:
             hint = did_you_mean(self.metric, results)

@@ -20,8 +20,8 @@ class StageSelection:
 
     Attributes:
       only: these alone.
-      first: this one and those after it.
-      last: this one and those before it.
+      first: this one and later ones.
+      last: this one and earlier ones.
       force: these are run though they are done.
     """
 
@@ -95,7 +95,7 @@ class Planner:
 
         Args:
           stage: the stage.
-          again: stages that will be run before it, where it is asked before they are.
+          again: stages that will be run before it, if they have not run yet.
         """
         record = self._folder.records.get(stage.name)
         if record is None:
@@ -129,7 +129,7 @@ class Planner:
                     )
 
     def reasons(self) -> dict[str, str]:
-        """The reason why each of the selected stages is to be run, by name; without those that are done."""
+        """The reason why each of the selected stages is to be run, by name; without finished ones."""
         again: dict[str, str] = {}
         for name in self.selected:
             if found := self.reason(self.stages[name], again):

@@ -15,7 +15,7 @@ class StageEnds:
     """The steps at which a stage of training, or of a curriculum, ended and another began.
 
     Attributes:
-      steps: those of the rows so far.
+      steps: of the rows so far.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class StageEnds:
 
 
 class StageLines:
-    """Lines of metrics.jsonl of which those around a change of stage need to be parsed."""
+    """Lines of metrics.jsonl; only the ones around a change of stage need to be parsed."""
 
     def __init__(self) -> None:
         self._stages: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Trials as members of a population: those that differ in numbers alone are one program."""
+"""Trials as members of a population: trials that differ in numbers alone are one program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PopulationExecutor(Executor):
         Args:
           size: the number of runs trained together.
           exchange: between them (`pbt.exchange_of`).
-          say: is called with a line about a process that does not end when asked to.
+          say: is called with a line about a process that does not end on request.
         """
         self._size = size
         self._say = say

@@ -1,4 +1,4 @@
-"""Battleship: sink hidden ships, told only of hit or miss."""
+"""Battleship: sink hidden ships, observing only hit or miss."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class RunView:
             }
 
     def _command(self, log: Sequence[str]) -> str | None:
-        """The command that started the run, or resumed it last; None if nothing says it."""
+        """The command that started the run, or resumed it last; None if it is not logged."""
         for line in reversed(log):
             if _STARTED in line:
                 with contextlib.suppress(ValueError, AttributeError):

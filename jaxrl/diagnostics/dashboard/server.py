@@ -108,7 +108,7 @@ def application(runs: RunCollection, host: str) -> Starlette:
         data("/api/machine", lambda request: machine.read()),
         Route("/film", film, methods=["GET"]),
         Route("/episode", episode_page, methods=["GET"]),
-        # Plotly's script from its package: no page on the web is asked for it.
+        # Plotly's script from its package: nothing is loaded from the web.
         Mount("/plotly", StaticFiles(packages=[("plotly", "package_data")], follow_symlink=True)),
         Mount("/", StaticFiles(directory=_PAGE, html=True, follow_symlink=True)),
     ]

@@ -93,7 +93,7 @@ def _panel(run: LiveRun, compact: bool) -> RunPanel:
 
 
 def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
-    """As many runs as fit; those that train come first."""
+    """As many runs as fit; training ones come first."""
     wide = width >= _WIDE
     clocks = {run.progress.clock for run in runs}
     pace = f"{clocks.pop()}/s" if len(clocks) == 1 else "per second"

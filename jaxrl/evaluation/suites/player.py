@@ -42,7 +42,7 @@ class SuitePlayer:
 
         Raises:
           HostEnvError: an environment failed.
-          Cancelled: a signal asked not to wait.
+          Cancelled: a signal ended the wait.
         """
         root = jax.random.key(self._seed)
         found: dict[str, dict[str, list[Outcomes]]] = {mode: {} for mode in modes}

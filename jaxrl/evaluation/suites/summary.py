@@ -18,7 +18,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True)
 class Summary:
-    """Over all episodes together; None if a level says no rule or no cost, or nothing succeeded.
+    """Over all episodes together; None if a level has no rule or no cost, or nothing succeeded.
 
     Attributes:
       episodes: how many.

@@ -1,4 +1,4 @@
-"""Arrays of the spaces that a model's files describe: from what a request says, checked; and back."""
+"""Arrays of the spaces that a model's files describe: from a request's values, checked; and back."""
 
 from __future__ import annotations
 

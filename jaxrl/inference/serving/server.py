@@ -1,4 +1,4 @@
-"""Runs a server until it is asked to end."""
+"""Runs a server until a signal ends it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serve(
     number: int = 0,
     tell: Callable[[str], None] = print,
 ) -> None:
-    """Answers requests until SIGTERM or SIGINT; ends once those in progress are answered.
+    """Answers requests until SIGTERM or SIGINT; ends once the ones in progress are answered.
 
     Args:
       policy: acts at first.

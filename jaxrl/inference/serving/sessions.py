@@ -43,7 +43,7 @@ class ServingSession:
 
 
 class Sessions:
-    """All sessions, those that were not used for longest first."""
+    """All sessions, the least recently used first."""
 
     def __init__(self, limit: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit

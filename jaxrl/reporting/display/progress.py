@@ -51,7 +51,7 @@ class History:
             self._merge *= 2
 
     def mark(self) -> None:
-        """Sets a mark between the values so far and those that follow."""
+        """Sets a mark between the values so far and later ones."""
         values = self._merge * len(self._points) + len(self._pending)
         if values and values not in self._marks:
             self._marks.append(values)

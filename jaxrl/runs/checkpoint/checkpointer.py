@@ -159,7 +159,7 @@ class Checkpointer:
             sharding, an array goes to the default device. A `memory` of None is not restored.
 
         Returns:
-          (state, meta). The state's `memory` is None, and a warning says why, if its rows are there no more.
+          (state, meta). The state's `memory` is None, with a warning, if its rows are there no more.
 
         Raises:
           CorruptCheckpoint: its files are not what was saved.

@@ -1,4 +1,4 @@
-"""Levels from a seed: random ones of each category; those are kept that the solver proves solvable."""
+"""Levels from a seed: random ones of each category; only those proved solvable are kept."""
 
 from __future__ import annotations
 
