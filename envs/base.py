@@ -52,8 +52,8 @@ class EnvSpec:
       goal_examples: of an environment on the host whose observations have goals, what it gave for some, to
         check `Goals` that others declare for it. None elsewhere.
       stacked_frames: an observation is so many frames joined along its last axis, the oldest first. Each step
-        brings one and drops the oldest; the first observation of an episode is its frame repeated, or goes
-        on from the last of the episode before. So a memory need keep only the newest. 1: no stack.
+        brings one and drops the oldest; the first observation of an episode is its frame repeated, or
+        continues from the last of the episode before. So a memory need keep only the newest. 1: no stack.
       agents: the names of several agents that share one policy, see `jaxrl.envs.agents`; the spaces belong
         to one agent. Most environments have no names, and one agent.
       open_info: True if nobody knows beforehand which entries `info` will hold: of environments that worker
@@ -124,7 +124,7 @@ class TimeStep:
         an episode ends and nothing is allowed. None elsewhere.
       info: environment-specific scalars; empty unless an environment documents otherwise. It has the entries
         of `spec.reports` at every step.
-      score: float32, the reward that episode statistics and evaluations report, where a wrapper has changed
+      score: float32, the reward that episode statistics and evaluations report, if a wrapper has changed
         `reward`; None if the two are the same.
       team: in rows of environments of several agents (`jaxrl.envs.agents.AgentRows`) the step of the whole
         environment, by which episodes are counted; else None.

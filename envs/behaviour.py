@@ -24,7 +24,7 @@ _TASK = 0x5441534B  # folded into the key of an episode
 # No longer episode is played: that the limit holds is then not checked.
 _LONGEST_EPISODE = 10_000
 _STACKED_STEPS = 20  # that are played to look at stacks of frames
-_MASKED_STEPS = 1000  # that are played to look at masks, where episodes have no such limit
+_MASKED_STEPS = 1000  # that are played to look at masks, if episodes have no such limit
 
 
 def check_behaviour(label: str, env: JaxEnv) -> None:

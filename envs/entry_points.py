@@ -31,7 +31,7 @@ def names(group: str) -> list[str]:
 
 
 def load(point: EntryPoint) -> Any:
-    """Imports what an entry point names; ValueError, one line, where that fails."""
+    """Imports what an entry point names; ValueError, one line, if that fails."""
     described = f"the entry point {point.name} of {_package(point)}"
     try:
         found: Any = modules.load(point.module)

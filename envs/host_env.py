@@ -38,7 +38,7 @@ class HostStep:
       game_over: bool[N]; the episode that statistics report ended here. A lost life can end the learner's
         episode (`terminated`) and not the game.
       info: float32[N] by name, for `HostOptions.info_keys`; NaN if an environment reports nothing.
-        Rows where `first` do not count. Empty where there is a `team`.
+        Rows where `first` do not count. Empty if there is a `team`.
       team: of environments of several agents, their steps as wholes, by which episodes are counted: without
         `obs`, and with the sum of the rewards as `score`. None of other environments.
     """

@@ -1,6 +1,6 @@
 """The way this package was installed, and the command that adds an extra to it.
 
-Standard library only: errors name the command, also where jax itself is what is missing.
+Standard library only: errors name the command, also if jax itself is missing.
 """
 
 from __future__ import annotations

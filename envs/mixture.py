@@ -237,7 +237,7 @@ def _interleaved(shares: Sequence[int], count: int) -> np.ndarray:
 
 
 def _short_names(envs: Sequence[JaxEnv]) -> tuple[str, ...]:
-    """`CartPole-v1` of `gymnax:CartPole-v1`; with a number where two are the same."""
+    """`CartPole-v1` of `gymnax:CartPole-v1`; with a number if two are the same."""
     found: list[str] = []
     for env in envs:
         short = re.sub(r"[^\w.-]", "_", env.spec.name.partition("(")[0].rpartition(":")[2])

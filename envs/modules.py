@@ -40,7 +40,7 @@ def load(path: str) -> ModuleType:
 
 
 def load_attribute(label: str, name: str) -> Any:
-    """Imports `path.to.module:name`; ValueError, one line that begins with `label`, where that fails."""
+    """Imports `path.to.module:name`; ValueError, one line that begins with `label`, if that fails."""
     path, _, attribute = name.rpartition(":") if isinstance(name, str) else ("", "", "")
     if not path or not attribute:
         raise ValueError(f"{label} (={name!r}) must be of the form path.to.module:name")

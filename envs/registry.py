@@ -2,7 +2,7 @@
 
 A name is `suite:Name` or `suite:Name(argument=value)`. A suite of device environments is a module with
 `names()` and `make(name, **arguments)`; one with a `factory(name)` takes a class of its API as well,
-`gymnax:path.to.module:ClassName`. Where no suite has that name it is taken for a Python module of the user's
+`gymnax:path.to.module:ClassName`. If no suite has that name it is taken for a Python module of the user's
 own, `path.to.module:ClassName`, importable from the current directory. An installed package registers
 `suite:Name` as an entry point of the group `jaxrl.environments`, a class or a function of the arguments. A
 suite of host environments is a module whose `make(name, **arguments)` returns a `HostFactory`. Either kind of

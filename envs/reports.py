@@ -22,7 +22,7 @@ class InfoMetric:
 
     Attributes:
       name: the key in `info`.
-      per_episode: what becomes of its values at the steps of an episode: the "last", their "sum", the "max"
+      per_episode: how the values of an episode's steps are joined: the "last", their "sum", the "max"
         or their "mean".
     """
 

@@ -54,7 +54,7 @@ def task_scales(env: JaxEnv) -> Mapping[str, TaskScale]:
 
 
 def default_task(env: JaxEnv) -> Any:
-    """The task of `env` where nobody chooses one: evaluation, videos, training without a curriculum."""
+    """The task of `env` if none is chosen: evaluation, videos, training without a curriculum."""
     has_tasks: Any = env
     return has_tasks.default_task
 
@@ -83,7 +83,7 @@ def method_of_tasks(env: JaxEnv, name: str) -> Callable[..., Any] | None:
 
 
 def level_pool(env: JaxEnv) -> Any:
-    """Every task there is, leaves [n, ...], where `env` names them in `level_pool`; None elsewhere."""
+    """Every task there is, leaves [n, ...], if `env` names them in `level_pool`; else None."""
     return getattr(env, "level_pool", None)
 
 

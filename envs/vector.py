@@ -37,7 +37,7 @@ class VectorState:
 
 
 class Environments(Protocol):
-    """B environments that start anew where an episode has ended, as collectors step them: a `VectorEnv`."""
+    """B environments that start anew when an episode has ended, as collectors step them: a `VectorEnv`."""
 
     @property
     def spec(self) -> EnvSpec: ...

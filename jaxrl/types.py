@@ -42,7 +42,7 @@ class Transferable:
 
 @dataclass(frozen=True)
 class Bulk:
-    """Marks the rows of a large memory: where an iteration failed they are neither rolled back nor copied.
+    """Marks the rows of a large memory: after a failed iteration they are neither rolled back nor copied.
 
     Cursors and counts beside them are rolled back, so that rows of a failed iteration do not count.
     Checkpoints keep the rows as an item of their own (`jaxrl/runs/checkpoint/memory_item.py`). Random keys
@@ -170,13 +170,13 @@ class Trajectory:
       next_obs: [B, *O], a tree; the observation that follows row T-1.
       extras: tree of [T, B, ...] that the agent adds: its outputs for `obs` and `action` when it acted.
       bootstrap: tree of [T, B, ...]; `Agent.bootstrap` of the final observation, with the carry after step t,
-        where the episode was truncated, else 0. None if the agent asks for nothing there.
+        where the episode was truncated, else 0. None if the agent needs no bootstrap.
       last: tree of [B, ...]; `Agent.bootstrap` of `next_obs`. None as `bootstrap`.
       valid: bool[T, B] or None (all valid); False on rows that are no transition (dummy rows of
         NEXT_STEP autoreset) and carry no loss.
       episodes: the episodes that ended, with their tasks; None without a task sampler.
       weight: float32[T, B], how much the loss of each step counts, relative to others; None: all alike.
-      behaviour: the policy that acted, where it may be older than the one that learns; None if both are
+      behaviour: the policy that acted, if it may be older than the one that learns; None if both are
         the same.
     """
 
@@ -235,7 +235,7 @@ class EpisodeStats:
 class EpisodeTotals:
     """Sums over the episodes that ended in a rollout; float32 scalars.
 
-    [devices] where they wait for learning. Where no episode ended only the count, 0, means something.
+    [devices] where they wait for learning. If no episode ended only the count, 0, has a meaning.
 
     Attributes:
       count: how many.

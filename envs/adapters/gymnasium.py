@@ -28,7 +28,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFact
     Args:
       name: what `gymnasium.make` takes (`CartPole-v1`, `module:Name-v0`), or `module:Class`, a subclass of
         `gymnasium.Env`.
-      keys: where observations are dicts, the parts to keep; all if empty. Parts of dicts within dicts are
+      keys: if observations are dicts, the parts to keep; all if empty. Parts of dicts within dicts are
         called `outer.inner`, parts of tuples by their position.
       kwargs: passed on to the environment.
 

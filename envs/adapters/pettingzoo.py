@@ -31,7 +31,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> PettingZooFac
     Args:
       name: of PettingZoo or MPE2 (`simple_spread_v3`, `sisl/pursuit_v5`), or `module:attribute`, a class of
         parallel environments or a function whose name ends in `parallel_env`.
-      keys: where observations are dicts, the parts to keep; all if empty.
+      keys: if observations are dicts, the parts to keep; all if empty.
       kwargs: passed on to the environment.
 
     Raises:

@@ -13,7 +13,7 @@ _SUITE = "playground"
 
 
 def names() -> Sequence[str]:
-    """The DeepMind Control Suite, and robots where the suite has cloned their models."""
+    """The DeepMind Control Suite, and robots if the suite has cloned their models."""
     registry = load("mujoco_playground", _SUITE).registry
     has_models = load("mujoco_playground._src.mjx_env", _SUITE).MENAGERIE_PATH.exists()
     return tuple(sorted(registry.ALL_ENVS if has_models else registry.dm_control_suite.ALL_ENVS))

@@ -99,5 +99,5 @@ class WholeEnv(JaxEnv):
         return state, timestep
 
     def action_mask(self, state: Any) -> jax.Array:
-        """bool[A, n]; an agent that is not present may do anything, for what chooses needs a choice."""
+        """bool[A, n]; an agent that is not present may do anything, since a policy needs a choice."""
         return self.env.action_mask(state) | ~self.env.present(state)[:, None]

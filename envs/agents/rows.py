@@ -129,7 +129,7 @@ def of_environments(spec: EnvSpec, timestep: TimeStep) -> TimeStep:
 
 
 def row_keys(spec: EnvSpec, keys_N: jax.Array) -> jax.Array:
-    """A key for each row [B], from one for each environment; the same ones where these have one agent."""
+    """A key for each row [B], from one for each environment; the same ones if these have one agent."""
     if not spec.agents:
         return keys_N
     return jax.vmap(lambda key: jax.random.split(key, spec.num_agents))(keys_N).reshape(-1)

@@ -44,7 +44,7 @@ def make(label: str, game: Game, name: str) -> Player:
     """Makes a player.
 
     Args:
-      label: of what asks for it, for the error.
+      label: of the setting that names it, for the error.
       game: that it plays.
       name: "random" chooses uniformly among the allowed moves; "greedy" among the moves with the highest
         immediate reward, such as a winning one; "minimax" among the best ones, in solved games; "mcts-100"

@@ -67,7 +67,7 @@ class AgentSpaces:
 
 
 def _seen_path(leaves: list[Leaf], leaf: Leaf) -> tuple[Any, ...]:
-    """Without `observation` in front, where that is all there is."""
+    """Without `observation` in front, if there is nothing else."""
     inside = all(x["path"][:1] == (_OBSERVATION,) for x in leaves)
     path: tuple[Any, ...] = leaf["path"][1:] if inside else leaf["path"]
     return path

@@ -236,8 +236,8 @@ class _AgentRow:
         self._reward[0], self._outcome[:] = 0.0, (False, False, True)
 
     def stay(self, obs: Mapping[Any, Any], reward: Any, terminated: bool, truncated: bool, mask: Any) -> None:
-        """A step of the agent's; the last where it has a flag."""
-        # What has terminated need not be seen again: nothing is made of its last observation.
+        """A step of the agent's; the last if it has a flag."""
+        # After a termination the last observation is not used.
         if self._agent in obs or not terminated:
             self._read(obs, mask)
         with _mistakes_of(self._agent):
@@ -245,7 +245,7 @@ class _AgentRow:
         self._outcome[:] = terminated, truncated, False
 
     def leave(self) -> None:
-        """The agent is not there: zeros, and it may do anything, for what chooses needs a choice."""
+        """The agent is absent: zeros, and it may do anything, since a policy needs a choice."""
         for x in self._obs:
             x[...] = 0
         self._mask[:] = True

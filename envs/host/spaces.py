@@ -79,7 +79,7 @@ def space_of(leaf: Leaf) -> Box | Discrete | MultiDiscrete:
 
 
 def _bounds(leaf: Leaf) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds, with infinity where a suite writes the largest (or by mistake the smallest) number."""
+    """Bounds, with infinity if a suite writes the largest (or by mistake the smallest) number."""
     low = np.array(leaf["low"], np.float64)
     high = np.array(leaf["high"], np.float64)
     if np.dtype(leaf["dtype"]).kind != "f":

@@ -11,7 +11,7 @@ module beside it, `gymnasium_slot` or `parallel_slot`, which the parent names an
 
 Commands and replies are single bytes on two pipes; arrays lie in memory shared with the parent. A third
 pipe, the lifeline, is never written to: when the parent is gone the kernel ends this process by SIGIO,
-even where an environment hangs inside C code.
+even if an environment hangs inside C code.
 """
 
 from __future__ import annotations

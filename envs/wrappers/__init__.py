@@ -103,7 +103,7 @@ def wrap_host(factory: HostFactory, names: Sequence[str]) -> HostFactory:
     """Wraps host environments by the wrappers that work there, from the innermost to the outermost.
 
     Raises:
-      ValueError: one line; as `wrap`, and where a wrapper needs a device environment.
+      ValueError: one line; as `wrap`, and if a wrapper needs a device environment.
     """
     return WrappedFactory(factory, names, wrap) if names else factory
 

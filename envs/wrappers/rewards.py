@@ -53,7 +53,7 @@ class RewardClip(RewardWrapper):
 
 
 class ShapedReward(StatefulWrapper):
-    """A wrapper that learns from a function of what happened at a step; what is reported stays."""
+    """A wrapper that learns from a function of a step; reported rewards stay."""
 
     def __init__(self, env: JaxEnv):
         super().__init__(env)
@@ -64,7 +64,7 @@ class ShapedReward(StatefulWrapper):
     ) -> Any:
         """The reward of one step of one environment, one number; traced.
 
-        `next_obs` is the true one where an episode ends.
+        `next_obs` is the true one when an episode ends.
         """
         raise NotImplementedError
 

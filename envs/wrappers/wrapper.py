@@ -149,7 +149,7 @@ class UnknownStack(Wrapper):
 
 
 class RewardWrapper(Wrapper):
-    """Replaces every reward by a function of it, `change`; what is reported of episodes stays."""
+    """Replaces every reward by a function of it, `change`; reported rewards stay."""
 
     for_agents = True
 

@@ -14,7 +14,7 @@ from jaxrl.commands.arguments import Argument, CommandArguments
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 
-# A link in the checkout to docs/; a wheel holds what it leads to.
+# A link in the checkout to docs/; a wheel holds its target.
 _FOLDER = Path(__file__).parents[1] / "docs"
 
 

@@ -186,7 +186,7 @@ def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None)
         _show(result, reported)
     if len(found) > 1 and trained.step:
         print(f"decides     {trained.mode}, in the evaluations during training")
-    # The last one named is what a pipeline keeps.
+    # A pipeline keeps the last one named.
     for result, reported in sorted(found.values(), key=lambda each: each[0].mode == trained.mode):
         command_line.say(f"written to {_record(trained, asked, result, reported)}")
 

@@ -114,7 +114,7 @@ def set_fields(config: ConfigDict, overrides: Sequence[Override]) -> list[str]:
     """Sets fields, each by one kind of flag: `--steps` and `--config.stop.steps` together are refused.
 
     Returns:
-      lines on what a flag came to.
+      lines on the value that a flag gave.
     """
     flags: dict[str, str] = {}
     of_workers = [given for given in overrides if given.field == ENVS_PER_WORKER]

@@ -61,7 +61,7 @@ def from_json(data: Mapping[str, Any]) -> Config:
     configuration with an `UnreadSection`, see `jaxrl.config.trust`.
 
     Raises:
-      ConfigError: the data is not what `to_json` wrote.
+      ConfigError: the data is not from `to_json`.
     """
     fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
     make = _without_section if is_unread(algorithm_of(fields)) else build
@@ -72,7 +72,7 @@ def read_section(config: Config) -> Config:
     """Returns the configuration with the section of its algorithm, whose module is imported.
 
     Raises:
-      ConfigError: it cannot be imported, or its section is not what is stored.
+      ConfigError: it cannot be imported, or its section differs from the stored one.
     """
     if not isinstance(config.learner, UnreadSection):
         return config

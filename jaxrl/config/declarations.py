@@ -87,7 +87,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _sections(algorithm: str) -> dict[str, Any]:
-    """The class of each section: the common ones, and where `Config` has its learner the algorithms'."""
+    """The class of each section: the common ones, and in place of `Config`'s learner the algorithms'."""
     chosen = section_of(algorithm)
     found: dict[str, Any] = {}
     for field in dataclasses.fields(Config):

@@ -77,7 +77,7 @@ def check_task_counts(config: Config) -> None:
 
 
 def check_environment(c: Config) -> EnvSpec:
-    """The spec of the environment; ConfigError unless it can be made, and has what other fields ask of it."""
+    """The spec of the environment; ConfigError unless it can be made, and meets the needs of other fields."""
     # Here and not above: environments import jax.
     from jaxrl.envs import registry
 

@@ -74,7 +74,7 @@ def load_config(
 
     Args:
       given: a path, or the name of a shipped config.
-      remarks: takes what the user should hear of, such as keys without a counterpart.
+      remarks: takes remarks for the user, such as on keys without a counterpart.
       quick: returns its short form, `get_config(quick=True)`.
       environment: chooses a section of a file of rl-baselines3-zoo, which has one for each.
 

@@ -46,10 +46,10 @@ class MeasuredReturn:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedReturn:
-    """The return that others report of an environment.
+    """The published return in an environment.
 
     Attributes:
-      score: mean and deviation, or what it is of.
+      score: mean and deviation, or the statistic with its name.
       source: the trainer, and where it reports it.
       steps: of training, in millions; None if the source does not state them.
     """
@@ -71,8 +71,8 @@ class KnownEnvironment:
       names: of environments without arguments, or patterns of `fnmatch`.
       config: the name of the shipped config.
       settings: fields that differ from the config's, by dotted name.
-      measured: what this reaches; None for a family and where it was not measured.
-      published: what others report, best first.
+      measured: the return that this reaches; None for a family or if it was not measured.
+      published: published returns, best first.
     """
 
     names: tuple[str, ...]

@@ -50,7 +50,7 @@ class LevelDataset:
         """Reads every level once.
 
         Raises:
-          ConfigError: one line on what was looked for, and how to make it.
+          ConfigError: one line on what is missing, and how to make it.
         """
         given_as = f"`{flag}` (={given!r})"
         if given.endswith(".pkl"):

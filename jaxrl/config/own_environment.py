@@ -53,7 +53,7 @@ def move(config: ConfigDict, environment: str, given: Collection[str] = ()) -> s
 
 
 def forget_levels(config: ConfigDict) -> None:
-    """Sets what belongs to the very levels of an environment, such as unseen ones, to its default."""
+    """Resets the fields for an environment's specific levels, such as unseen ones, to their defaults."""
     _reset(config, _OF_LEVELS)
 
 

@@ -1,4 +1,4 @@
-"""A list of difficulties where no task has them: stages of training, each with its environment."""
+"""A list of difficulties that no task has: stages of training, each with its environment."""
 
 from __future__ import annotations
 

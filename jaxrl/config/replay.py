@@ -18,7 +18,7 @@ _MOST_GOALS = 1_000  # for each row
 
 @dataclasses.dataclass(frozen=True)
 class MemoryConfig(AlgorithmConfig):
-    """Rollouts into a memory, and updates on batches drawn from it."""
+    """Rollouts into a memory, and updates on batches sampled from it."""
 
     rollout_length: int = field(
         10, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True

@@ -20,7 +20,7 @@ from jaxrl.config.files import suite_file
 
 
 def require_trusted(config: Config, workdir: str) -> None:
-    """Raises ConfigError if what trains a stored configuration would import modules that it names."""
+    """Raises ConfigError if training a stored configuration would import modules that it names."""
     _refuse_first((*_named_modules(config), *_modules_of_suite(config.evaluate.suite)), workdir)
 
 

@@ -1,4 +1,4 @@
-"""The words of other trainers for what has another name here, with the answer to each."""
+"""Other trainers' words for things with another name here, with the answer to each."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Evaluators:
         Args:
           config: of the run.
           plan: the episodes to play.
-          evaluator_of: makes what plays a task.
+          evaluator_of: makes the evaluator of a task.
           agent: the agent that plays.
         """
         self.modes = modes_of(agent, config.evaluate.modes)

@@ -1,4 +1,4 @@
-"""One episode as a page to step through: what the policy saw, thought and got."""
+"""One episode as a page to step through: the policy's observations, outputs and rewards."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Result:
 
     `low` and `high` bound the mean return with 95% confidence (normal approximation, cut off at the lowest
     and the highest return, between which every mean lies); `unfinished` counts episodes that the
-    safety limit of environments without a time limit cut off, where the return is of what was played; `mode`
+    safety limit of environments without a time limit cut off, with the return of the steps played; `mode`
     is greedy or sampled.
     """
 

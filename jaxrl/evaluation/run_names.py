@@ -1,6 +1,6 @@
 """python -m jaxrl.evaluation.run_names: the names of metrics and of numbers of runs, before them.
 
-Reads a list of configurations from standard input and writes what is known of them, both as JSON; the other
+Reads a list of configurations from standard input and writes their names, both as JSON; the other
 side is `jaxrl.runs.names`.
 """
 

@@ -39,7 +39,7 @@ class SimulatedReplays:
     minari: bool = False
 
     def write(self, tell: Callable[[int], None]) -> tuple[dict[str, Any], Sifted]:
-        """Simulates and writes; returns the manifest, and what became of the replays.
+        """Simulates and writes; returns the manifest, and the outcome of the replays.
 
         Args:
           tell: called with the number of replays simulated after each.

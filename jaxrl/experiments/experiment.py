@@ -104,7 +104,7 @@ def _copy_results(plan: ExperimentPlan, folder: ExperimentFolder, say: Callable[
 def _write_results(
     plan: ExperimentPlan, folder: ExperimentFolder, failures: dict[str, str], command: str
 ) -> Matrix:
-    """Writes what there is after each cell, so that a kill leaves it."""
+    """Writes the results after each cell, so that a kill leaves them."""
     options = plan.options
     results = {cell: read_results(cell) for cell in plan.cells}
     cells = list(results)

@@ -69,7 +69,7 @@ class Measured:
 
 
 def _success_error(found: Mapping[str, Any]) -> float:
-    """The standard error of a rate of successes (Agresti and Coull 1998), above 0 also where it is 0 or 1."""
+    """The standard error of a rate of successes (Agresti and Coull 1998), above 0 also if it is 0 or 1."""
     count = float(found["episodes"]) + 4
     rate = (found["success_rate"] * found["episodes"] + 2) / count
     return math.sqrt(rate * (1 - rate) / count)
@@ -127,7 +127,7 @@ def read_results(cell: ExperimentCell) -> Measured | None:
     """The results of a finished cell; None for one that has not finished."""
     try:
         found = read_object(cell.folder / RESULTS)
-        # What has ended in an experiment of an earlier version has no such spread.
+        # Cells of an experiment of an earlier version have no such spread.
         found.setdefault("p50_spread_ms", 0.0)
         return Measured(**{name: found[name] for name in Measured.__dataclass_fields__})
     except (OSError, ValueError, KeyError, TypeError):

@@ -126,7 +126,7 @@ class CellRunner:
         return ""
 
     def _copy(self, lock: BinaryIO) -> None:
-        """Completes the copy in the bucket by what has come after training."""
+        """Completes the copy in the bucket with files from after training."""
         target = self.plan.copy_of(self.cell)
         if not target:
             return

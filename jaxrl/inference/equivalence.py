@@ -136,7 +136,7 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _distance(a: Any, b: Any) -> float:
-    """Largest relative difference of two trees; infinite where names or shapes differ."""
+    """Largest relative difference of two trees; infinite if names or shapes differ."""
     ours = dict(flat(a))
     theirs = dict(flat(b))
     if ours.keys() != theirs.keys() or any(ours[k].shape != np.shape(theirs[k]) for k in ours):

@@ -107,7 +107,7 @@ class LoadedPolicy:
         action_mask: Any = None,
         sample: bool | None = None,
     ) -> tuple[Any, Any]:
-        """Chooses what to do at `obs`.
+        """Chooses actions at `obs`.
 
         Args:
           obs: one observation [*O], or a batch [B, *O], raw; a dict if the space is one. After training
@@ -115,7 +115,7 @@ class LoadedPolicy:
           carry: the carry that the call before returned; None if an episode begins.
           reset: bool, or bool[B]: where `obs` is the first of its episode, so that the carry counts as
             zeros. None: nowhere, or everywhere without a carry.
-          action_mask: bool[A] or bool[B, A], the allowed actions, where the environment has masks; of several
+          action_mask: bool[A] or bool[B, A], the allowed actions, if the environment has masks; of several
             components also a list of theirs.
           sample: True samples the action, False takes the greedy one; None as in `mode`.
 
@@ -159,7 +159,7 @@ class LoadedPolicy:
         return PolicyFunction.of(self._trained)
 
     def _with_central(self, obs: Any) -> Any:
-        """With zeros for the state of the whole where it is missing: only values depend on it."""
+        """With zeros for a missing global state: only values depend on it."""
         if not self.config.network.central_value or (isinstance(obs, dict) and CENTRAL in obs):
             return obs
         space = self.spec.observation_space

@@ -56,10 +56,10 @@ class NumpyPolicy:
     """`(obs, carry, reset[, action_mask]) -> {"action", "value", "distribution", "carry"}` for B rows.
 
     Arguments:
-      obs: [B, ...], not normalised; a dict where the environment's observations are dicts.
+      obs: [B, ...], not normalised; a dict if the environment's observations are dicts.
       carry: `initial_carry(B)`, then the carry of the last result.
       reset: bool[B], True if an episode begins: the carry is then taken as zeros.
-      action_mask: bool[B, A], where the environment has masks.
+      action_mask: bool[B, A], if the environment has masks.
 
     Of an export of several policies, `member` names the one: `member_0` and so on.
     """

@@ -39,7 +39,7 @@ class StageSection:
       settings: an instance of its dataclass in `settings`.
       flags: of its command, by name; a switch is a bool.
       fields: of the configuration, by dotted name.
-      space: of a search, where the file has it instead of naming one.
+      space: of a search, if the file has it instead of naming one.
       command: of `jaxrl`, that the flags are of; "" for none.
     """
 

@@ -19,7 +19,7 @@ _LINE_SECONDS = 60.0  # between lines about a command, if the display cannot be 
 
 
 class PipelineDisplay:
-    """Shows where a pipeline is, and writes the same lines to its log."""
+    """Shows the progress of a pipeline, and writes the same lines to its log."""
 
     def __init__(self, stages: Sequence[str], log: Path, stream: TextIO | None = None) -> None:
         """Takes the stages that are looked at, and the file of the log, which is continued."""

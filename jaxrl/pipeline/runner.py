@@ -187,7 +187,7 @@ class Runner:
         pipeline_report.write(self.pipeline, self.folder, self.pipeline.sections["report"].settings.pdf)
 
     def _complete_report(self) -> None:
-        """Writes the report again, with what came after it, or with why there is nothing after it."""
+        """Writes the report again, with later stages, or the reason why there are none."""
         record = self.folder.records.get("report")
         if "report" not in self.planner.selected or (record and record.state == FAILED):
             return

@@ -1,4 +1,4 @@
-"""Execution of runs that others have planned: the interface that their loops need, and child processes."""
+"""Execution of planned runs: the interface for the loops that plan them, and child processes."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _refuse(problem: str) -> int:
 
 
 def resources(cpus: int, gpus: float | None) -> dict[str, float]:
-    """The resources of each piece of work; `gpus` None: one where the cluster has any."""
+    """The resources of each piece of work; `gpus` None: one if the cluster has any."""
     import ray
 
     if gpus is None:

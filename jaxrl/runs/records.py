@@ -196,7 +196,7 @@ def _check_values(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, 
 
 
 def is_saved_state(folder: epath.Path) -> bool:
-    """True of what `Trainer.save` writes: a state for others to continue, and nothing of a run's progress."""
+    """True of the output of `Trainer.save`: a state to continue from, without a run's progress."""
     progress = ("metrics.jsonl", "train.log", "summary.json")
     return (folder / "checkpoints").is_dir() and not any((folder / name).exists() for name in progress)
 

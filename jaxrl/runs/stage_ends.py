@@ -43,7 +43,7 @@ class StageLines:
         self._last = b""
 
     def changed_lines(self, line: bytes) -> tuple[bytes, ...]:
-        """The lines to parse where `line` has other stages than before: the last before it, and itself."""
+        """The lines to parse if `line` has other stages than before: the last before it, and itself."""
         if not (stages := _IN_LINE.findall(line)):
             return ()
         last = self._last

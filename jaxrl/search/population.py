@@ -100,7 +100,7 @@ class PopulationExecutor(Executor):
         return [Ending(run.name, reasons.get(run.name, common)) for run in generation.runs]
 
     def stop(self, name: str) -> None:
-        """Nothing to do: a member continues with the others."""
+        """Does nothing: a member continues with the others."""
 
     def close(self) -> None:
         for _, lock in self._waiting:

@@ -182,7 +182,7 @@ class SearchOptions:
 
     @property
     def exchanges(self) -> bool:
-        """True if trials take over what others have learnt."""
+        """True if trials take over the learnt state of others."""
         return self.method == "pbt" or (self.method == "ray" and self.scheduler == "pbt")
 
     @property

@@ -58,7 +58,7 @@ class Maze(JaxEnv):
     a random one.
 
     Args:
-      level: what is played where no task is given: "random", or one of the mazes with names.
+      level: the level without a given task: "random", or one of the mazes with names.
       max_walls: of a random level.
       max_steps: an episode is truncated after so many.
       edits: random changes that `mutate` makes.

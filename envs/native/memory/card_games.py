@@ -202,7 +202,7 @@ class HigherLower(JaxEnv):
     """Action 0 predicts that the next card is higher than the current one, 1 that it is lower.
 
     Observation Discrete(13), the rank, aces lowest; action Discrete(2). With n cards an episode has n - 1
-    steps of reward 1 / n, -1 / n, or 0 where both cards have the same rank, and terminates at the last card.
+    steps of reward 1 / n, -1 / n, or 0 if both cards have the same rank, and terminates at the last card.
     Counting cards helps.
 
     Args:

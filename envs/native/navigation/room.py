@@ -58,7 +58,7 @@ class Obstacles:
 
     Attributes:
       x, y: centres.
-      direction_x, direction_y: where they move to, of length 1; 0 where they stand.
+      direction_x, direction_y: where they move to, of length 1; 0 if they stand.
       radius: -1 if there is no obstacle.
     """
 

@@ -39,7 +39,7 @@ _STARTED = "started as "  # the line of train.log with the command
 
 
 def tail(file: epath.Path) -> list[bytes]:
-    """The last whole lines of a file; none where it cannot be read."""
+    """The last whole lines of a file; none if it cannot be read."""
     try:
         with storage.as_os_errors(), open_regular(file) as stream:
             size = stream.seek(0, 2)

@@ -120,7 +120,7 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
 
 
 def _evaluations(runs: Sequence[LiveRun]) -> tuple[tuple[str, str], ...]:
-    """(metric, heading) of evaluations: in the mode that decides and, where a run plays in both, in each."""
+    """(metric, heading) of evaluations: in the mode that decides and, if a run plays in both, in each."""
     both = any(len(run.progress.evaluations) > 1 for run in runs)
     return ((EVALUATION, "eval"), *(MODES if both else ()))
 

@@ -30,7 +30,7 @@ from jaxrl.runs.origin import origin
 
 @dataclasses.dataclass(frozen=True)
 class SuiteQuestion:
-    """The suite to play, and what replaces values of it.
+    """The suite to play, and replacements of its values.
 
     Attributes:
       file: the suite.

@@ -1,4 +1,4 @@
-"""The levels of a suite, checked for a policy, and what their episodes come to."""
+"""The levels of a suite, checked for a policy, and the results of their episodes."""
 
 from __future__ import annotations
 

@@ -88,9 +88,9 @@ def episode_rows(part: Outcomes) -> list[dict[str, Any]]:
 
 
 def metrics(categories: Mapping[str, Sequence[Outcomes]]) -> dict[str, float]:
-    """`eval/CATEGORY/...` of what a suite's levels came to, and `eval/all/...` of all episodes together.
+    """`eval/CATEGORY/...` of the results of a suite's levels, and `eval/all/...` of all episodes together.
 
-    What no rule of the suite asks for is left out.
+    Values that no rule of the suite needs are left out.
     """
     row: dict[str, float] = {}
     everything = [outcomes for category in categories.values() for outcomes in category]

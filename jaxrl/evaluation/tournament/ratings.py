@@ -40,7 +40,7 @@ def maximum_likelihood(score: np.ndarray, games: np.ndarray) -> tuple[np.ndarray
     total = games + 1.0 * played
     count = len(score)
     rating = np.zeros(count)  # in natural units
-    # The mean is what no game tells: a projection leaves it out.
+    # Games do not determine the mean: a projection leaves it out.
     centre = np.eye(count) - 1 / count
     for _ in range(100):
         expected = 1 / (1 + np.exp(-(rating[:, None] - rating[None])))

@@ -114,7 +114,7 @@ async def _serve(
 
 
 async def _sweep(service: PolicyService) -> None:
-    """Ends unused sessions, also where nobody asks."""
+    """Ends unused sessions, also without requests."""
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
         service.sessions.sweep()
@@ -140,7 +140,7 @@ async def _follow(
             policy = await asyncio.to_thread(target.read, wanted, options)
             service.take_over(policy)
         except (ConfigError, Refusal, RunError, OSError) as error:
-            # What the storage did wrong may go well the next time; a version never changes.
+            # A storage error may not recur; a version never changes.
             if isinstance(error, ConfigError | Refusal):
                 refused = wanted
             if str(error) != said:

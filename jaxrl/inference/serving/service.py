@@ -50,7 +50,7 @@ class PolicyService:
         A carry belongs to the parameters that wrote it, so it never goes from one version to another.
 
         Raises:
-          Refusal: its spaces are others.
+          Refusal: its spaces differ.
         """
         if policy.facts.spaces != self.policy.facts.spaces:
             raise Refusal(409, f"{policy.facts.label} has other spaces than {self.policy.facts.label}")

@@ -1,4 +1,4 @@
-"""Sessions: who is in the middle of which episode, with which version of the policy."""
+"""Sessions: episodes in progress, each with its version of the policy."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class History:
     def sparkline(self, width: int, glyphs: str = "▁▂▃▄▅▆▇█") -> str:
         """The history in at most `width` characters, from `glyphs[0]` (lowest) to `glyphs[-1]` (highest).
 
-        Where there is room, a dotted line stands at each mark.
+        If there is room, a dotted line stands at each mark.
         """
         points = self._points
         marks = self._marks if width > 2 * len(self._marks) else ()

@@ -162,7 +162,7 @@ class Checkpointer:
           (state, meta). The state's `memory` is None, with a warning, if its rows are there no more.
 
         Raises:
-          CorruptCheckpoint: its files are not what was saved.
+          CorruptCheckpoint: its files differ from the saved ones.
           CheckpointError: there is no such step, or its arrays differ in name, shape or dtype.
         """
         record = self._record(step)

@@ -127,7 +127,7 @@ class MemoryItems:
         return None
 
     def steps(self) -> Mapping[int, epath.Path]:
-        """The folders of memories by step; what is being deleted is none.
+        """The folders of memories by step, without ones being deleted.
 
         Raises:
           OSError: they cannot be listed.

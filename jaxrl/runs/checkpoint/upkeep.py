@@ -52,7 +52,7 @@ class FolderUpkeep:
         return self._folder.parent / "corrupt"
 
     def find(self) -> checkpoint_folder.Contents:
-        """The content of the folder; what is no checkpoint is a warning, once."""
+        """The content of the folder; anything else than a checkpoint gives a warning, once."""
         contents = checkpoint_folder.find(self._folder)
         for path, kind in contents.ignored.items():
             if path.name not in self._ignored:

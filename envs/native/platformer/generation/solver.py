@@ -83,7 +83,7 @@ def solve(level: PlatformerLevel) -> str | None:
         body, on, mine, done = contacts.step(_rows(body, state), on[state], action)
         if done.any():
             last = int(np.argmax(done))
-            # Without the key where it makes no difference.
+            # Without the key if it makes no difference.
             digit = action[last] - (0 if matters[state[last]] else _KEY)
             return _way_to(int(frontier[state[last]]), parent, chosen, start) + str(digit)
         new = _pack(body, on)
