@@ -1,4 +1,4 @@
-"""The interface of environments: spaces, `EnvSpec`, and the protocol `JaxEnv` of those on the device.
+"""The interface of environments: spaces, `EnvSpec`, and the protocol `JaxEnv` of device environments.
 
 A `JaxEnv` describes ONE environment and never resets itself. `jaxrl.envs.vector.VectorEnv` batches it,
 resets what has ended and keeps the true final observation, so adapters stay a few lines long.
@@ -49,13 +49,13 @@ class EnvSpec:
       task_space: of the tasks that `reset` takes, see `JaxEnv`; None for an environment without tasks.
       goals: the rewards and terminations that other goals would give (`jaxrl.envs.goals`); None if
         they do not follow from goals alone.
-      goal_examples: of an environment on the host whose observations have goals, what it gave for some: a
-        check of what others say of its goals. None elsewhere.
+      goal_examples: of an environment on the host whose observations have goals, what it gave for some, to
+        check `Goals` that others declare for it. None elsewhere.
       stacked_frames: an observation is so many frames joined along its last axis, the oldest first. Each step
-        brings one and drops the oldest; the first observation of an episode is its frame repeated, or goes
-        on from the last of the episode before. So a memory need keep only the newest. 1: no stack.
-      agents: the names of several agents that share one policy, see `jaxrl.envs.agents`; the spaces are those
-        of one of them. Most environments have none, and one agent.
+        brings one and drops the oldest; the first observation of an episode is its frame repeated, or
+        continues from the last of the episode before. So a memory need keep only the newest. 1: no stack.
+      agents: the names of several agents that share one policy, see `jaxrl.envs.agents`; the spaces belong
+        to one agent. Most environments have no names, and one agent.
       open_info: True if nobody knows beforehand which entries `info` will hold: of environments that worker
         processes step.
       central_observation: what `central` of an environment of several agents returns, the global state;
@@ -120,11 +120,11 @@ class TimeStep:
       truncated: bool; it was cut off (bootstrap with the value of `final_obs`). Both flags may be
         True at once: termination wins.
       final_obs: from a `VectorEnv` the true successor observation; None from a `JaxEnv`.
-      final_mask: from a `VectorEnv` with action masks that of the true successor, bool[B, n]; all True where
+      final_mask: from a `VectorEnv` with action masks the true successor's mask, bool[B, n]; all True where
         an episode ends and nothing is allowed. None elsewhere.
-      info: environment-specific scalars; empty unless an environment documents otherwise. It has those of
-        `spec.reports` at every step.
-      score: float32, the reward that episode statistics and evaluations report, where a wrapper has changed
+      info: environment-specific scalars; empty unless an environment documents otherwise. It has the entries
+        of `spec.reports` at every step.
+      score: float32, the reward that episode statistics and evaluations report, if a wrapper has changed
         `reward`; None if the two are the same.
       team: in rows of environments of several agents (`jaxrl.envs.agents.AgentRows`) the step of the whole
         environment, by which episodes are counted; else None.
@@ -159,9 +159,9 @@ class JaxEnv(Protocol):
     `spec.has_solver` it has `solve(state) -> action`, the best action there, which may look at all of the
     state. Imitation learns from it.
 
-    Where `spec.task_space` is set, an episode starts by `reset(key, task)`: the task, arrays of that space,
-    says what this episode is to be (a level, how hard it is) and stays so to its end. Such an environment
-    also has `default_task`, the task where nobody chooses one. Tasks are traced: another one compiles
+    If `spec.task_space` is set, an episode starts by `reset(key, task)`: the task, arrays of that space,
+    defines this episode (a level, how hard it is) until its end. Such an environment
+    also has `default_task`, the task if none is chosen. Tasks are traced: another one compiles
     nothing.
     """
 

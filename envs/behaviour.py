@@ -24,7 +24,7 @@ _TASK = 0x5441534B  # folded into the key of an episode
 # No longer episode is played: that the limit holds is then not checked.
 _LONGEST_EPISODE = 10_000
 _STACKED_STEPS = 20  # that are played to look at stacks of frames
-_MASKED_STEPS = 1000  # that are played to look at masks, where episodes have no such limit
+_MASKED_STEPS = 1000  # that are played to look at masks, if episodes have no such limit
 
 
 def check_behaviour(label: str, env: JaxEnv) -> None:
@@ -85,7 +85,7 @@ def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array
 
 
 def _is_stack(env: JaxEnv, key: jax.Array) -> jax.Array:
-    """bool[], whether observations of random actions are stacks as `EnvSpec.stacked_frames` says."""
+    """bool[], whether observations of random actions are stacks as in `EnvSpec.stacked_frames`."""
     keys = jax.random.split(key, _EPISODES)
     state, obs = strong_types(jax.vmap(env.reset)(keys, *_tasks(env, keys)))
     size = obs.shape[-1] // env.spec.stacked_frames
@@ -106,7 +106,7 @@ def _is_stack(env: JaxEnv, key: jax.Array) -> jax.Array:
 
 
 def _tasks(env: JaxEnv, keys: jax.Array) -> tuple[Any, ...]:
-    """(a task for each key,), the default one for half of them and others drawn; () if there are none."""
+    """(a task for each key,), half of them the default one and the others sampled; () if there are none."""
     space = env.spec.task_space
     if space is None:
         return ()
@@ -116,7 +116,7 @@ def _tasks(env: JaxEnv, keys: jax.Array) -> tuple[Any, ...]:
 
 
 def random_action(env: JaxEnv, key: jax.Array, state: Any) -> Any:
-    """An action drawn evenly from those that are allowed in `state`; of several agents one for each."""
+    """An action sampled uniformly from the allowed ones in `state`; one for each of several agents."""
     space = env.spec.action_space
     mask = env.action_mask(state) if env.spec.has_action_mask else None
     if not env.spec.agents:

@@ -35,7 +35,7 @@ def check_types(label: str, env: Any) -> bool:
     """Checks spaces, shapes and dtypes by tracing `reset`, `step` and `action_mask`; runs nothing.
 
     Args:
-      label: what to call the environment.
+      label: the environment's name in errors.
       env: has `spec`, `reset` and `step`.
 
     Returns:

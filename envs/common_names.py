@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from jaxrl.envs import catalogue, installation, suites
 from jaxrl.envs.names import unknown
 
-# Names in suites that the table lacks; a suite says its own names only once it is imported.
+# Names in suites that the table lacks; a suite lists its own names only once it is imported.
 _PATTERNS = {
     "craftax": r"Craftax-.*",
     "gymnasium": r"(Acrobot|Ant|BipedalWalker|Blackjack|CarRacing|CartPole|CliffWalking|FrozenLake"
@@ -46,7 +46,7 @@ def missing(name: str) -> list[str]:
 
 
 def not_found(name: str) -> ValueError:
-    """The error of a name that no installed suite has; it says what may have to be installed."""
+    """The error for a name that no installed suite has; it lists what may have to be installed."""
     if lacking := missing(name):
         return ValueError(f"{name!r} may be an environment of {'; or of '.join(lacking)}")
     short = name.partition("(")[0]

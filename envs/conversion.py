@@ -68,7 +68,7 @@ class CountedFromZero(Wrapper):
 
 
 def with_numbers_from_zero(env: JaxEnv) -> JaxEnv:
-    """The environment as policies see it, or itself where its numbers are from 0 already."""
+    """The environment as policies see it, or itself if its numbers are from 0 already."""
     spec = env.spec
     spaces = (spec.observation_space, spec.action_space, spec.central_observation)
     has_start = any(space is not None and is_renumbered(space) for space in spaces)

@@ -1,4 +1,4 @@
-"""Entry points that installed packages register: found in their metadata, imported when asked for."""
+"""Entry points that installed packages register: found in their metadata, imported on demand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(group: str) -> list[str]:
 
 
 def load(point: EntryPoint) -> Any:
-    """Imports what an entry point names; ValueError, one line, where that fails."""
+    """Imports what an entry point names; ValueError, one line, if that fails."""
     described = f"the entry point {point.name} of {_package(point)}"
     try:
         found: Any = modules.load(point.module)
@@ -49,7 +49,7 @@ def clash(point: EntryPoint) -> ValueError:
 
 @functools.cache
 def _of_group(group: str, path: tuple[str, ...], here: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group, for a path of imports; those in the working folder `here` do not count."""
+    """The entry points of a group, for a path of imports; not those in the working folder `here`."""
     return tuple(point for point in metadata.entry_points(group=group) if _place(point) != here)
 
 

@@ -26,7 +26,7 @@ def check_env(env: JaxEnv | str | Any) -> None:
     """Checks a custom environment.
 
     Of one of the device: declarations, types, purity and the length of episodes. Of one on the host: its
-    spaces, and that resets and a hundred random steps are as these say.
+    spaces, and that resets and a hundred random steps conform to them.
 
     Args:
       env: a device environment, an environment of Gymnasium, or the name of any environment.

@@ -33,7 +33,7 @@ def film(name: str, wrappers: Sequence[str], seed: int, task: Any = None) -> Fil
     """Plays one episode, on the device of `task` if one is given (`jaxrl.envs.tasks`).
 
     Pictures come from the environment (gymnax's visualizer, `rgb_array` of Gymnasium and PettingZoo, a
-    `render(state)` of a custom device environment), else the observations where those are images.
+    `render(state)` of a custom device environment), else the observations if they are images.
 
     Raises:
       CannotRender: there is neither.
@@ -73,7 +73,7 @@ def _film_device(env: JaxEnv, seed: int, arguments: tuple[Any, ...]) -> Film:
 
 
 def _film_agents(env: WholeEnv, seed: int) -> Film:
-    """Takes an action for each agent; those of agents that are not there count for nothing."""
+    """Takes an action for each agent; actions of absent agents are ignored."""
     reset_key, key = jax.random.split(jax.random.key(seed))
     state, obs = jax.jit(env.reset)(reset_key)
     fresh = np.ones(env.spec.num_agents, bool)
@@ -131,11 +131,11 @@ def _reason(spec: EnvSpec) -> str:
 
 
 def film_worker_env(factory: WorkerFactory, seed: int, decode: Callable[[Any], Any]) -> Film:
-    """An episode of worker processes, as `film` has it, in this process.
+    """An episode of a worker environment, run in this process, like `film`.
 
     `decode` makes of stored observations [N, ...] what the policy sees.
 
-    Of several agents, each takes an action, also those that are not there.
+    Of several agents, each takes an action, also absent ones.
     """
     name = factory.spec.name
     everything = slice(None)
@@ -169,11 +169,11 @@ def film_worker_env(factory: WorkerFactory, seed: int, decode: Callable[[Any], A
 
 
 def _make(name: str, make: Callable[..., Any], target: str, kwargs: Mapping[str, Any]) -> Any:
-    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pygame draws most, and needs neither
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # most are drawn by pygame, which needs neither
         os.environ.setdefault(driver, "dummy")
     try:
         return make(target, {**kwargs, "render_mode": "rgb_array"})
-    except Exception as error:  # an environment that knows no render_mode may say so in any way
+    except Exception as error:  # an environment without render_mode may raise any error
         raise CannotRender(f"{name} has no render_mode rgb_array: {_line(error)}") from error
 
 

@@ -32,7 +32,7 @@ class Api:
         return f"it is {self.what}: write {self.suite}:{name}"
 
 
-# The first base that a class has decides; those that are more special come first.
+# The first base that a class has decides; more specific ones come first.
 _BASES = {
     "gymnasium.VectorEnv": Api("a VectorEnv", remedy=_BATCH),
     "stable_baselines3.VecEnv": Api("a VecEnv", remedy=_BATCH),

@@ -1,7 +1,7 @@
 """Environments with goals: rewards and terminations as functions of the goal, so that goals can be exchanged.
 
-Observations are dicts of `observation`, `achieved_goal` and `desired_goal`, as in Gymnasium-Robotics. What an
-environment says of its goals is `EnvSpec.goals`.
+Observations are dicts of `observation`, `achieved_goal` and `desired_goal`, as in Gymnasium-Robotics. An
+environment declares its goals in `EnvSpec.goals`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ KEYS = (ACHIEVED, DESIRED, OBSERVATION)
 class Goals(Protocol):
     """The reward of a step and whether it ends the episode, by the goal alone; pure, for arrays [..., G].
 
-    `achieved` is the `achieved_goal` after the step. An environment that says this of itself gives the
-    rewards and terminations of these functions in its own steps.
+    `achieved` is the `achieved_goal` after the step. An environment that declares these
+    functions returns their rewards and terminations in its own steps.
     """
 
     def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
@@ -77,7 +77,7 @@ class GoalExamples:
     """The rewards and terminations that an environment has given, by which `Goals` are checked.
 
     Attributes:
-      achieved, desired: float32[M, G], after steps, and of pairs that its `compute_reward` was asked about.
+      achieved, desired: float32[M, G], after steps, and of pairs that its `compute_reward` was called with.
       reward: float32[M].
       terminated: float32[M], 1 or 0; NaN if that is not known.
     """
@@ -104,7 +104,7 @@ def goals_of(found: Any) -> Goals:
 
 
 def check_goals(goals: Goals, examples: GoalExamples) -> None:
-    """Raises ValueError, one line, where goals say something else than the environment did."""
+    """Raises ValueError, one line, if goals differ from what the environment returned."""
     pair = jnp.asarray(examples.achieved), jnp.asarray(examples.desired)
     count = examples.reward.shape
     try:

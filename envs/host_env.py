@@ -23,7 +23,7 @@ class HostEnvError(RuntimeError):
 class HostStep:
     """The answers of environments to an action for each of N rows; arrays [N, ...] of numpy, or traced ones.
 
-    A row is an environment, or an agent of one: those of several have `len(spec.agents)` rows each, in order.
+    A row is an environment, or an agent of one: environments of several have `len(spec.agents)` rows each.
     Environments reset on the NEXT step: the row after an end ignores its action and carries no transition,
     it only delivers the new episode's first observation (`first`). The row that ends an episode delivers
     its true final observation. Arrays may be overwritten by the next `send` to the same group.
@@ -37,8 +37,8 @@ class HostStep:
       score: float32[N], the reward that episode statistics report: not clipped.
       game_over: bool[N]; the episode that statistics report ended here. A lost life can end the learner's
         episode (`terminated`) and not the game.
-      info: float32[N] by name, those of `HostOptions.info_keys`; NaN if an environment says nothing.
-        Rows where `first` do not count. Empty where there is a `team`.
+      info: float32[N] by name, for `HostOptions.info_keys`; NaN if an environment reports nothing.
+        Rows where `first` do not count. Empty if there is a `team`.
       team: of environments of several agents, their steps as wholes, by which episodes are counted: without
         `obs`, and with the sum of the rewards as `score`. None of other environments.
     """
@@ -89,7 +89,7 @@ class HostEnv(Protocol):
         ...
 
     def deal(self, group: int, task: np.ndarray) -> None:
-        """Says what episodes of the group are asked to be that begin with its next step.
+        """Sets the tasks of the group's episodes that begin with its next step.
 
         Args:
           group: not between `send` and `recv`.
@@ -223,7 +223,7 @@ class HostFactory(Protocol):
         ...
 
     def action_mask(self, obs: Any) -> Any:
-        """As that of every `HostEnv` it starts."""
+        """As in every `HostEnv` it starts."""
         ...
 
     def require_info(self, key: str) -> None:

@@ -1,6 +1,6 @@
 """The way this package was installed, and the command that adds an extra to it.
 
-Standard library only: errors name the command, also where jax itself is what is missing.
+Standard library only: errors name the command, also if jax itself is missing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _install() -> str:
 
 
 def _requirement(extra: str) -> str:
-    # A checkout says so itself, also where it is only on the path.
+    # A checkout has this file, also if it is only on the path.
     checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").exists():
         place = "." if checkout.samefile(os.getcwd()) else str(checkout)

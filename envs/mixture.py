@@ -19,7 +19,7 @@ from jaxrl.envs.trees import strong_types
 
 OBSERVATION, TASK = "observation", "task"  # the parts of an observation
 _MOST_TASKS = 1_000
-# Keeps the draw of a task apart from the keys of its reset.
+# Separates the sampling of a task from the keys of its reset.
 _CHOICE = 0x43484F49
 
 
@@ -145,14 +145,14 @@ class MixtureState:
 
 
 class TaskMixture(JaxEnv):
-    """Several tasks as one environment; each episode is of one of them, drawn by their shares.
+    """Several tasks as one environment; each episode is of one of them, sampled by their shares.
 
     In a batch `jaxrl.envs.vector.vector_env` gives each row its task once and for all, so that a row computes
     that one alone. As a single environment, in videos or a custom loop, all tasks are computed.
 
     Attributes:
       tasks: padded.
-      pattern: int[P], the tasks of the environments 0 to P - 1; those of the next P are the same again.
+      pattern: int[P], the tasks of the environments 0 to P - 1; the pattern repeats for the next P.
       layout: the spaces of all.
     """
 
@@ -227,7 +227,7 @@ def task_of(spec: EnvSpec, obs: Any) -> jax.Array | None:
 
 
 def _interleaved(shares: Sequence[int], count: int) -> np.ndarray:
-    """int32[sum of the shares], each task as often as its share says, as evenly spread as possible."""
+    """int32[sum of the shares], each task as often as its share, as evenly spread as possible."""
     if len(shares) != count:
         raise ValueError(f"shares (={tuple(shares)}) must be one number for each of {count} tasks")
     for share in shares:
@@ -237,7 +237,7 @@ def _interleaved(shares: Sequence[int], count: int) -> np.ndarray:
 
 
 def _short_names(envs: Sequence[JaxEnv]) -> tuple[str, ...]:
-    """`CartPole-v1` of `gymnax:CartPole-v1`; with a number where two are the same."""
+    """`CartPole-v1` of `gymnax:CartPole-v1`; with a number if two are the same."""
     found: list[str] = []
     for env in envs:
         short = re.sub(r"[^\w.-]", "_", env.spec.name.partition("(")[0].rpartition(":")[2])

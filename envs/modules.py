@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Beside one another they make a folder that of a run. A run folder comes from wherever its owner got it:
-# what lies in it is data.
+# Both together mark the folder of a run. A run folder comes from wherever its owner got it:
+# its content is data.
 _RUN = ("config.json", "checkpoints")
 # A frame of a traceback that is text: of another process, or of what a compiled program has called.
 _FRAME = re.compile(r'^ +File "([^"\n]+)", line (\d+), in .*\n(?: +.*\n)*?(?=\S| +File |\Z)', re.MULTILINE)
@@ -25,7 +25,7 @@ def load(path: str) -> ModuleType:
     """Imports the module `path`, which may lie in the current folder.
 
     Raises:
-      ModuleNotFoundError: there is no such module; `name` says which one.
+      ModuleNotFoundError: there is no such module; `name` is its name.
       ValueError: one line; it cannot be imported, or lies inside the folder of a run.
     """
     if not is_name(path):
@@ -40,7 +40,7 @@ def load(path: str) -> ModuleType:
 
 
 def load_attribute(label: str, name: str) -> Any:
-    """Imports `path.to.module:name`; ValueError, one line that begins with `label`, where that fails."""
+    """Imports `path.to.module:name`; ValueError, one line that begins with `label`, if that fails."""
     path, _, attribute = name.rpartition(":") if isinstance(name, str) else ("", "", "")
     if not path or not attribute:
         raise ValueError(f"{label} (={name!r}) must be of the form path.to.module:name")
@@ -85,7 +85,7 @@ def one_line(error: BaseException) -> str:
     else:
         text = f"{type(error).__name__}{': ' if text.strip() else ''}{text}"
     text = " ".join(text.split())
-    line = "" if isinstance(error, SyntaxError) else _place(error)  # that says it by itself
+    line = "" if isinstance(error, SyntaxError) else _place(error)  # which has the line already
     return text if line in text else f"{text}{' ' if ': ' in text else ': '}{line}"
 
 
@@ -107,7 +107,7 @@ def _place(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """From the outermost call to the innermost; those of the first cause come last."""
+    """From the outermost call to the innermost; frames of the first cause come last."""
     found: list[traceback.FrameSummary] = []
     causes: list[BaseException] = []
     cause: BaseException | None = error

@@ -1,4 +1,4 @@
-"""Names with arguments, `Name(argument=value)`, and the errors for those that are wrong.
+"""Names with arguments, `Name(argument=value)`, and the errors for wrong ones.
 
 Environments and wrappers are both named like this in a config. Arguments are Python literals, read
 with `ast` and never evaluated, so a config from a stranger cannot run code.
@@ -74,7 +74,7 @@ def changed_arguments(factory: Callable[..., Any], arguments: Mapping[str, Any])
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ValueError:
     """Returns the error for an unknown `kind` called `name`: one line with the nearest valid names.
 
-    All valid names are listed where they are few or where none is near, unless they are very many.
+    All valid names are listed if they are few or if none is near, unless they are very many.
     """
     names = sorted(valid)
     by_lower_case = {n.lower(): n for n in names}
@@ -95,7 +95,7 @@ def check_arguments(
     """Checks that `factory` takes the keyword arguments `kwargs` and lacks none.
 
     Args:
-      label: what to call the factory in an error, e.g. `environment jaxrl:ProbeMemory`.
+      label: the factory's name in an error, e.g. `environment jaxrl:ProbeMemory`.
       factory: a class or function.
       kwargs: the arguments it is going to be called with.
       skip: how many leading positional parameters the caller fills in itself.

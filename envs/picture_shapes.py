@@ -8,7 +8,7 @@ from typing import Any
 from jaxrl.envs.spaces import Box, Dict, Space
 
 _LARGEST_RATIO = 1.5  # of the sides of small pictures
-_LEAST_SIDE = 5  # pixels; of less nobody can say which axis is which
+_LEAST_SIDE = 5  # pixels; below it the axes cannot be identified
 _MOST_COLOURS = 4  # channels of a frame in a stack
 LARGE_IMAGE = 32  # pixels a side; a convolution then has a thousand rows for each image
 

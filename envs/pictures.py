@@ -1,4 +1,4 @@
-"""Pictures of environments: what one step of a film holds, and how observations are drawn."""
+"""Pictures of environments: what one step of a video holds, and how observations are drawn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxrl.envs.picture_shapes import channels_last, picture_order, picture_shap
 
 
 class CannotRender(Exception):
-    """There is no picture of this environment. The message is one line that says why."""
+    """There is no picture of this environment. The message is one line with the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Shot:
       over: the episode has ended; no action is taken any more.
       reward: of the action before; 0 at the first step. Of several agents the sum.
       fresh: bool[A] of several agents, whose recurrent state restarts with `obs`; None of one.
-      reports: what the environment reported of the action before, by name; without what it did not say, and
-        of several agents empty.
+      reports: what the environment reported of the action before, by name; without missing values, and
+        empty for several agents.
     """
 
     obs: Any
@@ -43,7 +43,7 @@ class Shot:
 
 
 def reports_of(info: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:
-    """The numbers of `info` by these names; one that is NaN, or absent, was not said."""
+    """The numbers of `info` by these names; one that is NaN, or absent, was not reported."""
     found = {name: float(info[name]) for name in names if name in info}
     return {name: x for name, x in found.items() if not math.isnan(x)}
 
@@ -68,7 +68,7 @@ def draw(obs: np.ndarray, space: Space) -> np.ndarray:
     """uint8[height, width, 3] of an observation of `space` that is a picture.
 
     Bytes of more than two values are taken for grey or RGB, bright where they reach the bound of the space,
-    of several grey frames the last; anything else for planes of objects, each of which gets a colour.
+    of several grey frames the last; anything else for planes of objects, with a colour each.
     """
     obs = channels_last(obs, space.shape) if isinstance(space, Box) else obs
     largest = max(space.high) if isinstance(space, Box) else 255

@@ -2,7 +2,7 @@
 
 A name is `suite:Name` or `suite:Name(argument=value)`. A suite of device environments is a module with
 `names()` and `make(name, **arguments)`; one with a `factory(name)` takes a class of its API as well,
-`gymnax:path.to.module:ClassName`. Where no suite has that name it is taken for a Python module of the user's
+`gymnax:path.to.module:ClassName`. If no suite has that name it is taken for a Python module of the user's
 own, `path.to.module:ClassName`, importable from the current directory. An installed package registers
 `suite:Name` as an entry point of the group `jaxrl.environments`, a class or a function of the arguments. A
 suite of host environments is a module whose `make(name, **arguments)` returns a `HostFactory`. Either kind of
@@ -88,7 +88,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
 
 
 def check_custom(name: str) -> None:
-    """Checks the behaviour of an environment of the user's own, once; that of others is known.
+    """Checks the behaviour of a custom environment, once; the behaviour of others is known.
 
     Raises:
       ValueError: as `jaxrl.check_env`.
@@ -121,7 +121,7 @@ def is_host(name: str) -> bool:
 
 
 def module_of(name: str) -> str | None:
-    """The module that making an environment imports because its name says so; None if it says none.
+    """The module that creating an environment imports, from its name; None if it has none.
 
     Suites and registered environments import what is installed, whatever the name. Never raises.
     """
@@ -132,7 +132,7 @@ def module_of(name: str) -> str | None:
     home = (_SUITES | _HOST_SUITES).get(suite)
     if home is None:
         return None if suite in _suites() else suite or None
-    # Few suites import what a name says; those have a `module_of` of their own.
+    # Few suites import modules from a name; they have their own `module_of`.
     adapter_module_of = getattr(importlib.import_module(home), "module_of", None)
     if adapter_module_of is None:
         return None
@@ -150,11 +150,11 @@ def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
     Args:
       name: `envpool:Name`, `gymnasium:Name`, `gymnasium:module:Name`, `pettingzoo:Name` or
         `pettingzoo:module:attribute`, with or without `(argument=value)`.
-      wrappers: as of `make`, but only those that work on the host, see `jaxrl.envs.wrappers.host`.
+      wrappers: as of `make`, but only host wrappers, see `jaxrl.envs.wrappers.host`.
 
     Raises:
       ValueError: one line; an unknown suite, name or argument lists the nearest valid ones.
-      ImportError: a package is missing; the message says how to install it.
+      ImportError: a package is missing; the message shows how to install it.
     """
     full_name, kwargs = parse_call(name)
     suite, _, short_name = full_name.partition(":")

@@ -16,13 +16,13 @@ _NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
 class InfoMetric:
     """One entry of `TimeStep.info` that is reported of every episode, as `env/NAME`.
 
-    An entry is a number or a bool at every step; NaN says nothing, as does an entry that an environment on
-    the host leaves out. Of an entry called `success` the share of episodes in which it is above 0 is
-    reported, as `env/success_rate`; an episode that says nothing is no success.
+    An entry is a number or a bool at every step; NaN reports nothing, as does an entry that an environment
+    on the host leaves out. Of an entry called `success` the share of episodes in which it is above 0 is
+    reported, as `env/success_rate`; an episode that reports nothing is no success.
 
     Attributes:
       name: the key in `info`.
-      per_episode: what becomes of its values at the steps of an episode: the "last", their "sum", the "max"
+      per_episode: how the values of an episode's steps are joined: the "last", their "sum", the "max"
         or their "mean".
     """
 
@@ -51,13 +51,13 @@ def joined_key(name: str, per_episode: str) -> str:
 
 
 def names_of(info: Iterable[str]) -> list[str]:
-    """The keys of `info` without those of `joined_key`, sorted."""
+    """The keys of `info` without the keys of `joined_key`, sorted."""
     keys = set(info)
     return sorted(keys - {joined_key(name, how) for name in keys for how in PER_EPISODE})
 
 
 def entry(info: Mapping[str, Any], report: InfoMetric) -> Any:
-    """The value of a report in a step: the entry of its name, or what that of several steps comes to."""
+    """The value of a report in a step: the entry of its name, or its value joined over several steps."""
     key = joined_key(report.name, report.per_episode)
     return info[key] if key in info else info[report.name]
 

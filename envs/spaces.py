@@ -238,7 +238,7 @@ def bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarra
 
 
 def drawn_bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarray]:
-    """Finite bounds to draw elements from, float64 of the space's shape: its own where it has them.
+    """Finite bounds to sample elements from, float64 of the space's shape: its own if it has any.
 
     A float with a single bound is sampled from the unit beside it, one without any from [-1, 1].
     """
@@ -252,7 +252,7 @@ def drawn_bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.
 
 
 def sample(space: Space, key: jax.Array) -> Any:
-    """An element drawn evenly within `drawn_bounds`; a dict for a `Dict`."""
+    """An element sampled uniformly within `drawn_bounds`; a dict for a `Dict`."""
     if isinstance(space, Mixed):
         drawn = sample(Dict(space.spaces), key).values()
         return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in drawn])

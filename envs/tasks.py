@@ -1,4 +1,4 @@
-"""Tasks: what an environment is asked to be, chosen for each episode when it starts.
+"""Tasks: variants of an environment, chosen for each episode when it starts.
 
 An environment whose `spec.task_space` is set starts an episode by `reset(key, task)`; every other one by
 `reset(key)`. Code that serves both hands on `reset(key, *arguments)`.
@@ -35,7 +35,7 @@ class TaskScale:
 
     Attributes:
       low, high: its bounds.
-      fields: of the `task_space`, for a number within them: by name a number, or values [n] to draw from.
+      fields: of the `task_space`, for a number within them: by name a number, or values [n] to sample from.
     """
 
     low: float
@@ -54,7 +54,7 @@ def task_scales(env: JaxEnv) -> Mapping[str, TaskScale]:
 
 
 def default_task(env: JaxEnv) -> Any:
-    """The task of `env` where nobody chooses one: evaluation, videos, training without a curriculum."""
+    """The task of `env` if none is chosen: evaluation, videos, training without a curriculum."""
     has_tasks: Any = env
     return has_tasks.default_task
 
@@ -77,13 +77,13 @@ def method_of_tasks(env: JaxEnv, name: str) -> Callable[..., Any] | None:
     """A function of its tasks that `env` may have, or None.
 
     `draw_task(key) -> task` makes a random one, `mutate(key, task) -> task` changes one a little, and
-    `is_solvable(task) -> bool[]` says whether it can be solved at all. All are pure.
+    `is_solvable(task) -> bool[]` tests whether it can be solved at all. All are pure.
     """
     return getattr(env, name, None)
 
 
 def level_pool(env: JaxEnv) -> Any:
-    """Every task there is, leaves [n, ...], where `env` names them in `level_pool`; None elsewhere."""
+    """Every task there is, leaves [n, ...], if `env` names them in `level_pool`; else None."""
     return getattr(env, "level_pool", None)
 
 

@@ -95,7 +95,7 @@ def _on_host(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple
 
 
 def random_host_action(space: Space, allowed: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
-    """An action drawn evenly from those that a mask allows; None allows all."""
+    """An action sampled uniformly from the ones that a mask allows; None allows all."""
     if isinstance(space, Box):
         low, high = drawn_bounds(space)
         if np.issubdtype(space.dtype, np.integer):

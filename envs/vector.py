@@ -37,7 +37,7 @@ class VectorState:
 
 
 class Environments(Protocol):
-    """B environments that start anew where an episode has ended, as collectors step them: a `VectorEnv`."""
+    """B environments that start anew when an episode has ended, as collectors step them: a `VectorEnv`."""
 
     @property
     def spec(self) -> EnvSpec: ...
@@ -77,7 +77,7 @@ class Environments(Protocol):
 
 
 class VectorEnv:
-    """Steps B copies of `env`, restarting those whose episode has ended within the same step.
+    """Steps B copies of `env`; a copy whose episode ends restarts within the same step.
 
     What happens to environment `b` depends on `keys_B[b]` and `action_B[b]` alone, so that a batch may
     be divided over any number of devices. All keys are typed keys (`jax.random.key`).
@@ -165,7 +165,7 @@ class VectorEnv:
           action_B: as the environment accepts them.
           starts: what `starts` returned for these keys and tasks, to select from. None computes it here.
           conditional: compute it only in the steps in which an episode ends, under a condition.
-          task_B: the tasks of episodes that start in this step, see `reset`; those that continue keep theirs.
+          task_B: the tasks of episodes that start in this step, see `reset`; other episodes keep theirs.
         """
         env_state, timestep = strong_types(jax.vmap(self.env.step)(keys_B, state.env, action_B))
         left = state.first_episode_left
@@ -215,7 +215,7 @@ class VectorEnv:
     def _reset_ended(
         self, keys_B: jax.Array, task_B: Any, done_B: jax.Array, stepped: tuple[Any, Any]
     ) -> tuple[Any, Any]:
-        """Resets the whole batch if any episode has ended, and keeps the rows of those that have."""
+        """Resets the whole batch if any episode has ended, and keeps the rows of the ended ones."""
 
         def reset() -> tuple[Any, Any]:
             selected: tuple[Any, Any] = select_rows(done_B, self.starts(keys_B, task_B), stepped)

@@ -42,7 +42,7 @@ class Transferable:
 
 @dataclass(frozen=True)
 class Bulk:
-    """Marks the rows of a large memory: where an iteration failed they are neither rolled back nor copied.
+    """Marks the rows of a large memory: after a failed iteration they are neither rolled back nor copied.
 
     Cursors and counts beside them are rolled back, so that rows of a failed iteration do not count.
     Checkpoints keep the rows as an item of their own (`jaxrl/runs/checkpoint/memory_item.py`). Random keys
@@ -75,9 +75,9 @@ class Axis:
 
     @property
     def pays_for_launches(self) -> bool:
-        """True if few large kernels beat many small ones: a GPU is told of each by the host, TPU and CPU not.
+        """True if few large kernels beat many small ones: the host launches each on a GPU, not on TPU or CPU.
 
-        Who asks chooses between ways to compute the same, as `docs/design/0018-fewer-kernels.md` lists them.
+        Callers choose between ways to compute the same, as `docs/design/0018-fewer-kernels.md` lists them.
         """
         return self.platform == "gpu"
 
@@ -168,15 +168,15 @@ class Trajectory:
       truncated: bool[T, B].
       carry: tree of [T / L, B, ...]; the carry *before* the first step of each chunk.
       next_obs: [B, *O], a tree; the observation that follows row T-1.
-      extras: tree of [T, B, ...] that the agent adds: what it said of `obs` and `action` when it acted.
+      extras: tree of [T, B, ...] that the agent adds: its outputs for `obs` and `action` when it acted.
       bootstrap: tree of [T, B, ...]; `Agent.bootstrap` of the final observation, with the carry after step t,
-        where the episode was truncated, else 0. None if the agent asks for nothing there.
+        where the episode was truncated, else 0. None if the agent needs no bootstrap.
       last: tree of [B, ...]; `Agent.bootstrap` of `next_obs`. None as `bootstrap`.
       valid: bool[T, B] or None (all valid); False on rows that are no transition (dummy rows of
         NEXT_STEP autoreset) and carry no loss.
       episodes: the episodes that ended, with their tasks; None without a task sampler.
       weight: float32[T, B], how much the loss of each step counts, relative to others; None: all alike.
-      behaviour: the policy that acted, where it may be older than the one that learns; None if both are
+      behaviour: the policy that acted, if it may be older than the one that learns; None if both are
         the same.
     """
 
@@ -209,8 +209,8 @@ class Tally:
     """The value so far in an episode of an entry of the environment's info; float32.
 
     Attributes:
-      value: the last, the sum or the largest of what it said.
-      count: how often it said something.
+      value: the last, the sum or the largest of its values.
+      count: how many values it had.
     """
 
     value: Array
@@ -235,14 +235,14 @@ class EpisodeStats:
 class EpisodeTotals:
     """Sums over the episodes that ended in a rollout; float32 scalars.
 
-    [devices] where they wait for learning. Where no episode ended only the count, 0, means something.
+    [devices] where they wait for learning. If no episode ended only the count, 0, has a meaning.
 
     Attributes:
       count: how many.
       episode_return, length: sums.
       squares: sum of the squared differences of their returns from the mean of these.
       lowest, highest: the extreme returns.
-      tallies: by label, the sum over those episodes that an entry was reported of, and their number.
+      tallies: by label, the sum over the episodes that reported an entry, and their number.
     """
 
     count: Array
@@ -262,7 +262,7 @@ class Acting:
       params: network parameters, float32.
       obs_stats: running moments of the observations, or None without normalisation.
       exploration: how much the agent explores, such as an epsilon; None if it does not explore: in
-        evaluations, exports, films, and in the state of a learner.
+        evaluations, exports, videos, and in the state of a learner.
     """
 
     params: PyTree
@@ -282,7 +282,7 @@ class LearnerState:
         that each member of a population keeps its own, also when it is resumed.
       updates: int32[], gradient steps made.
       elapsed: float32[], the share of `stop.seconds` that is used up, 0 to 1, where schedules follow that
-        (`Config.follows_clock`); else None. The host says it before iterations; checkpoints do not hold it.
+        (`Config.follows_clock`); else None. The host sets it before iterations; checkpoints do not hold it.
     """
 
     policy: Annotated[Acting, Transferable()]

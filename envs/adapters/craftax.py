@@ -47,8 +47,8 @@ class Craftax(JaxEnv):
     """An environment of Craftax in its form without automatic reset.
 
     The suite has one flag for every end; here the end at `max_timesteps` is a truncation and any other a
-    termination. It reports achievements in percent of episodes, as its papers do: at every step those so far,
-    so that an episode which a wrapper cuts off has them too.
+    termination. It reports achievements in percent of episodes, as its papers do: at every step the values so
+    far, so that an episode which a wrapper cuts off has them too.
     """
 
     def __init__(self, name: str, observation: str, **kwargs: Any):

@@ -23,7 +23,7 @@ from jaxrl.envs.names import LARGEST_INT32, check_positive, format_call, unknown
 from jaxrl.envs.numbering import own_numbers
 
 # Options that this adapter sets itself, or that envpool derives from the name: another task's would not fit
-# its files, and envpool ends the process where a file is missing.
+# its files, and envpool ends the process if a file is missing.
 _RESERVED = set(
     "num_envs batch_size num_threads max_num_players thread_affinity_offset base_path seed env_seed "
     "gym_reset_return_info env_name task xml_file".split()
@@ -40,7 +40,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> EnvpoolFactor
 
     Args:
       name: an id of envpool, e.g. `Pong-v5`.
-      keys: where observations are dicts, the parts to keep; all if empty.
+      keys: if observations are dicts, the parts to keep; all if empty.
       kwargs: options of envpool, e.g. `episodic_life=True, reward_clip=True`.
 
     Raises:
@@ -231,7 +231,7 @@ def _suite_of(name: str) -> str:
 
 
 def _stacked_frames(name: str, spec: Any) -> int:
-    """`EnvSpec.stacked_frames`: of Atari, whose stacks were looked at; those of other suites may differ."""
+    """`EnvSpec.stacked_frames`: of Atari, whose stacks were checked; other suites' stacks may differ."""
     is_atari = _suite_of(name) == "envpool.atari"
     return int(spec.config.stack_num) if is_atari else 1
 
@@ -261,7 +261,7 @@ def _channels_last(space: Space) -> Space:
 
 
 def _is_channels_first(space: Space) -> bool:
-    """True if it is an image [channels, height, width]: most suites of envpool have those."""
+    """True if it is an image [channels, height, width]: most suites of envpool have such images."""
     return (
         isinstance(space, Box)
         and len(space.shape) == 3

@@ -87,7 +87,7 @@ class Pool:
     def trace(self) -> np.ndarray | None:
         """Makes ready for `traced_send` and `traced_recv`; their first handle, or None if it cannot be.
 
-        JAX without 64-bit types has no arrays for those that some environments take or give.
+        JAX without 64-bit types has no arrays for the 64-bit types of some environments.
         """
         try:
             specs = [spec for _, (_, both, _) in self._env._xla() for part in both for spec in part]

@@ -28,20 +28,20 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFact
     Args:
       name: what `gymnasium.make` takes (`CartPole-v1`, `module:Name-v0`), or `module:Class`, a subclass of
         `gymnasium.Env`.
-      keys: where observations are dicts, the parts to keep; all if empty. Parts of dicts within dicts are
-        called `outer.inner`, those of tuples by their position.
+      keys: if observations are dicts, the parts to keep; all if empty. Parts of dicts within dicts are
+        called `outer.inner`, parts of tuples by their position.
       kwargs: passed on to the environment.
 
     Raises:
       ValueError: the name is unknown, the environment cannot be made, a space is not supported, or what it
         reports by `metadata["reports"]` (name: "last", "sum", "max" or "mean") is wrong.
     """
-    # Asked for once, though every job asks: it takes a process.
+    # Cached, as every job needs it: it takes a process.
     return _make(format_call(name, kwargs), tuple(keys))
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module that making the environment imports because its name says so; None if it says none.
+    """The module that creating the environment imports, from its name; None if it has none.
 
     The environments of shimmy, GymV21Environment and others, import what their arguments name: they count as
     modules themselves.

@@ -1,4 +1,4 @@
-"""gymnax 1.x environments as `JaxEnv`, and those of a user with its API."""
+"""gymnax 1.x environments as `JaxEnv`, and custom ones with its API."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def make(name: str, **kwargs: Any) -> Gymnax:
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module that making the environment imports because its name says so; None if it says none."""
+    """The module that creating the environment imports, from its name; None if it has none."""
     return name.rpartition(":")[0] or None
 
 
@@ -62,8 +62,8 @@ class Gymnax(JaxEnv):
     """A gymnax environment without its automatic reset, which costs a reset at every step.
 
     Rewards become float32. Observations keep the dtype that the environment really returns, which is
-    not always the one that its space declares. `info` is left out: its keys differ between environments. That
-    of a user has the entries that are numbers.
+    not always the one that its space declares. `info` is left out: its keys differ between environments. A
+    custom environment's has the numeric entries.
     """
 
     def __init__(self, name: str, **kwargs: Any):
@@ -221,7 +221,7 @@ def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
     except ImportError as error:
         raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
     except Exception as error:
-        # Gymnasium raises its own error where pygame is missing.
+        # Gymnasium raises its own error if pygame is missing.
         if type(error).__name__ != "DependencyNotInstalled":
             raise
         raise CannotRender(f"{label}: {' '.join(str(error).split())}; or 'jaxrl-recurrent[video]'") from error

@@ -54,9 +54,9 @@ class JaxMARLState:
 class JaxMARL(MultiAgentEnv):
     """An environment of JaxMARL, stepped below its automatic reset.
 
-    Observations are float32, shorter vectors padded by zeros; where agents have other numbers of actions
-    a mask says which are theirs. An end by the limit of steps is a truncation. An agent that the suite calls
-    done is gone from then on. Of `HeuristicEnemySMAX` `info["success"]` says whether the allies have won.
+    Observations are float32, shorter vectors padded by zeros; if agents have different numbers of actions,
+    a mask shows which are theirs. An end by the limit of steps is a truncation. An agent that the suite calls
+    done is gone from then on. In `HeuristicEnemySMAX`, `info["success"]` is whether the allies have won.
     """
 
     def __init__(self, name: str, shaped_reward: float, **kwargs: Any):
@@ -139,7 +139,7 @@ class JaxMARL(MultiAgentEnv):
         with suite_rules():
             legal = self._legal(state.env)
             mask = jnp.stack([_pad(legal[agent] > 0, (max(self._counts),)) for agent in self._agents])
-        # Nothing is allowed to those that are dead, and after an end.
+        # Dead agents may do nothing, and nobody may after an end.
         return own & (mask | ~mask.any(axis=1, keepdims=True))
 
     def render(self, state: JaxMARLState) -> np.ndarray:
@@ -164,7 +164,7 @@ class JaxMARL(MultiAgentEnv):
         return Box.of(-np.inf, np.inf, jax.eval_shape(self.central, given).shape)
 
     def _rewards(self, rewards: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[jax.Array, Any]:
-        """(float32[A] to learn from, those that are reported or None if they are the same)."""
+        """(float32[A] to learn from, the reported rewards or None if they are the same)."""
         stack = lambda of: jnp.stack([jnp.asarray(of[a], jnp.float32) for a in self._agents])  # noqa: E731
         reward = stack(rewards)
         if not self._shaped:

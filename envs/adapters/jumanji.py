@@ -39,7 +39,7 @@ class Jumanji(JaxEnv):
 
     Observations are dicts of arrays; `action_mask` among them becomes the mask. Several actions that are
     masked together, such as row and column, become one: Discrete(rows * columns). What is `extras` there is
-    reported with its last value. Ends are terminations or truncations as the suite says by its discount;
+    reported with its last value. The suite's discount decides if an end is a termination or a truncation;
     most of its environments call the end at their time limit a termination.
     """
 

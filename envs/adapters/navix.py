@@ -57,7 +57,7 @@ def make(name: str, observation: str = "symbolic", max_steps: int = _DEFAULT_STE
 class Navix(JaxEnv):
     """An environment of NAVIX, stepped below its automatic reset.
 
-    `info["success"]` says whether an episode terminated with a reward.
+    `info["success"]` is whether an episode terminated with a reward.
     """
 
     def __init__(self, name: str, observation: str, max_steps: int, **kwargs: Any):

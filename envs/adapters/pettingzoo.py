@@ -31,7 +31,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> PettingZooFac
     Args:
       name: of PettingZoo or MPE2 (`simple_spread_v3`, `sisl/pursuit_v5`), or `module:attribute`, a class of
         parallel environments or a function whose name ends in `parallel_env`.
-      keys: where observations are dicts, the parts to keep; all if empty.
+      keys: if observations are dicts, the parts to keep; all if empty.
       kwargs: passed on to the environment.
 
     Raises:
@@ -43,7 +43,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> PettingZooFac
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module that making the environment imports because its name says so; None if it says none."""
+    """The module that creating the environment imports, from its name; None if it has none."""
     return name.rpartition(":")[0] or None
 
 
@@ -120,7 +120,7 @@ class PettingZooFactory(WorkerFactory):
       label: its name.
       target: the `module:attribute` that makes it, with `kwargs`.
       spaces: of its agents.
-      found: what the worker says of it, see `parallel_slot.description`.
+      found: the worker's description of it, see `parallel_slot.description`.
       with_state: True if stored observations hold the global state.
     """
 

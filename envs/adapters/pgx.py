@@ -35,11 +35,11 @@ def make(name: str, opponent: str = _RANDOM, seat: int = _EITHER) -> Pgx:
 
     Args:
       name: of the game.
-      opponent: who plays all other players: "random" chooses evenly among the allowed actions; in games of
-        two "greedy" does among those that give it most at once, "mcts-N" searches and "baseline" is
+      opponent: who plays all other players: "random" samples allowed actions uniformly; in two-player games
+        "greedy" samples the moves with the highest immediate reward, "mcts-N" searches, "baseline" is
         Pgx's own policy (`jaxrl.envs.games.players`); "path.to.module:function" is called with
         (observation, bool[A] of the allowed actions, key), of one game, and returns an action.
-      seat: of the agent in two-player games: 0 begins, 1 does not, -1 leaves it to the game, which draws it.
+      seat: of the agent in two-player games: 0 begins, 1 does not, -1 lets the game choose at random.
     """
     return Pgx(name, opponent, seat)
 
@@ -59,12 +59,12 @@ class PgxState:
 
 
 class Pgx(JaxEnv):
-    """A game as one of its players sees it: player 0, who plays first or later as the game draws, or a seat.
+    """A game as one of its players sees it: player 0, at a random seat, or a fixed seat.
 
     A step is the agent's move and the others' until it is the agent's turn again; the reward is what these
-    moves gave the agent. The first step has also what those before it gave: a game may be over by then, and
-    its episode is that step, whatever the action. Of games for several players `info["success"]` says whether
-    the agent has won.
+    moves gave the agent. The first step also has the reward of the moves before it: a game may be over by
+    then, and its episode is that step, whatever the action. In games for several players `info["success"]`
+    is whether the agent has won.
 
     Attributes:
       game: the rules alone, of a two-player game; else None.

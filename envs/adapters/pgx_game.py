@@ -1,4 +1,4 @@
-"""Pgx's games of two as the rules alone, and its own trained models of them, from local files."""
+"""The rules of Pgx's two-player games, and its own trained models of them, from local files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec
 from jaxrl.envs.games.game import Game
 from jaxrl.envs.trees import strong_types
 
-# Those in which a player may move twice in a row, by the beginnings of their names.
+# Games in which a player may move twice in a row, by the beginnings of their names.
 _UNEVEN = ("backgammon", "leduc_holdem")
 # The last move, which is no cell of the board.
 _LAST_MOVES = {"go_9x9": "pass", "go_19x19": "pass", "hex": "swap", "othello": "pass"}
-# Games of two for which Pgx has published an AlphaZero policy.
+# Two-player games for which Pgx has published an AlphaZero policy.
 GAMES = ("animal_shogi", "gardner_chess", "go_9x9", "hex", "othello")
 # Below the current folder: the one that `pgx.make_baseline_model` downloads into.
 FOLDER = "baselines"
@@ -29,7 +29,7 @@ FOLDER = "baselines"
 
 @flax.struct.dataclass
 class PgxGameState:
-    """The suite's own state, and int32[], the player who has seat 0: the suite draws who begins."""
+    """The suite's own state, and int32[], the player who has seat 0: the suite samples who begins."""
 
     env: Any
     first: jax.Array

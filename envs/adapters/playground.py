@@ -13,7 +13,7 @@ _SUITE = "playground"
 
 
 def names() -> Sequence[str]:
-    """The DeepMind Control Suite, and robots where the suite has cloned their models."""
+    """The DeepMind Control Suite, and robots if the suite has cloned their models."""
     registry = load("mujoco_playground", _SUITE).registry
     has_models = load("mujoco_playground._src.mjx_env", _SUITE).MENAGERIE_PATH.exists()
     return tuple(sorted(registry.ALL_ENVS if has_models else registry.dm_control_suite.ALL_ENVS))
@@ -24,8 +24,8 @@ def make(name: str, episode_length: int | None = None, impl: str = "jax", **kwar
 
     Args:
       name: of the environment.
-      episode_length: steps after which an episode is cut off; that of the environment's own configuration if
-        None.
+      episode_length: steps after which an episode is cut off; None: as in the environment's own
+        configuration.
       impl: of MuJoCo: "jax", compiled with the rest of a program, or "warp", the suite's own default. Both
         run on every device; for a CPU Warp first compiles its kernels, which takes minutes.
       kwargs: fields of this configuration, such as `ctrl_dt=0.02`.

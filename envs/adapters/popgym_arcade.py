@@ -52,7 +52,7 @@ class PopgymArcade(JaxEnv):
         with refusals(label, kwargs, TypeError, KeyError):
             self._env = _with_constant_discount(game)(partial_obs=partial_obs, **kwargs)
             self._params = self._env.default_params
-        # If a game has an `is_terminal` of its own, its `terminated` says so at every end, the limit too.
+        # If a game has an `is_terminal` of its own, its `terminated` is set at every end, also at the limit.
         of_suite = [c for c in game.__mro__ if c.__module__.startswith("popgym_arcade.")]
         self._has_one_flag = any("is_terminal" in vars(c) for c in of_suite)
         with suite_rules():

@@ -42,7 +42,7 @@ def make(name: str, ruleset: str | None = None, **kwargs: Any) -> XMiniGrid:
 class XMiniGrid(JaxEnv):
     """An environment of XLand-MiniGrid, which resets only by its wrappers.
 
-    Observations are (tile, colour) of each cell that the agent sees. `info["success"]` says whether the goal
+    Observations are (tile, colour) of each cell that the agent sees. `info["success"]` is whether the goal
     was reached with a reward.
     """
 

@@ -20,10 +20,10 @@ class MultiAgentEnv(JaxEnv, abc.ABC):
     actions, rewards, both flags, masks. `info` belongs to the environment. `spec.max_episode_steps` is the
     limit of the environment.
 
-    An agent takes part in a step if it is `present` in the state before it. What the environment says of
-    others, and does with their actions, counts for nothing. An agent that has gone without a flag has
-    terminated. The episode of the environment is over once nobody is present, or all who are have a flag,
-    also those who come just then.
+    An agent takes part in a step if it is `present` in the state before it. What the environment returns
+    for other agents, and does with their actions, is ignored. An agent that has gone without a flag has
+    terminated. The episode of the environment is over once no agent is present, or all present agents have a
+    flag, also agents that have just entered.
 
     With `spec.central_observation` it also has `central`, for value functions that see more than an agent.
     """
@@ -99,5 +99,5 @@ class WholeEnv(JaxEnv):
         return state, timestep
 
     def action_mask(self, state: Any) -> jax.Array:
-        """bool[A, n]; an agent that is not present may do anything, for what chooses needs a choice."""
+        """bool[A, n]; an agent that is not present may do anything, since a policy needs a choice."""
         return self.env.action_mask(state) | ~self.env.present(state)[:, None]

@@ -96,7 +96,7 @@ class AgentRows:
         return state, timestep
 
     def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any:
-        """Environments cannot be told apart by their rows; ValueError."""
+        """Raises ValueError: a row cannot be selected without the other agents of its environment."""
         raise ValueError(f"{self.spec.name}: the agents of an environment stand and go together")
 
     def action_mask(self, state: VectorState) -> jax.Array | None:
@@ -118,7 +118,7 @@ class AgentRows:
 
 
 def of_environments(spec: EnvSpec, timestep: TimeStep) -> TimeStep:
-    """The steps [N] of environments, as episodes are counted by them, from those of rows [B].
+    """The steps [N] of environments, by which episodes are counted, from the steps of rows [B].
 
     Of environments of one agent these are the rows, as they are.
     """
@@ -129,7 +129,7 @@ def of_environments(spec: EnvSpec, timestep: TimeStep) -> TimeStep:
 
 
 def row_keys(spec: EnvSpec, keys_N: jax.Array) -> jax.Array:
-    """A key for each row [B], from one for each environment; the same ones where these have one agent."""
+    """A key for each row [B], from one for each environment; the same ones if these have one agent."""
     if not spec.agents:
         return keys_N
     return jax.vmap(lambda key: jax.random.split(key, spec.num_agents))(keys_N).reshape(-1)

@@ -1,4 +1,4 @@
-"""Games of two: the rules alone, scripted players, and a game as one of its players sees it."""
+"""Two-player games: the rules, scripted players, and a game as one of its players sees it."""
 
 from __future__ import annotations
 

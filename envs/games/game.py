@@ -16,7 +16,7 @@ from jaxrl.envs.base import EnvSpec, JaxEnv
 class Game(abc.ABC):
     """The rules of a two-player game, as pure functions of one game; nobody plays in it.
 
-    Seat 0 has the first move, seat 1 the other. What follows an end is never looked at.
+    Seat 0 has the first move, seat 1 the other. Nothing after an end is ever read.
 
     Attributes:
       spec: name and spaces, alike for both seats; actions are `Discrete`.
@@ -65,7 +65,7 @@ class Game(abc.ABC):
         return terminated | truncated
 
     def choices(self, state: Any) -> jax.Array:
-        """`action_mask` where something is allowed, else everything: what chooses needs a choice."""
+        """`action_mask` if something is allowed, else everything: a policy needs a choice."""
         mask = self.action_mask(state)
         return mask | ~jnp.any(mask)
 

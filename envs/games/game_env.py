@@ -28,14 +28,14 @@ class GameEnv(JaxEnv):
     """A game as one of its players sees it; a scripted opponent has the other seat.
 
     A step is the agent's move and the opponent's until it is the agent's turn again; the reward is what these
-    moves gave the agent. The first step has also what those before it gave: a game may be over by then, and
-    its episode is that step, whatever the action. `info["success"]` says whether the agent has won: whether
-    it has got more than nothing in all.
+    moves gave the agent. The first step also has the reward of the moves before it: a game may be over by
+    then, and its episode is that step, whatever the action. `info["success"]` is whether the agent has won:
+    whether its return is above 0.
 
     Args:
       game: the rules.
       opponent: as of `players.make`.
-      seat: of the agent: 0 begins, 1 does not, -1 draws it at each reset.
+      seat: of the agent: 0 begins, 1 does not, -1 samples it at each reset.
     """
 
     def __init__(self, game: Game, opponent: str = players.RANDOM, seat: int = -1):

@@ -44,12 +44,12 @@ def make(label: str, game: Game, name: str) -> Player:
     """Makes a player.
 
     Args:
-      label: of what asks for it, for the error.
+      label: of the setting that names it, for the error.
       game: that it plays.
-      name: "random" chooses evenly among the allowed moves; "greedy" among those that give it most at once,
-        such as one that wins; "minimax" among the best ones, in games that are solved; "mcts-100" searches
-        with 100 simulations, see `tree_search`; "baseline" draws from the policy that the game's suite has
-        published, if any; "path.to.module:function" is called with (observation, bool[A] of the allowed
+      name: "random" chooses uniformly among the allowed moves; "greedy" among the moves with the highest
+        immediate reward, such as a winning one; "minimax" among the best ones, in solved games; "mcts-100"
+        searches with 100 simulations, see `tree_search`; "baseline" samples the policy that the game's suite
+        has published, if any; "path.to.module:function" is called with (observation, bool[A] of the allowed
         moves, key).
 
     Raises:
@@ -91,7 +91,7 @@ def _players(game: Game) -> Mapping[str, Player]:
 
 
 def _of_logits(game: Game, logits: Callable[[Any], jax.Array]) -> Player:
-    """Draws by the softmax of the logits [A], given the observation of the seat that has the turn."""
+    """Samples the softmax of the logits [A], given the observation of the seat that has the turn."""
 
     def move(state: Any, key: jax.Array) -> jax.Array:
         allowed = game.choices(state)

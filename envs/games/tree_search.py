@@ -49,12 +49,12 @@ def search(game: Game, state: Any, key: jax.Array, simulations: int) -> jax.Arra
         score_j + sqrt(2) sqrt(ln(n) / n_j)
 
     over the moves j of the seat whose turn it is, where score_j is its mean result in the n_j simulations
-    with that move, between 0 and 1, and n counts those through the state. In the first state in which a move
-    has not been tried it makes one at random, which becomes a node, and plays at random to the end. The
+    with that move, between 0 and 1, and n counts all simulations through the state. In the first state with
+    an untried move it makes one at random, which becomes a node, and plays at random to the end. The
     result counts for all nodes on the way. Nothing is learnt, and no evaluation of unfinished games is
     needed.
 
-    It sees the whole state, as `greedy` does: what is hidden from a seat, and one draw of chance for each
+    It sees the whole state, as `greedy` does: what is hidden from a seat, and one chance outcome for each
     node.
 
     Args:

@@ -1,4 +1,4 @@
-"""The spaces that agents of one policy have in common, of those that each has in a host environment."""
+"""The common spaces of agents of one policy, from each agent's spaces in a host environment."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class AgentSpaces:
 
 
 def _seen_path(leaves: list[Leaf], leaf: Leaf) -> tuple[Any, ...]:
-    """Without `observation` in front, where that is all there is."""
+    """Without `observation` in front, if there is nothing else."""
     inside = all(x["path"][:1] == (_OBSERVATION,) for x in leaves)
     path: tuple[Any, ...] = leaf["path"][1:] if inside else leaf["path"]
     return path

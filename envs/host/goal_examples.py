@@ -17,9 +17,9 @@ _EXAMPLES = 64  # steps
 def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
     """Steps of random actions in an environment with goals, and other pairs of its goals; None for others.
 
-    `achieved` and `desired` [M, G], `reward` and `terminated` float32[M], NaN if nothing is known. Of
-    pairs that no step had, only what Gymnasium-Robotics' `compute_reward` and `compute_terminated` say, if
-    there are such methods. Resets the environment.
+    `achieved` and `desired` [M, G], `reward` and `terminated` float32[M], NaN if nothing is known. Pairs
+    that no step had come only from Gymnasium-Robotics' `compute_reward` and `compute_terminated`, if there
+    are such methods. Resets the environment.
     """
     from gymnasium import spaces
 

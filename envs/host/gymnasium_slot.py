@@ -61,7 +61,7 @@ def description(env: Any) -> dict[str, Any]:
 
 
 def valid_names(error: BaseException) -> list[str] | None:
-    """The environments that there are, where `error` says that one is not among them."""
+    """The known environments, if `error` means that a name is not among them."""
     if type(error).__name__ not in ("NameNotFound", "NamespaceNotFound", "VersionNotFound"):
         return None
     import gymnasium

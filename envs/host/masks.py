@@ -23,7 +23,7 @@ def choices_of(action: Sequence[Leaf]) -> list[int]:
 
 
 def mask_in(leaves: Sequence[Leaf]) -> bool:
-    """True if a dict observation has a mask among its parts, as those of PettingZoo and RLlib."""
+    """True if a dict observation has a mask among its parts, as in PettingZoo and RLlib."""
     return any(leaf["path"] == (MASK,) for leaf in leaves)
 
 
@@ -33,10 +33,10 @@ def observed(leaves: list[Leaf], masked: bool, keys: Sequence[str]) -> list[Leaf
     Args:
       leaves: of the observation.
       masked: True if actions have masks.
-      keys: the parts that are asked for; where actions have no masks the part is like any other.
+      keys: the requested parts; if actions have no masks the part is like any other.
 
     Raises:
-      ValueError: actions have no masks, and no parts are asked for.
+      ValueError: actions have no masks, and no parts are requested.
     """
     if masked:
         return [leaf for leaf in leaves if leaf["path"] != (MASK,)] or leaves
@@ -79,7 +79,7 @@ def checked_mask(given: Any, what: str, choices: Sequence[int], ended: bool) -> 
 
 
 def _numbers(given: Any, choices: Sequence[int]) -> np.ndarray:
-    """The numbers of a mask, those of its components joined; of another type if there are none."""
+    """The numbers of a mask, its components joined; of another type if there are none."""
     try:
         is_list = isinstance(given, list | tuple | np.ndarray) and len(given) == len(choices)
         if is_list and [np.shape(part) for part in given] == [(n,) for n in choices]:

@@ -75,7 +75,7 @@ def valid_names(error: BaseException) -> list[str] | None:
 
 
 def possible_agents(env: Any) -> tuple[Any, ...]:
-    """The agents that there can be; Problem if the environment does not say."""
+    """The possible agents; Problem if the environment does not list them."""
     found = getattr(env, "possible_agents", None)
     if not isinstance(found, Sequence) or not found:
         raise Problem("has no possible_agents: agents that are not known beforehand have no rows")
@@ -83,7 +83,7 @@ def possible_agents(env: Any) -> tuple[Any, ...]:
 
 
 def _limit(env: Any) -> Any:
-    """The most steps of an episode, if the environment or one inside it says them as PettingZoo's do."""
+    """The most steps of an episode, if the environment or one inside it has it as PettingZoo's do."""
     bare = getattr(env, "unwrapped", env)
     return getattr(bare, "max_cycles", getattr(getattr(bare, "env", None), "max_cycles", None))
 
@@ -106,7 +106,7 @@ def _state(env: Any) -> Leaf | None:
     try:
         leaves = describe(env.state_space)
         env.state()
-    except Exception:  # environments without a state say so in any way
+    except Exception:  # environments without a state raise any error
         return None
     return leaves[0] if len(leaves) == 1 and leaves[0]["kind"] == "box" and not leaves[0]["path"] else None
 
@@ -114,8 +114,8 @@ def _state(env: Any) -> Leaf | None:
 class ParallelSlot:
     """One environment and the rows of its agents; resets on the step after the end of its episode.
 
-    An agent takes part in a step if it was there before it. Other rows are `first`: so is the one that
-    brings an agent's first observation, and those in which it is not there, which hold zeros.
+    An agent takes part in a step if it was there before it. Other rows are `first`: so is the row
+    with an agent's first observation, and rows in which it is absent, which hold zeros.
     """
 
     def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
@@ -196,7 +196,7 @@ class ParallelSlot:
             self._left = self._limit
 
     def _present(self) -> set[Any]:
-        """The agents that the environment says are there."""
+        """The agents that are present according to the environment."""
         found = set(self.env.agents)
         if more := found - set(self._agents):
             raise Problem(f"has the agent {more.pop()!r}, which is not among its possible_agents")
@@ -236,8 +236,8 @@ class _AgentRow:
         self._reward[0], self._outcome[:] = 0.0, (False, False, True)
 
     def stay(self, obs: Mapping[Any, Any], reward: Any, terminated: bool, truncated: bool, mask: Any) -> None:
-        """A step of the agent's; the last where it has a flag."""
-        # What has terminated need not be seen again: nothing is made of its last observation.
+        """A step of the agent's; the last if it has a flag."""
+        # After a termination the last observation is not used.
         if self._agent in obs or not terminated:
             self._read(obs, mask)
         with _mistakes_of(self._agent):
@@ -245,7 +245,7 @@ class _AgentRow:
         self._outcome[:] = terminated, truncated, False
 
     def leave(self) -> None:
-        """The agent is not there: zeros, and it may do anything, for what chooses needs a choice."""
+        """The agent is absent: zeros, and it may do anything, since a policy needs a choice."""
         for x in self._obs:
             x[...] = 0
         self._mask[:] = True
@@ -264,7 +264,7 @@ class _AgentRow:
 
 @contextmanager
 def _mistakes_of(agent: Any) -> Iterator[None]:
-    """Says whose mistake it was."""
+    """Names the agent in an error."""
     try:
         yield
     except Problem as problem:
@@ -277,7 +277,7 @@ def _part(array: np.ndarray, leaf: Leaf) -> np.ndarray:
 
 
 def _state_reader(setup: dict[str, Any], arrays: dict[str, np.ndarray], rows: range) -> Any:
-    """A function that writes a state of the whole to the rows of all agents; None if none is asked for."""
+    """A function that writes the global state to the rows of all agents; None if it is not requested."""
     if setup["state_leaf"] is None:
         return None
     held = arrays["central"][rows.start : rows.stop]
@@ -292,7 +292,7 @@ def _state_reader(setup: dict[str, Any], arrays: dict[str, np.ndarray], rows: ra
 
 
 def _mean(infos: Mapping[Any, Any], key: str) -> float:
-    """Over the agents that say something under that key; NaN if none does."""
+    """The mean over the agents that report that key; NaN if none does."""
     said = [number for info in infos.values() if not math.isnan(number := info_number(info, key))]
     return float(np.mean(said)) if said else math.nan
 

@@ -24,7 +24,7 @@ def load(label: str) -> bool:
       Whether the wheel's was loaded just now, so that an import that failed before can succeed.
 
     Raises:
-      ImportError: neither is installed; the message says what to install.
+      ImportError: neither is installed; the message names what to install.
     """
     if not sys.platform.startswith("linux") or _load(["libQt5Gui.so.5"]):  # the wheel's too, if loaded before
         return False

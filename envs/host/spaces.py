@@ -19,7 +19,7 @@ def leaf_name(leaf: Leaf) -> str:
 
 
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
-    """The leaves with those names, or all; ValueError if there is no such leaf."""
+    """The leaves with these names, or all; ValueError if there is no such leaf."""
     leaves = observed_leaves(leaves)
     names = [leaf_name(leaf) for leaf in leaves]
     for key in keys:
@@ -79,7 +79,7 @@ def space_of(leaf: Leaf) -> Box | Discrete | MultiDiscrete:
 
 
 def _bounds(leaf: Leaf) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds, with infinity where a suite writes the largest (or by mistake the smallest) number."""
+    """Bounds, with infinity if a suite writes the largest (or by mistake the smallest) number."""
     low = np.array(leaf["low"], np.float64)
     high = np.array(leaf["high"], np.float64)
     if np.dtype(leaf["dtype"]).kind != "f":

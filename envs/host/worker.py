@@ -5,13 +5,13 @@ The parent's side is `jaxrl.envs.host.workers`. The environments of a kind are m
 module beside it, `gymnasium_slot` or `parallel_slot`, which the parent names and which has:
 
     make_env(name, kwargs)      the environment
-    description(env)            what the parent asks of it, as plain data
-    valid_names(error)          the names that there are, if `error` says that there is no such one, or None
+    description(env)            what the parent needs to know of it, as plain data
+    valid_names(error)          the known names, if `error` means an unknown name, or None
     make_slot(env, index, setup, arrays)    steps it: with `env`, `index`, `steps` so far, and `step()`
 
 Commands and replies are single bytes on two pipes; arrays lie in memory shared with the parent. A third
 pipe, the lifeline, is never written to: when the parent is gone the kernel ends this process by SIGIO,
-even where an environment hangs inside C code.
+even if an environment hangs inside C code.
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ def _describe(reply_fd: int, setup: dict[str, Any], kind: dict[str, Any]) -> Non
         if (valid := kind["valid_names"](error)) is not None:
             content["valid"] = valid
     send_message(reply_fd, READY, content)
-    # After the reply: an environment that hangs here is killed, and has told everything.
+    # After the reply: an environment that hangs here is killed, and has sent everything.
     if env is not None:
         env.close()
 

@@ -106,7 +106,7 @@ class WorkerFactory(HostFactory):
     def answer(
         self, arrays: Mapping[str, np.ndarray], rows: slice, environments: slice, info_keys: Sequence[str]
     ) -> HostStep:
-        """The step that those rows and environments of the arrays hold; in place."""
+        """The step in these rows and environments of the arrays; in place."""
         stored = [arrays[f"obs{i}"][rows] for i in range(len(self.obs_leaves))]
         obs = observation_tree(self.obs_leaves, stored)
         if self.beside:

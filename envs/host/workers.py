@@ -44,7 +44,7 @@ class RemoteError(Exception):
 
 @dataclass
 class _Worker:
-    """A process, the parent's ends of its pipes, and its output; `environments` says which it steps."""
+    """A process, the parent's ends of its pipes, and its output; `environments` names the ones it steps."""
 
     environments: str
     process: subprocess.Popen[bytes]
@@ -108,7 +108,7 @@ class Workers:
 
     Args:
       name: of the environment, for errors.
-      setup: what all workers are told, `setup_of` and what `make_slot` of its slot needs: `seeds`, ...
+      setup: sent to all workers: `setup_of` and what `make_slot` of its slot needs: `seeds`, ...
       arrays: shared; holds `progress`, int64[workers, 2]: the environment being stepped and its step.
       groups: for every group, for every worker of it, the environments that it steps.
       timeout: seconds after which a worker that does not answer counts as hung.
@@ -162,7 +162,7 @@ class Workers:
 
         Raises:
           HostEnvError: an environment failed, a worker died or did not answer; all workers are ended, and
-            every call for any group says so from then on.
+            every later call for any group raises the same.
         """
         self._require_open()
         timeout = START_TIMEOUT + self._timeout if group in self._fresh else self._timeout
@@ -272,7 +272,7 @@ def describe(slot: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_made(label: str, found: Mapping[str, Any]) -> None:
-    """Raises ValueError, one line, if a description says that the environment could not be made."""
+    """Raises ValueError, one line, if a description reports that the environment could not be made."""
     if "problem" in found:
         cause = RemoteError(f"in the worker process:\n{found['traceback']}")
         raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
@@ -290,7 +290,7 @@ def _python_path() -> list[str]:
 
 
 def _tell(w: _Worker, content: Mapping[str, Any]) -> None:
-    # A worker that dies at once is noticed with its first reply, which says more.
+    # A worker that dies at once is noticed with its first reply, which has more detail.
     with contextlib.suppress(BrokenPipeError):
         worker.send_message(w.command_fd, b"", dict(content))
 

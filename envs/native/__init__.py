@@ -66,7 +66,7 @@ def names() -> Sequence[str]:
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module that making an environment imports because an argument says so; None if there is none.
+    """The module that creating an environment imports, from an argument; None if there is none.
 
     A task of a mixture and the opponent of a game may be of a module.
     """

@@ -38,7 +38,7 @@ def mixture_name(tasks: Sequence[str], shares: Sequence[int] = ()) -> str:
 
 
 def module_of(arguments: Mapping[str, Any]) -> str | None:
-    """The first module that one of the tasks imports because its name says so."""
+    """The first module that one of the tasks imports, from its name."""
     registry = importlib.import_module("jaxrl.envs.registry")
     tasks = arguments.get("tasks", ())
     found = [registry.module_of(task) for task in tasks if isinstance(task, str)]

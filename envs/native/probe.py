@@ -47,7 +47,7 @@ class OneStepProbe(JaxEnv):
         )
 
     def first_observation(self, key: jax.Array) -> Any:
-        """Draws the episode's only observation."""
+        """Samples the episode's only observation."""
         return random_sign(key)
 
     def reward(self, obs: Any, action: jax.Array) -> jax.Array | float:

@@ -16,9 +16,9 @@ STEPS = 4
 # Of each agent: the step that is its first, and the one before which it has gone.
 ENTERS = (0, 0, 0, 1)
 LEAVES = (1, 2, STEPS, STEPS)
-# The last agent's episode is cut off, those of the others terminate.
+# The last agent's episode is cut off, the others' terminate.
 _IS_CUT = (False, False, False, True)
-# Said of agents that are not there, where nobody may look.
+# The values of absent agents, which nobody may read.
 NOISE = 1000.0
 
 
@@ -36,7 +36,7 @@ class ProbeAgents(MultiAgentEnv):
     One is there for the first step, one for two, one for all four, and one from the second to the last, where
     its episode is cut off. Of three actions the last is never allowed. The best actions give 10 in an episode
     of 4 steps. The value of an agent with n steps to go is then 1 + gamma + ... to n terms, and of the last,
-    which sees no time, 1 / (1 - gamma). What is said of agents that are not there is noise: it fails if rows
+    which sees no time, 1 / (1 - gamma). Absent agents get noise: it fails if rows
     without an agent carry loss or enter statistics, if agents are mixed up, or if one is taken for ended
     because another is.
 

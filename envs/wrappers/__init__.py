@@ -88,7 +88,7 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
 
 
 def module_of(name: str) -> str | None:
-    """The module that making a wrapper imports because its name or an argument says so; never raises."""
+    """The module that creating a wrapper imports, from its name or an argument; never raises."""
     try:
         wrapper, kwargs = parse_call(name)
     except ValueError:
@@ -103,7 +103,7 @@ def wrap_host(factory: HostFactory, names: Sequence[str]) -> HostFactory:
     """Wraps host environments by the wrappers that work there, from the innermost to the outermost.
 
     Raises:
-      ValueError: one line; as `wrap`, and where a wrapper needs a device environment.
+      ValueError: one line; as `wrap`, and if a wrapper needs a device environment.
     """
     return WrappedFactory(factory, names, wrap) if names else factory
 

@@ -66,9 +66,9 @@ class StickyActions(Wrapper):
 class ActionRepeat(Wrapper):
     """Carries every action out `times` times, or until the episode ends, as one step.
 
-    Its reward is the sum, its observation the last. An entry of `info` is what its values at these steps come
-    to: their sum, largest, mean or last, as it is reported, of those that are not NaN. Each of these is also
-    there by `joined_key`, for reports and rules of success that the environment does not know of.
+    Its reward is the sum, its observation the last. An entry of `info` joins its values at these steps that
+    are not NaN: their sum, largest, mean or last, as it is reported. Each of these is also there by
+    `joined_key`, for reports and rules of success that the environment does not know of.
     """
 
     def __init__(self, env: JaxEnv, times: int):
@@ -107,7 +107,7 @@ class ActionRepeat(Wrapper):
         numbers = {name: x.astype(jnp.float32) for name, x in info.items() if x.ndim == 1 and _is_real(x)}
         found: dict[str, jax.Array] = {}
         for name in names_of(numbers):
-            # Steps that stand for several themselves have said each of them.
+            # Steps that stand for several themselves already have each of them.
             of_each = {how: numbers.get(joined_key(name, how), numbers[name]) for how in PER_EPISODE}
             joined = {how: _joined(how, x, is_made) for how, x in of_each.items()}
             found |= {joined_key(name, how): x for how, x in joined.items()}
@@ -116,7 +116,7 @@ class ActionRepeat(Wrapper):
 
 
 def _joined(per_episode: str, x: jax.Array, is_made: jax.Array) -> jax.Array:
-    """float32[] of float32[times]; NaN if none of the steps that were made says anything."""
+    """float32[] of float32[times]; NaN if no step that was made has a value."""
     is_said = is_made & (x == x)
     if per_episode == "max":
         value = jnp.max(x, where=is_said, initial=-jnp.inf)

@@ -17,7 +17,7 @@ OWN = "own"
 
 
 class AgentId(Wrapper):
-    """Appends its number, one-hot, to the vector that an agent observes: then those of one policy may differ.
+    """Appends an agent's number, one-hot, to its observed vector: agents of one policy may then differ.
 
     The observation becomes float32.
     """

@@ -55,13 +55,13 @@ class TimeLimit(Wrapper):
 
 
 class OptimisticResets(Wrapper):
-    """Says that a `VectorEnv` of B environments is to compute B / `ratio` resets at a time.
+    """Makes a `VectorEnv` of B environments compute B / `ratio` resets at a time.
 
-    Few episodes end in the same step, so most of B resets would be thrown away. Where more have ended than a
+    Few episodes end in the same step, so most of B resets would be thrown away. If more have ended than a
     round resets, further rounds follow: each environment starts with its own key in the state that it would
     start in without the wrapper, and never in another's (unlike Craftax's wrapper of this name, whose
     environments share a state then). About the length of an episode in steps is a good ratio. `ratio=1`
-    computes all at once, which is faster where a reset is cheap.
+    computes all at once, which is faster if a reset is cheap.
     """
 
     for_agents = True

@@ -1,7 +1,7 @@
 """Wrappers over host environments.
 
-Those of observations run on the device, where observations are decoded; those that need what happened at
-steps keep it beside the observation, see `KeptObservations`.
+Wrappers of observations run on the device, where observations are decoded; wrappers that need the steps'
+data keep it beside the observation, see `KeptObservations`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class WrappedFactory:
         return WrappedEnv(self, self._change, self.unwrapped.start(options))
 
     def _check(self) -> None:
-        """Refuses what the observations that are kept do not tell, and shaping where JAX has no CPU."""
+        """Refuses frame stacks with action masks, and shaping if JAX has no CPU."""
         platforms = jax.config.jax_platforms or ""  # type: ignore[attr-defined]
         if self._change.shapes_rewards and platforms and "cpu" not in platforms.split(","):
             raise ValueError(
@@ -175,7 +175,7 @@ class _WrappedSteps(TracedSteps):
 
 
 class _Described(Wrapper):
-    """Stands for an environment where only its spec is looked at, and the shapes of its steps."""
+    """Stands for an environment if only its spec and the shapes of its steps are read."""
 
     def __init__(self, spec: EnvSpec):
         self.spec = spec

@@ -74,7 +74,7 @@ class KeptObservations:
         return jax.tree.map(lambda x: jax.lax.index_in_dim(x, -1, axis, keepdims=False), obs)
 
     def latest(self, step: HostStep, rows: Any, before: Any) -> Any:
-        """Rows [N, ...] of this step with those before it in front, where frames are stacked; of numpy.
+        """Rows [N, ...] of this step, after the earlier ones if frames are stacked; of numpy.
 
         `before` is the result for the row before; None at the first.
         """
@@ -94,9 +94,9 @@ class KeptObservations:
         """The part of a row that is kept.
 
         Args:
-          step: the row; of numpy's arrays, or of traced ones where no frames are stacked.
+          step: the row; of numpy's arrays, or of traced ones if no frames are stacked.
           obs: the `latest` of its observation.
-          rewards: float32[N] at the places of the innermost `previous_reward`, those that are known.
+          rewards: float32[N] at the places of the innermost `previous_reward`, the known ones.
           before: what was kept of the row before; None at the first.
         """
         if not self.num_rewards:
@@ -111,7 +111,7 @@ class KeptObservations:
 
 
 def _num_leading(obs: Any, space: Space) -> int:
-    """The dimensions in front of those of the space."""
+    """The number of dimensions in front of the space's own."""
     one: int = jax.tree.leaves(obs)[0].ndim
     return one - jax.tree.leaves(jax.eval_shape(lambda: zeros(space)))[0].ndim
 
@@ -145,7 +145,7 @@ class StepChange:
     def __call__(self, step: HostStep, before: Any = None, action: np.ndarray | None = None) -> HostStep:
         """The step with other rewards, and what is kept as observation; the score stays.
 
-        Of numpy, or of traced arrays where it does not look back.
+        Of numpy, or of traced arrays if it does not look back.
 
         Args:
           step: as the environments answered.
@@ -181,7 +181,7 @@ def _shaping(kept: KeptObservations, wrapper: ShapedReward, depth: int) -> Calla
         return jax.vmap(wrapper.new_reward)(seen, action, reward, now, info, terminated)
 
     def shape(before: Any, action: Any, reward: Any, after: Any, step: HostStep) -> np.ndarray:
-        # Beside the learner's program, not behind it where that is on another device.
+        # Beside the learner's program, not behind it if that is on another device.
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             return np.asarray(new_reward(before, action, reward, after, step.info, step.terminated))
 

@@ -158,6 +158,6 @@ class NoisyObservation(Wrapper):
 
 
 def _count_inside(env: JaxEnv) -> int:
-    """The number of wrappers of noise inside: they have the same key, and must not draw the same."""
+    """The number of wrappers of noise inside: they have the same key, and must not sample the same noise."""
     inner = getattr(env, "env", None)
     return 0 if inner is None else isinstance(env, NoisyObservation) + _count_inside(inner)

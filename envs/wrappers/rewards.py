@@ -53,7 +53,7 @@ class RewardClip(RewardWrapper):
 
 
 class ShapedReward(StatefulWrapper):
-    """A wrapper that learns from a function of what happened at a step; what is reported stays."""
+    """A wrapper that learns from a function of a step; reported rewards stay."""
 
     def __init__(self, env: JaxEnv):
         super().__init__(env)
@@ -64,7 +64,7 @@ class ShapedReward(StatefulWrapper):
     ) -> Any:
         """The reward of one step of one environment, one number; traced.
 
-        `next_obs` is the true one where an episode ends.
+        `next_obs` is the true one when an episode ends.
         """
         raise NotImplementedError
 
@@ -89,8 +89,8 @@ class ShapedReward(StatefulWrapper):
 class RewardShaping(ShapedReward):
     """Learns from `function(observation, action, reward, next_observation, info)`.
 
-    A pure function of JAX arrays. With a parameter `terminated` it is also told, by this name, if the episode
-    reached a terminal state; a truncation is none.
+    A pure function of JAX arrays. A parameter named `terminated` gets whether the episode reached a terminal
+    state; a truncation is none.
 
     Args:
       env: the environment.
@@ -123,7 +123,7 @@ class PotentialShaping(ShapedReward):
     """Adds `gamma * potential(next observation) - potential(observation)`, the former 0 after a termination.
 
     Ng, Harada and Russell 1999, "Policy invariance under reward transformations": which policies are best
-    does not change, if `gamma` is that of the learner.
+    does not change, if `gamma` is the learner's.
 
     Args:
       env: the environment.

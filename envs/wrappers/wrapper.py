@@ -149,7 +149,7 @@ class UnknownStack(Wrapper):
 
 
 class RewardWrapper(Wrapper):
-    """Replaces every reward by a function of it, `change`; what is reported of episodes stays."""
+    """Replaces every reward by a function of it, `change`; reported rewards stay."""
 
     for_agents = True
 
@@ -167,7 +167,7 @@ class RewardWrapper(Wrapper):
 
 
 def without_goals(spec: EnvSpec) -> EnvSpec:
-    """The spec of a wrapper after which rewards or observations are no longer what `goals` says."""
+    """The spec of a wrapper that changes rewards or observations, so that `goals` no longer holds."""
     return dataclasses.replace(spec, goals=None, goal_examples=None)
 
 

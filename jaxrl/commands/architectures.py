@@ -70,7 +70,7 @@ def _names(suitable: Sequence[Any]) -> str:
 
 
 def _names_a_config(left: Sequence[str]) -> bool:
-    """True if the first argument that is no flag, or --config, says what to train."""
+    """True if an argument that is no flag, or --config, names what to train."""
     return any(x.startswith("--config=") or not x.startswith("-") for x in left)
 
 

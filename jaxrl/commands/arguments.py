@@ -58,7 +58,7 @@ class Argument:
 
 
 def flag(term: str, help: str = "", default: Any = None, low: Any = None, high: Any = None) -> Any:
-    """Declares a flag in the class of a command's flags, which says its type; see `CommandArguments`."""
+    """Declares a flag in the class of a command's flags, which gives its type; see `CommandArguments`."""
     return Argument(term, help, None, default, low, high)
 
 
@@ -183,7 +183,7 @@ TRUST = flag(
     "import the modules that the run's configuration names (module:Class): they can run any code, so only "
     "for trusted runs",
 )
-# Those that decide something else say so: `replace(SEED, help=...)`.
+# Commands in which it decides something else use `replace(SEED, help=...)`.
 SEED = flag("--seed=K", "decides the episodes (default: {default})", 0, low=0, high=2**32 - 1)
 JSON = flag("--json", "one JSON object instead of a table")
 MINARI = flag("--minari", "also write DIR/data, a Minari data set (extra minari)")

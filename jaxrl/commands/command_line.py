@@ -29,8 +29,8 @@ from jaxrl.runs import storage
 
 Flags = TypeVar("Flags", bound=CommandArguments)
 FAILED, BAD_INPUT = 1, 2  # exit codes
-_UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)  # of files: whatever asks for one is given such an error
-# What flags of several commands may say at most.
+_UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)  # of files: any access to one raises such an error
+# Upper bounds of flags of several commands.
 LONGEST = 86_400.0  # seconds
 LARGEST_BATCH = 2**20
 MOST_EPISODES = 2**24
@@ -65,7 +65,7 @@ def say(line: str) -> None:
 
 
 def measuring(name: str, number: int, of: int) -> None:
-    """Says, beside the output, which of several takes its time now."""
+    """Prints, beside the output, which of several is being measured."""
     line = f"measuring {name} ({number} of {of}) ..."
     print(printable(line, getattr(sys.stderr, "encoding", None)), file=sys.stderr, flush=True)
 
@@ -199,7 +199,7 @@ def show(text: str) -> None:
 
 
 def require_single(config: ConfigDict, command: str) -> None:
-    """Raises ConfigError if `config` is of a population, of which a command would look at one member."""
+    """Raises ConfigError if `config` is of a population, as a command would look at only one member."""
     if (seeds := check_config(config).population.seeds) > 1:
         raise ConfigError(f"`population.seeds` (={seeds}): {command} looks at a single run")
 

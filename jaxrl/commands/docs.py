@@ -14,7 +14,7 @@ from jaxrl.commands.arguments import Argument, CommandArguments
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 
-# A link in the checkout to docs/; a wheel holds what it leads to.
+# A link in the checkout to docs/; a wheel holds its target.
 _FOLDER = Path(__file__).parents[1] / "docs"
 
 
@@ -32,7 +32,7 @@ def main(_: _Flags, left: Sequence[str]) -> int:
     if len(left) > 1:
         raise ConfigError(f"`PAGE` (={' '.join(left)!r}) must be one page")
     given = left[0].partition("#")[0].removeprefix("docs/").removesuffix(".md")
-    # The last part of a name will do; what lies on top goes before a tutorial of the same name.
+    # The last part of a name will do; a top-level page wins over a tutorial of the same name.
     names = {name.rpartition("/")[2]: name for name in reversed(pages)} | {name: name for name in pages}
     if given not in names:
         raise ConfigError(f"`PAGE` (={left[0]!r}) is no page{did_you_mean(given, names)}")
@@ -41,7 +41,7 @@ def main(_: _Flags, left: Sequence[str]) -> int:
 
 
 def _pages() -> dict[str, Path]:
-    """The pages for users by name, those without a folder first."""
+    """The pages for users by name, top-level ones first."""
     found = {path.relative_to(_FOLDER).with_suffix("").as_posix(): path for path in _FOLDER.rglob("*.md")}
     names = sorted((name for name in found if not name.startswith("design/")), key=lambda x: ("/" in x, x))
     return {name: found[name] for name in names}

@@ -165,7 +165,7 @@ def _levels(
 
 
 def _full_name(environment: str, trained: TrainedPolicy) -> str:
-    """With its suite, of which it says which one was found; the run's own if it is one of several tasks."""
+    """The name with its suite, printed if it had to be found; the run's own if it is one of several tasks."""
     if not environment:
         return ""
     environment = task_environment(environment, trained.config.env, trained.spec.task_names)
@@ -176,7 +176,7 @@ def _full_name(environment: str, trained: TrainedPolicy) -> str:
 
 
 def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None) -> None:
-    """Plays, shows and records the episodes that are asked for, each mode in a record of its own."""
+    """Plays, shows and records the requested episodes, each mode in a record of its own."""
     from jaxrl.evaluation import trained_policy
     from jaxrl.evaluation.modes import MODES, mode_name, modes_of
 
@@ -186,7 +186,7 @@ def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None)
         _show(result, reported)
     if len(found) > 1 and trained.step:
         print(f"decides     {trained.mode}, in the evaluations during training")
-    # The last one named is what a pipeline keeps.
+    # A pipeline keeps the last one named.
     for result, reported in sorted(found.values(), key=lambda each: each[0].mode == trained.mode):
         command_line.say(f"written to {_record(trained, asked, result, reported)}")
 
@@ -219,7 +219,7 @@ def _check_video(given: str, is_folder: bool) -> None:
 
 
 def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str, episodes: int) -> str:
-    """Films episodes; returns a line that says so."""
+    """Records a video of episodes; returns a line about it."""
     from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation.evaluators import EvaluationTask
@@ -242,7 +242,7 @@ def _check_inspect(given: str, has_suite: bool) -> None:
 
 
 def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
-    """Writes the page of an episode; returns a line that says so."""
+    """Writes the page of an episode; returns a line about it."""
     from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation import inspection

@@ -123,7 +123,7 @@ def _export_settings(flags: _Flags) -> dict[str, Any]:
 
 
 def _report(result: Exported, kind: str, output: str) -> int:
-    """Says what was written and how it was checked; returns the exit code."""
+    """Prints what was written and how it was checked; returns the exit code."""
     for checkpoint in result.checkpoints:
         print(f"checkpoint  {checkpoint}")
     print(f"actions     {result.actions}")

@@ -98,7 +98,7 @@ def is_of_config(name: str) -> bool:
 
 
 def _override_of(flag: str, name: str, text: str) -> Override:
-    """The field that a flag sets, and its text; those of a short flag are scaled to the field's unit."""
+    """The field that a flag sets, and its text; the value of a short flag is scaled to the field's unit."""
     short = SHORT_FLAGS.get(name.replace("_", "-"))
     if short is None:
         return Override(flag, name.removeprefix("config."), text)
@@ -114,12 +114,12 @@ def set_fields(config: ConfigDict, overrides: Sequence[Override]) -> list[str]:
     """Sets fields, each by one kind of flag: `--steps` and `--config.stop.steps` together are refused.
 
     Returns:
-      lines on what a flag came to.
+      lines on the value that a flag gave.
     """
     flags: dict[str, str] = {}
     of_workers = [given for given in overrides if given.field == ENVS_PER_WORKER]
     overrides = [given for given in overrides if given.field != ENVS_PER_WORKER]
-    # First the algorithm, whose class says which fields there are.
+    # First the algorithm, whose class declares the fields.
     for flag, field, text in sorted(overrides, key=lambda given: given.field != "algorithm"):
         if field.startswith(f"{LEARNER}."):
             field = section_of(algorithm_of(config)).name + field.removeprefix(LEARNER)

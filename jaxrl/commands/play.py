@@ -84,7 +84,7 @@ def main(flags: _Flags, games: Sequence[str]) -> int:
 
 
 def _game(game: str, flags: _Flags) -> int:
-    """Lets a person play a two-player game on standard input; "": that of the run that is the opponent."""
+    """Lets a person play a two-player game on standard input; "": the game of the opponent's run."""
     import jax
 
     from jaxrl.config.common_names import full_name

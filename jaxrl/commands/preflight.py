@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxrl.diagnostics.memory_fit import MemoryReport
     from jaxrl.parallel.topologies import DescribedDevices
 
-# Of the largest arrays, where the program fits.
+# Of the largest arrays, if the program fits.
 _LARGEST_SHOWN = 3
 # On each GPU, a search tries multiples of so many environments.
 _GPU_UNIT = 1024
@@ -85,7 +85,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
     print("\nsearching the largest env.num_envs:")
     if isinstance(described, Gpus):
-        # XLA finds no tiles for products of some uneven numbers of rows, where it cannot try kernels.
+        # XLA finds no tiles for products of some uneven numbers of rows, if it cannot try kernels.
         unit = math.lcm(unit, _GPU_UNIT * described.count)
     best, fails = memory_fit.find_batch(report, unit, try_one)
     return _show_batch(best, fails, unit)

@@ -109,7 +109,7 @@ def main(flags: _Flags, _: Sequence[str]) -> int:
 
 
 def _require_one_player(flags: _Flags, workdir: str) -> None:
-    """Raises ConfigError if several say whose episodes these are, or one has no environment."""
+    """Raises ConfigError if several flags name the player, or one has no environment."""
     asked = {"--workdir": workdir, "--player": flags.player, "--replays": flags.replays}
     given = [name for name, value in asked.items() if value]
     if len(given) > 1:

@@ -47,7 +47,7 @@ class _Flags(CommandArguments):
     )
 
 
-# With which training goes on from a clone, as docs/imitation.md has it.
+# With which training continues from a clone, as in docs/imitation.md.
 _GUIDANCE = {"value_warmup": "2", "teacher_coef": "10"}
 
 
@@ -87,7 +87,7 @@ def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> in
 
 
 def _show(found: dict[str, Any]) -> None:
-    """Says in three lines how the clone was judged."""
+    """Prints in three lines how the clone was judged."""
     data = found["data"]
     command_line.say(
         f"data         {data['episodes']} episodes, {data['steps']:,} steps: {found['plan']['data']}"

@@ -108,7 +108,7 @@ def record_solver(env: str, output: str, episodes: int | None, seed: int, minari
 
 
 def write_simulated(**asked: Any) -> int:
-    """Simulates replays, says what became of them; see `jaxrl.evaluation.simulated_replays`."""
+    """Simulates replays, prints the outcome; see `jaxrl.evaluation.simulated_replays`."""
     from jaxrl.evaluation.simulated_replays import SimulatedReplays
 
     job = SimulatedReplays(**asked)
@@ -137,7 +137,7 @@ def show_categories(categories: dict[str, int]) -> None:
 
 
 def write_recording(**asked: object) -> int:
-    """Records, says what was written, and returns the exit code; see `jaxrl.evaluation.recordings`."""
+    """Records, prints what was written, and returns the exit code; see `jaxrl.evaluation.recordings`."""
     from jaxrl.evaluation.recordings import Recording
 
     recording = Recording(**asked)  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def write_recording(**asked: object) -> int:
 
 
 def _conclude(output: str, manifest: dict[str, Any]) -> int:
-    """Says what was written; returns the exit code."""
+    """Prints what was written; returns the exit code."""
     listed = manifest["episodes"].values()
     steps = sum(entry["length"] for entry in listed)
     mean = sum(entry["return"] for entry in listed) / len(listed)

@@ -42,7 +42,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
       (the other arguments, the folder): "" for the latest run, None if the flag is absent.
 
     Raises:
-      ConfigError: the flag comes twice, or says no folder after `=`.
+      ConfigError: the flag comes twice, or has no folder after `=`.
     """
     mine = [x for x in argv if x == _FLAG or x.startswith(f"{_FLAG}=")]
     others = [x for x in argv if x not in mine]
@@ -54,14 +54,14 @@ def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def run_of(path: str) -> str:
-    """The folder of a run of which `path` is the folder, or that of one of its checkpoints."""
+    """The folder of a run, if `path` is this folder or one of its checkpoints."""
     path = os.path.expanduser(path.rstrip("/"))
     parent = os.path.dirname(path)
     return os.path.dirname(parent) if os.path.basename(parent) == _CHECKPOINTS else path
 
 
 def name_of(folder: str) -> str:
-    """The name of runs that continue `folder`: CONFIG of `runs/CONFIG/DATE-TIME`, else that of the folder."""
+    """The name of runs that continue `folder`: CONFIG of `runs/CONFIG/DATE-TIME`, else the folder's name."""
     *_, above, parent, name = ["", "", *os.path.abspath(folder).split(os.sep)]
     return parent if above == RUNS else name
 
@@ -155,7 +155,7 @@ def command(argv: Sequence[str], folder: str) -> str:
 
 
 def without_folder(argv: Sequence[str]) -> list[str]:
-    """The arguments of a training, but those that name its folder."""
+    """The arguments of a training, without the ones that name its folder."""
     arguments = []
     left = iter(split(argv)[0][1:])
     for argument in left:

@@ -1,4 +1,4 @@
-"""The arguments that say what to train: a config, changes of its fields, a folder, and processes."""
+"""The arguments that define what to train: a config, changes of its fields, a folder, and processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Arguments:
     Attributes:
       notes: lines for the user to see once it is known that the configuration can be trained.
       log_level: from which level on train.log has records.
-      most_devices: to train on, if there are so many; 0: whatever `num_devices` says.
+      most_devices: to train on, if there are so many; 0: as many as `num_devices`.
     """
 
     config: ConfigDict

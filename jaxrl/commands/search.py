@@ -130,7 +130,7 @@ def _search(flags: _Flags, left: Sequence[str], interruption: Interruption) -> i
 
     others = ("space", "workdir", "debug")
     given = {name: value for name, value in vars(flags).items() if value is not None and name not in others}
-    SearchOptions(**given)  # Before anything else is read: what it says is about the flags.
+    SearchOptions(**given)  # Before anything else is read: its errors are about the flags.
     arguments = run_arguments.parse_training(["jaxrl", *left])
     space = Space.read(flags.space, algorithm_of(arguments.config))
     method = given.get("method", SearchOptions.method)

@@ -26,7 +26,7 @@ class ShortFlag(Argument):
 
 
 class TrainingFlags(CommandArguments):
-    """The flags of `jaxrl train`; those of fields are left to `field_flags`, `--resume` to `resumption`."""
+    """The flags of `jaxrl train`; flags of fields are left to `field_flags`, `--resume` to `resumption`."""
 
     config_file = Argument(
         "CONFIG", "a config file (.py, .yaml, .json), or the name of a shipped one, such as ppo; or --config="

@@ -64,7 +64,7 @@ def compare_pair(sequential: str, parallel: str, options: Options, force: bool =
 
 
 def _runs(paths: Sequence[str], options: Options, force: bool) -> tuple[list[Run], list[str]]:
-    """The runs in some folders, and clauses on those that are left out."""
+    """The runs in some folders, and clauses on the skipped ones."""
     runs: list[Run] = []
     skipped: list[str] = []
     for path in records.find(paths):

@@ -32,7 +32,7 @@ def curve_of(run: Run, metric: str) -> Points:
 
 
 def drawn_metric(runs: Iterable[Run], metric: str) -> str:
-    """The metric of the figure: that of training where `metric` is one point of each run and no curve."""
+    """The metric of the figure: the training return if `metric` is one point of each run and no curve."""
     counts = [(run.curve(metric)[0].size, run.curve(TRAINING_RETURN)[0].size) for run in runs]
     return TRAINING_RETURN if all(found == 1 and drawn > 1 for found, drawn in counts) else metric
 

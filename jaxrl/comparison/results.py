@@ -78,12 +78,12 @@ class Outcome:
         recorded it.
       reached: the number of runs that reached the threshold.
       steps_to_threshold, seconds_to_threshold: medians over runs; None if half never reached it.
-      steps_per_second, steps_per_second_range: median over runs; lowest and highest. Of members of a
-        population those of the whole program.
+      steps_per_second, steps_per_second_range: median over runs; lowest and highest. For members of a
+        population of the whole program.
       speedup: the median pace relative to the baseline's.
       peak_host_bytes, peak_device_bytes: the highest of any run; None if not recorded.
       devices: the devices of the runs.
-      curve: interquartile mean over steps of the metric that is drawn.
+      curve: interquartile mean over steps of the plotted metric.
       profile: share of runs whose final return is above x.
       stage_ends: steps at which a stage of one of the runs ended, of training or of a curriculum.
       by_mode: the last return of each run's evaluations in each mode, if some run plays both; None of others.
@@ -119,7 +119,7 @@ class Comparison:
     """The results of all variants.
 
     Attributes:
-      drawn: the metric of the learning curves; another than `metric` where that is a single point of each.
+      drawn: the metric of the learning curves; not `metric` if it is a single point in each run.
       scales: the returns of each environment that are scaled to 0 and 1, if pooled.
       problems: reasons why the runs are not comparable, if they were compared by force.
       skipped: the runs that were left out, and last values that are not finite, with reasons.
@@ -184,7 +184,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Scored:
-    """A variant: its curves and those to draw, by path; its last and highest returns by environment."""
+    """A variant: its curves and the ones to plot, by path; its last and highest returns by environment."""
 
     variant: Variant
     curves: Mapping[str, Points]
@@ -279,7 +279,7 @@ def _estimate(strata: Sequence[np.ndarray], statistic: Callable[..., Any], resam
 def _paces(variant: Variant) -> list[float]:
     """Steps per second of each run: its last process's, or the median of its log intervals if unfinished.
 
-    Members of a population train in one program, whose pace is that of all of them together.
+    Members of a population train in one program, whose pace counts all of them together.
     """
     populations = {population_of(run.path) for run in variant.runs} - {None}
     sizes = {folder: len(member_folders(folder)) for folder in populations if folder}

@@ -54,7 +54,7 @@ def interval(
     Args:
       strata: arrays `[..., runs]`; leading axes are treated one by one.
       statistic: `(*strata, axis)` to `[...]`.
-      resamples: the number of draws.
+      resamples: the number of bootstrap samples.
 
     Returns:
       (low, high), or None if a stratum has a single run, which has no spread.

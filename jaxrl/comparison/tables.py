@@ -67,7 +67,7 @@ def differences(comparison: Comparison) -> Table:
 
 
 def runs(comparison: Comparison) -> Table:
-    """Every run with its final return, and that of its evaluations in each mode where some play in both."""
+    """Every run with its final return, and its evaluation returns by mode if some runs evaluate in both."""
     modes = sorted({mode for o in comparison.outcomes for mode in o.by_mode})
     rows = []
     for o in comparison.outcomes:

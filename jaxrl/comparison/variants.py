@@ -15,7 +15,7 @@ from jaxrl.runs.records import Run, step_budget
 
 # Fields that do not change what is learnt.
 _INCIDENTAL = ("seed", "notes", "num_devices", "log.", "checkpoint.", "profile.", "evaluate.", "derived.")
-# Those of `evaluate` that change the numbers of a metric, by how its name begins: means over other episodes,
+# Fields of `evaluate` that change the values of a metric, by how its name begins: means over other episodes,
 # or of sampled actions, are other numbers.
 _EVALUATION = {
     # Runs from before there were modes have `evaluate.sample` instead.

@@ -11,9 +11,9 @@ from jaxrl.config.errors import ConfigError
 class AlgorithmConfig:
     """A frozen dataclass with the fields of one algorithm, each declared with `jaxrl.config.field`.
 
-    Code outside that algorithm asks for these properties, through `Config`, and for no field. A section must
-    declare the field `rollout_length`, unless it collects nothing. The others are those of an algorithm that
-    makes one update on the whole rollout of all environments; a section overrides what differs.
+    Code outside that algorithm reads these properties, through `Config`, and no field. A section must
+    declare the field `rollout_length`, unless it collects nothing. The other properties default to one update
+    on the whole rollout of all environments; a section overrides what differs.
 
     Attributes:
       collects: True if training steps the environments. If not, the algorithm learns from its memory alone,
@@ -49,7 +49,7 @@ class AlgorithmConfig:
 
     @property
     def accumulation_field(self) -> str:
-        """The field, without its section, that says in how many parts a minibatch is computed; 0 and 1: one.
+        """The field, without its section, with the number of parts of a minibatch; 0 and 1: one.
 
         Default: "", there is no such field.
         """
@@ -75,7 +75,7 @@ class AlgorithmConfig:
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
         """Raises ConfigError if counts do not divide; `device_count` divides `num_envs`.
 
-        `name` is that of the section, for the error.
+        `name` is the section's, for the error.
 
         Default: all counts do.
         """

@@ -1,6 +1,6 @@
-"""The section of an algorithm: a built-in one, an installed package's, or that of `module:Class`.
+"""The section of an algorithm: of a built-in one, an installed package's, or `module:Class`.
 
-A class from outside says two things of itself: `name`, the name of its section, and `config_section`, a
+A class from outside has two attributes: `name`, the name of its section, and `config_section`, a
 frozen dataclass that derives from `AlgorithmConfig`. It is imported only where `algorithm` names it.
 """
 
@@ -40,7 +40,7 @@ class AlgorithmSection:
     owner: type | None = None
 
 
-# Algorithms from outside, by what `algorithm` says.
+# Algorithms from outside, by the value of `algorithm`.
 _IMPORTED: dict[str, AlgorithmSection] = {}
 
 

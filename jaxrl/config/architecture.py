@@ -1,4 +1,4 @@
-"""The fields of `network` that change an architecture; those of every network follow in `network`."""
+"""The fields of `network` that change an architecture; fields of every network follow in `network`."""
 
 from __future__ import annotations
 

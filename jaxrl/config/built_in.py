@@ -11,7 +11,7 @@ from jaxrl.config.on_policy import A2CConfig, PPOConfig, PQNConfig
 
 
 class BuiltInSections:
-    """The sections of the built-in algorithms; `Config` has that of the algorithm which was chosen.
+    """The sections of the built-in algorithms; `Config` has the chosen algorithm's section.
 
     The class of each algorithm is in `jaxrl/algorithms/registry.py`, under the same name.
     """

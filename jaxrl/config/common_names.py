@@ -16,7 +16,7 @@ def full_name(field: str, environment: str) -> tuple[str, str]:
       environment: `suite:Name`, which stays, or `Name` as elsewhere: `CartPole-v1`, `ALE/Pong-v5`.
 
     Raises:
-      ConfigError: no suite has it; the message says what may have to be installed.
+      ConfigError: no suite has it; the message lists what may have to be installed.
     """
     if not _is_short(environment):
         return environment, ""

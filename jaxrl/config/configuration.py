@@ -26,7 +26,7 @@ from jaxrl.config.sections import (
 )
 from jaxrl.config.selfplay import SelfPlayConfig
 
-# Log entries of a run that is not told their distance: a curve, though dispatches or iterations be long.
+# Log entries of a run without a set interval: a curve, even if dispatches or iterations are long.
 _LOG_ENTRIES = 40
 _MOST_LOG_STEPS = 50_000  # between them, to see a long run live
 _MOST_DEVICES = 65_536  # far beyond what any machine has

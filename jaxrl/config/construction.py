@@ -61,7 +61,7 @@ def from_json(data: Mapping[str, Any]) -> Config:
     configuration with an `UnreadSection`, see `jaxrl.config.trust`.
 
     Raises:
-      ConfigError: the data is not what `to_json` wrote.
+      ConfigError: the data is not from `to_json`.
     """
     fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
     make = _without_section if is_unread(algorithm_of(fields)) else build
@@ -72,7 +72,7 @@ def read_section(config: Config) -> Config:
     """Returns the configuration with the section of its algorithm, whose module is imported.
 
     Raises:
-      ConfigError: it cannot be imported, or its section is not what is stored.
+      ConfigError: it cannot be imported, or its section differs from the stored one.
     """
     if not isinstance(config.learner, UnreadSection):
         return config
@@ -100,7 +100,7 @@ def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
 
 
 def _parts(data: Mapping[str, Any], declared: Mapping[str, Field], section: str) -> dict[str, dict[str, Any]]:
-    """The value of every declared field, by section and attribute; `section` is that of the algorithm."""
+    """The value of every declared field, by section and attribute; `section` is the algorithm's."""
     given = flatten(data)
     parts: dict[str, dict[str, Any]] = {field.section: {} for field in declared.values()}
     for name, value in given.items():

@@ -12,12 +12,12 @@ from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.overrides import assign
 
 _INTERVALS = ("log.every_steps", "evaluate.every_steps", "checkpoint.every_steps")
-_LEAST_INTERVAL = 1_000  # environment steps; other trainers count rollouts or updates where they say fewer
+_LEAST_INTERVAL = 1_000  # environment steps; smaller values of other trainers count rollouts or updates
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """A number of a file, and the key that says it."""
+    """A number of a file, and its key."""
 
     name: str
     value: int
@@ -34,7 +34,7 @@ def convert(config: ConfigDict, sizes: Mapping[str, Size], said: Collection[str]
       sizes: by word: `batch`, `minibatch` and `rollout` are environment steps, over all environments;
         `accumulation` is batches whose gradients are summed, `layers` are of the network,
         `target_interval` is steps between two target networks.
-      said: the fields that the file says itself.
+      said: the fields that the file sets itself.
     """
     if "envs_per_worker" in sizes:
         yield _environments(config, sizes["envs_per_worker"], said)

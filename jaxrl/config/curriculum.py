@@ -7,7 +7,7 @@ import dataclasses
 from jaxrl.config.fields import LARGEST_INT32, at_least, at_most, at_most_elements, field, matches
 
 STAGES = "stages"
-# Levels by what can be learnt from them; their fields are those of `levels`.
+# Level replay, by learning potential; the fields are in `levels`.
 PLR = "plr"
 ROBUST_PLR = "robust_plr"
 ACCEL = "accel"

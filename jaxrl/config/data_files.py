@@ -80,10 +80,10 @@ def require_yaml(
     """`read_yaml` of a file that a user names.
 
     Args:
-      given: the flag or field with what it says, for the message.
+      given: the flag or field with its value, for the message.
       path: the file.
-      name: what it says.
-      shipped: gives the names of shipped files, of which it may have meant one.
+      name: its value.
+      shipped: returns the names of shipped files, one of which may be meant.
 
     Raises:
       ConfigError: it cannot be read, or is no YAML.
@@ -131,7 +131,7 @@ def _require_single_keys(node: yaml.MappingNode) -> None:
 
 
 def _extent(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
-    """(nodes, levels) of a tree with its aliases written out; `known` has those of nodes seen before."""
+    """(nodes, levels) of a tree with its aliases written out; `known` has the nodes seen before."""
     import yaml
 
     if id(node) in known:

@@ -27,7 +27,7 @@ def declared_fields(algorithm: str = DEFAULT) -> dict[str, Field]:
     """Returns every field by its dotted name, such as `ppo.gamma`; fields without a section come first.
 
     Args:
-      algorithm: beside the built-in algorithms' fields, those of this one, which is imported if it comes from
+      algorithm: its fields come beside the built-in algorithms'; it is imported if it comes from
         outside.
 
     Raises:
@@ -63,7 +63,7 @@ def default_config(algorithm: str = DEFAULT) -> ConfigDict:
 
 
 def values_of(config: Config) -> Iterator[tuple[Field, Any]]:
-    """Yields each field with its value in `config`; of the algorithms' fields those of its own algorithm."""
+    """Yields each field with its value in `config`; of the algorithms' fields only its own algorithm's."""
     parts: dict[str, Any] = {"": config}
     for field in dataclasses.fields(config):
         if field.name in COMMON:
@@ -87,7 +87,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _sections(algorithm: str) -> dict[str, Any]:
-    """The class of each section: the common ones, and where `Config` has its learner the algorithms'."""
+    """The class of each section: the common ones, and in place of `Config`'s learner the algorithms'."""
     chosen = section_of(algorithm)
     found: dict[str, Any] = {}
     for field in dataclasses.fields(Config):

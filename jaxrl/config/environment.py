@@ -47,7 +47,7 @@ def _with_tasks(config: Config) -> Config:
 
 
 def _with_central(config: Config) -> tuple[str, ...]:
-    """The wrappers, the last of which gives the state of the whole to a value function that sees it."""
+    """The wrappers; the last one gives the global state to a value function that sees it."""
     others = tuple(name for name in config.env.wrappers if name != _CENTRAL)
     if config.network.central_value:
         return (*others, _CENTRAL)
@@ -77,7 +77,7 @@ def check_task_counts(config: Config) -> None:
 
 
 def check_environment(c: Config) -> EnvSpec:
-    """The spec of the environment; ConfigError unless it can be made, and has what other fields ask of it."""
+    """The spec of the environment; ConfigError unless it can be made, and meets the needs of other fields."""
     # Here and not above: environments import jax.
     from jaxrl.envs import registry
 
@@ -198,7 +198,7 @@ def _takes_no_tasks(c: Config) -> ConfigError:
 
 
 def _check_game(env: EnvConfig) -> None:
-    """Self-play has a two-player game, in which both see what the game says."""
+    """Self-play has a two-player game, which both players see without wrappers."""
     from jaxrl.envs import registry
     from jaxrl.envs.games import game_of
 

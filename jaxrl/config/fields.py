@@ -60,7 +60,7 @@ def one_of(*names: str) -> Rule:
 
 
 def matches(pattern: str, text: str) -> Rule:
-    """A regular expression for the whole value; `text` says in words what it asks for."""
+    """A regular expression for the whole value; `text` describes it in words."""
     return Rule(text, lambda x: re.fullmatch(pattern, x) is not None)
 
 

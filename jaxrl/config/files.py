@@ -70,11 +70,11 @@ def _pipelines() -> dict[str, Path]:
 def load_config(
     given: str, remarks: Remarks | None = None, quick: bool = False, environment: str = ""
 ) -> ConfigDict:
-    """Returns the `get_config()` of a Python file, or what a file of YAML or JSON says.
+    """Returns the `get_config()` of a Python file, or the content of a YAML or JSON file.
 
     Args:
       given: a path, or the name of a shipped config.
-      remarks: takes what the user should hear of, such as keys without a counterpart.
+      remarks: takes remarks for the user, such as on keys without a counterpart.
       quick: returns its short form, `get_config(quick=True)`.
       environment: chooses a section of a file of rl-baselines3-zoo, which has one for each.
 

@@ -1,4 +1,4 @@
-"""Files and folders of other trainers where a run or a config of this one is expected."""
+"""Files and folders of other trainers in place of a run or a config of this one."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class MeasuredReturn:
       score: of all seeds, lowest to highest, or what it is of ("95 to 96% successes").
       steps: of training, in millions.
       seeds: how many.
-      note: what else must be said, such as how actions were chosen.
+      note: further conditions, such as how actions were chosen.
       seconds: of the whole process on two CPU cores or one, lowest to highest; "" if they were not taken.
       arguments: of the environment, such as "(max_steps=640)".
     """
@@ -46,12 +46,12 @@ class MeasuredReturn:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedReturn:
-    """The return that others report of an environment.
+    """The published return in an environment.
 
     Attributes:
-      score: mean and deviation, or what it is of.
-      source: the trainer, and where it says so.
-      steps: of training, in millions; None if the source does not say.
+      score: mean and deviation, or the statistic with its name.
+      source: the trainer, and where it reports it.
+      steps: of training, in millions; None if the source does not state them.
     """
 
     score: str
@@ -71,8 +71,8 @@ class KnownEnvironment:
       names: of environments without arguments, or patterns of `fnmatch`.
       config: the name of the shipped config.
       settings: fields that differ from the config's, by dotted name.
-      measured: what this reaches; None for a family and where it was not measured.
-      published: what others report, best first.
+      measured: the return that this reaches; None for a family or if it was not measured.
+      published: published returns, best first.
     """
 
     names: tuple[str, ...]

@@ -17,7 +17,7 @@ _EVERYTHING = "observation=('state', 'local', 'global', 'graph')"
 
 
 def with_all_parts(environment: str) -> str:
-    """The platform game with all that the networks of experiments see, unless a name says what it shows.
+    """The platform game with all that the networks of experiments see, unless a name selects what it shows.
 
     What learns from episodes takes the parts that its own environment shows. Other names stay as they are.
     """
@@ -39,7 +39,7 @@ class LevelDataset:
 
     Attributes:
       folder: of `Platformer(levels=...)`: a folder, or train and test of the package.
-      categories: those that it has.
+      categories: the ones that it has.
     """
 
     folder: str
@@ -50,7 +50,7 @@ class LevelDataset:
         """Reads every level once.
 
         Raises:
-          ConfigError: one line on what was looked for, and how to make it.
+          ConfigError: one line on what is missing, and how to make it.
         """
         given_as = f"`{flag}` (={given!r})"
         if given.endswith(".pkl"):

@@ -20,13 +20,13 @@ _NAME_WIDTH = 30
 
 
 def config_file(config: Config, about: str = "", changed_only: bool = False) -> str:
-    """Returns a config file that says every field, with its meaning beside it.
+    """Returns a config file that sets every field, with its meaning beside it.
 
     Its `get_config()` resolves to `config`, on as many devices.
 
     Args:
       config: its content.
-      about: its docstring; "" is that of a list of all fields.
+      about: its docstring; "" is the one for a list of all fields.
       changed_only: leave out fields that have their defaults.
     """
     return "\n".join(
@@ -125,7 +125,7 @@ def section_list(algorithm: str = "") -> str:
     """Returns each section with its meaning, at most 80 columns wide.
 
     Args:
-      algorithm: leave out the sections of others; "" lists those of all built-in algorithms.
+      algorithm: leave out the sections of others; "" lists all built-in algorithms' sections.
 
     Raises:
       ConfigError: there is no such algorithm.

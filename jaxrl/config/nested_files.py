@@ -27,7 +27,7 @@ class Remarks:
 
     Attributes:
       lines: for the user, such as on keys without a counterpart.
-      most_devices: to train on, if there are so many; 0: whatever `num_devices` says.
+      most_devices: to train on, if there are so many; 0: as many as `num_devices`.
     """
 
     lines: list[str] = dataclasses.field(default_factory=list)
@@ -37,14 +37,14 @@ class Remarks:
 def load(
     path: str, described: str, shipped: Callable[[str], ConfigDict], remarks: Remarks, environment: str = ""
 ) -> ConfigDict:
-    """Returns what a file says.
+    """Returns the configuration in a file.
 
     Args:
       path: of a local file.
       described: the file in errors, such as "`--config` (='mine.yaml')".
       shipped: returns a shipped config by its name.
       environment: chooses a section of a file that has one for each.
-      remarks: takes what the file says and this configuration does not take over as it is.
+      remarks: collects settings of the file that this configuration does not take over as they are.
 
     Raises:
       ConfigError: it cannot be read, or a key or value in it is wrong.
@@ -101,7 +101,7 @@ def _build(data: Mapping[Any, Any], shipped: Callable[[str], ConfigDict], remark
 def _of_algorithm(
     fields: Mapping[str, Any], config: ConfigDict, found: other_layouts.Translation
 ) -> dict[str, Any]:
-    """The fields by their names; those that the algorithm does not have are left out."""
+    """The fields by their names, without fields that the algorithm does not have."""
     section = section_of(algorithm_of(config)).name
     named = {}
     for name, value in fields.items():

@@ -64,7 +64,7 @@ class R2D2Config(DQNConfig):
     """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences.
 
     Attributes:
-      priority_eta: share of the largest error in the priority of a sequence; the rest is that of the mean.
+      priority_eta: share of the largest error in the priority of a sequence; the rest is the mean's.
     """
 
     constants: ClassVar[tuple[str, ...]] = (*DQNConfig.constants, "priority_eta")
@@ -113,7 +113,7 @@ class R2D2Config(DQNConfig):
 
     @property
     def interval(self) -> int:
-        """Steps from the start of one sequence to that of the next."""
+        """Steps from the start of one sequence to the start of the next."""
         return self.trace_length - self.overlap
 
     def carry_interval(self, num_envs: int) -> int:
@@ -170,7 +170,7 @@ class SACConfig(ReplayConfig):
 
     @property
     def interval(self) -> int:
-        """Steps from the start of one sequence to that of the next."""
+        """Steps from the start of one sequence to the start of the next."""
         return self.trace_length - self.overlap
 
     def carry_interval(self, num_envs: int) -> int:

@@ -22,11 +22,11 @@ class Translation:
     """A config file of another trainer, in our fields.
 
     Attributes:
-      fields: by dotted name, or by section as the file has them; those of the algorithm begin with `LEARNER`.
+      fields: by dotted name, or by section as in the file; the algorithm's begin with `LEARNER`.
       sizes: numbers that become counts by a rule, see `converted_counts`.
       left_out: the keys without a counterpart, each with a hint.
       is_foreign: True if there is a section of another trainer.
-      origin: the key that says each field.
+      origin: the key that sets each field.
       has_no_core: True if the kind of network has none, unless a key names one.
     """
 
@@ -38,10 +38,10 @@ class Translation:
     origin: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def say(self, name: str, field: str, value: Any) -> None:
-        """Takes over what their key `name` says of a field.
+        """Sets a field to the value of their key `name`.
 
         Raises:
-          ConfigError: another key says something else of it.
+          ConfigError: another key sets it to another value.
         """
         value = _value(field, value)
         if field in self.origin and self.fields[field] != value:
@@ -68,10 +68,10 @@ class Translation:
 
 
 def translate(data: Mapping[Any, Any]) -> Translation:
-    """Returns what a file says, whose sections may be other trainers'; without any of these it stays.
+    """Translates a file whose sections may be other trainers'; without any of these it stays unchanged.
 
     Raises:
-      ConfigError: two keys say different things of the same field.
+      ConfigError: two keys set the same field to different values.
     """
     found = Translation()
     sections = words.table().sections

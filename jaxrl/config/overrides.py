@@ -15,7 +15,7 @@ from jaxrl.config.errors import ConfigError
 
 
 def override(config: ConfigDict, name: str, value: Any) -> None:
-    """Sets the field `name` (dotted) of `config` to a value, or to what a text says.
+    """Sets the field `name` (dotted) of `config` to a value, or to one parsed from a text.
 
     Raises:
       ConfigError: there is no such field, or the value is not of its type.

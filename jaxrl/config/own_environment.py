@@ -28,14 +28,14 @@ _SCALES = ("normalize.observations", "normalize.rewards", "normalize.clip_reward
 
 
 def move(config: ConfigDict, environment: str, given: Collection[str] = ()) -> str:
-    """Sets `env.name`, and the fields that `config` says of its own environment alone to their defaults.
+    """Sets `env.name`, and resets the fields that `config` sets for its own environment alone.
 
     The same environment of another suite, or with other arguments, keeps them.
 
     Args:
       config: any, whole or in parts.
       environment: `suite:Name` or `suite:Name(argument=value)`.
-      given: names of fields that the user sets beside it, of which nothing is said.
+      given: names of fields that the user sets too; the result does not mention them.
 
     Returns:
       what was left out and which scales were kept, in words; "" if that is nothing.
@@ -53,7 +53,7 @@ def move(config: ConfigDict, environment: str, given: Collection[str] = ()) -> s
 
 
 def forget_levels(config: ConfigDict) -> None:
-    """Sets what belongs to the very levels of an environment, such as unseen ones, to its default."""
+    """Resets the fields for an environment's specific levels, such as unseen ones, to their defaults."""
     _reset(config, _OF_LEVELS)
 
 
@@ -63,7 +63,7 @@ def without_arguments(environment: str) -> str:
 
 
 def _reset(config: ConfigDict, names: Collection[str], given: Collection[str] = ()) -> list[str]:
-    """Sets fields to their defaults; returns those that said something else, unless they are in `given`."""
+    """Sets fields to their defaults; returns the changed ones, unless they are in `given`."""
     changed = []
     for name in names:
         default = declared_fields()[name].default

@@ -1,4 +1,4 @@
-"""A list of difficulties where no task has them: stages of training, each with its environment."""
+"""A list of difficulties that no task has: stages of training, each with its environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def with_rebuilt_environments(config: Config) -> Config:
     """With `stages` in place of `curriculum.difficulties`, if these are an argument of the environment.
 
     Where the environment's tasks have no field and no scale `curriculum.parameter`, each stage makes it anew,
-    with another argument of that name. The last stage goes on to the end of the run.
+    with another argument of that name. The last stage continues to the end of the run.
 
     Raises:
       ConfigError: the environment cannot be made, with that argument or without.

@@ -18,7 +18,7 @@ _MOST_GOALS = 1_000  # for each row
 
 @dataclasses.dataclass(frozen=True)
 class MemoryConfig(AlgorithmConfig):
-    """Rollouts into a memory, and updates on batches drawn from it."""
+    """Rollouts into a memory, and updates on batches sampled from it."""
 
     rollout_length: int = field(
         10, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
@@ -49,7 +49,7 @@ class MemoryConfig(AlgorithmConfig):
         return self.updates_per_rollout
 
     def groups(self, num_envs: int) -> int:
-        """Groups of environments that draw equal shares of a batch, whatever the devices."""
+        """Groups of environments that give equal shares of a batch, whatever the devices."""
         return math.gcd(self.batch_size, num_envs)
 
     def rows(self, num_envs: int) -> int:
@@ -67,7 +67,7 @@ class MemoryConfig(AlgorithmConfig):
         )
 
     def check_sizes(self, name: str, num_envs: int) -> None:
-        """Raises ConfigError if the memory holds no batch; overridden by what is drawn."""
+        """Raises ConfigError if the memory holds no batch; overridden for each kind of sample."""
         raise NotImplementedError(f"{type(self).__name__} must define the needs of a batch")
 
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
@@ -144,7 +144,7 @@ class ReplayConfig(MemoryConfig):
         Args:
           name: of the section.
           num_envs: of all devices.
-          unseen: the oldest rows of each that are never drawn, as frames of theirs are gone.
+          unseen: the oldest rows of each that are never sampled, as some of their frames are gone.
         """
         rows = self.rows(num_envs)
         kept = f"`{name}.capacity` (={self.capacity})"

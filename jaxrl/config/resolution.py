@@ -35,7 +35,7 @@ def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]
         stored = read_section(stored)  # Its module is imported already, for `given`.
     theirs = {field.name: value for field, value in values_of(stored)}
     for field, value in values_of(given):
-        # Where the algorithms differ, `algorithm` says so.
+        # If the algorithms differ, the field `algorithm` shows it.
         if field.fixed and (field.section != given.section or stored.algorithm == given.algorithm):
             yield field.name, theirs[field.name], value
 
@@ -73,7 +73,7 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
     """With the number of agents that the environment has.
 
     Raises:
-      ConfigError: the configuration says another one, or the rows do not divide.
+      ConfigError: the configuration has another one, or the rows do not divide.
     """
     given = config.env.num_agents
     found = len(spec.agents)
@@ -167,7 +167,7 @@ def _with_stages(config: Config) -> Config:
 
 
 def _with_training_stages(config: Config) -> Config:
-    """With the texts of `stages`, and the steps of the run if it is they that say them."""
+    """With the texts of `stages`, and the steps of the run if the stages set them."""
     if not config.stages:
         return config
     if config.population.seeds > 1:

@@ -23,7 +23,7 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
 
     Args:
       data: of the file.
-      path: whose name says the algorithm, such as `ppo.yml`.
+      path: its name gives the algorithm, such as `ppo.yml`.
       environment: its name here or there, `CartPole-v1` or `gymnax:CartPole-v1`.
 
     Raises:

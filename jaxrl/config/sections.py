@@ -1,6 +1,6 @@
 """The sections of the configuration, field by field: a frozen dataclass each.
 
-Those of the network and of the algorithms have modules of their own.
+The sections of the network and of the algorithms have their own modules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxrl.config.fields import (
     one_of,
 )
 
-# The modes of evaluations: the most likely actions, or drawn ones.
+# The modes of evaluations: the most likely actions, or sampled ones.
 GREEDY = "greedy"
 SAMPLED = "sampled"
 

@@ -32,7 +32,7 @@ class SuitableConfig:
 def suitable_config(environment: str) -> SuitableConfig:
     """Returns the shipped config that suits `environment`.
 
-    What the config says of its own environment alone is left out, as by `move`; of the same environment with
+    Settings for the config's own environment alone are left out, as by `move`; for the same environment with
     other arguments the return at which to stop, unseen levels and suites.
 
     Raises:
@@ -40,7 +40,7 @@ def suitable_config(environment: str) -> SuitableConfig:
     """
     known = known_environment(environment)
     if known is not None and environment in known.names and environment.startswith(_ALWAYS_THERE):
-        name, reason = known.config, _known_to_suit(known)  # What remains to ask would take a second.
+        name, reason = known.config, _known_to_suit(known)  # The remaining checks would take a second.
     else:
         name, reason = ask("selection", "--env", environment).split(" ", 1)
     config = load_config(name)
@@ -75,7 +75,7 @@ def tell(environment: str) -> int:
 
 
 def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
-    """Returns the name of the config that suits the environment, and what it goes by."""
+    """Returns the name of the config that suits the environment, and the reason."""
     from jaxrl.envs.base import Box, is_large_image
     from jaxrl.envs.picture_shapes import picture_shape
 

@@ -14,7 +14,7 @@ from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between,
 from jaxrl.config.files import curriculum_file, curriculum_names
 
 _LARGEST_WINDOW = 100_000
-# Of each field: its type and rules. A file says them of all its stages, or of one.
+# Of each field: its type and rules. A file sets them for all its stages, or for one.
 _FIELDS: dict[str, tuple[Any, ...]] = {
     "name": (str, Rule("hold 1 to 100 characters", lambda x: 1 <= len(x) <= 100)),
     "success": (float | None, between(0, 1)),
@@ -45,18 +45,18 @@ class Stage:
     Attributes:
       name: for people.
       task: by field of the environment's tasks: a number, a range, or names; fields that it leaves out are
-        those of the default task.
-      success: the least mean success over the window, 0 to 1; None asks for none.
-      returns: the least mean return; None asks for none.
+        as in the default task.
+      success: the least mean success over the window, 0 to 1; None: no condition.
+      returns: the least mean return; None: no condition.
       collisions: the most that `cost` comes to per episode; None allows any.
       cost: the quantity that the environment reports and `collisions` bounds; "" is nothing.
       window: episodes that decide.
-      least_steps, most_steps: environment steps after which the stage may end, and ends whatever the window
-        says; None is never.
+      least_steps, most_steps: environment steps after which the stage may end, and ends regardless of the
+        window; None is never.
       earlier: share of the episodes that are of earlier stages.
       back: a mean success below which training returns to the stage before; None never does.
       epsilon: exploration rate for a custom loop; None takes the default of the stage.
-      weights: of the losses of `env.tasks`, by name; those that it leaves out have 1.
+      weights: of the losses of `env.tasks`, by name; 1 if left out.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Stage:
 
 
 def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
-    """Reads a file of stages; returns each as JSON, with what the file says of all of them.
+    """Reads a file of stages; returns each as JSON, with the file's settings for all of them.
 
     Args:
       name: the file, or the name of a shipped curriculum.
@@ -156,7 +156,7 @@ def resolve_stages(
 
     Args:
       curriculum: as it was given.
-      environment: its name, which says the shipped stages of "auto".
+      environment: its name, which decides the shipped stages of "auto".
       steps_per_iteration: environment steps.
 
     Raises:

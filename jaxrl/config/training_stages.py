@@ -25,7 +25,7 @@ _BUDGETS: dict[str, tuple[Any, ...]] = {
 }
 _RETURN = "return"
 _FRESH = "fresh"
-# Beside those of the algorithm's section and of the curriculum that a resumed run may change.
+# Beside fields of the algorithm's section and of the curriculum that a resumed run may change.
 _CHANGEABLE = (
     "env.name",
     "env.wrappers",
@@ -45,7 +45,7 @@ class TrainingStage:
       iterations: of its budget; None: another budget ends it.
       seconds: of training; None as well.
       target_return: mean return of an evaluation in it that ends it before its budget; None: none does.
-      fresh: patterns of names of parameters that are drawn anew where it begins.
+      fresh: patterns of names of parameters that are initialised anew when it begins.
       changes: values by dotted name; what it leaves out stays as in the stage before.
     """
 
@@ -175,7 +175,7 @@ def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
 
 
 def _fresh(given: Any, i: int) -> tuple[str, ...]:
-    """The patterns of parameters that stage `i` draws anew."""
+    """The patterns of parameters that stage `i` initialises anew."""
     patterns = (given,) if isinstance(given, str) else given
     if not isinstance(patterns, list | tuple) or not all(isinstance(x, str) and x for x in patterns):
         raise ConfigError(f"`{_FRESH}` (={shorten(given)}) must be patterns of names of parameters")
@@ -185,7 +185,7 @@ def _fresh(given: Any, i: int) -> tuple[str, ...]:
 
 
 def _with_exact_rate(changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """With a constant schedule, where a stage says the learning rate and nothing of its schedule."""
+    """With a constant schedule, if a stage sets the learning rate and no schedule."""
     rate = f"{config.section}.learning_rate"
     schedule = f"{config.section}.schedule"
     if rate not in changes or schedule in changes or schedule not in declared_fields(config.algorithm):

@@ -1,7 +1,7 @@
 """Imports by a stored configuration: nothing that only it names, unless the user trusts it.
 
 A run folder may come from anyone. Its checkpoints hold arrays, and its configuration plain values, but among
-these are names of modules, and importing one runs its code. A field that may hold one says so in its
+these are names of modules, and importing one runs its code. A field that may hold one is marked in its
 declaration (`names_module`); environments, wrappers and suites have rules of their own. What an installed
 package registers is imported like that package itself.
 """
@@ -20,7 +20,7 @@ from jaxrl.config.files import suite_file
 
 
 def require_trusted(config: Config, workdir: str) -> None:
-    """Raises ConfigError if what trains a stored configuration would import modules that it names."""
+    """Raises ConfigError if training a stored configuration would import modules that it names."""
     _refuse_first((*_named_modules(config), *_modules_of_suite(config.evaluate.suite)), workdir)
 
 
@@ -31,7 +31,7 @@ def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -
       config: as it was read.
       workdir: the run's folder, for the error.
       trust: True if the user trusts the run.
-      said_by: how the user would say so, for the error.
+      said_by: how the user would set it, for the error.
 
     Raises:
       ConfigError: it names modules and is not trusted, or the module of its algorithm cannot be imported.

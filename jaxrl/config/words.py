@@ -1,4 +1,4 @@
-"""The words of other trainers for what has another name here, with the answer to each."""
+"""Other trainers' words for things with another name here, with the answer to each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TrainerWords:
 
 @functools.cache
 def table() -> TrainerWords:
-    """Reads it when a word is first asked for; raises TypeError if a part is missing, or is none of these."""
+    """Reads it at the first use; raises TypeError if a part is missing or unknown."""
     return TrainerWords(**read_yaml(Path(__file__).with_name("other_trainers.yaml")))
 
 
@@ -75,7 +75,7 @@ def unknown_field_hint(name: str, declared: Collection[str], section: str, prefi
     Args:
       name: dotted.
       declared: the names of all fields.
-      section: that of the run's algorithm.
+      section: of the run's algorithm.
       prefix: put before the field that is shown.
     """
     if (constant := constant_of(name)) is not None:

@@ -32,7 +32,7 @@ class ArchitectureFigures:
       sees: the parts of an observation that it sees; () of a user.
       parameters: their number.
       mflop_per_step: of one action, in millions of floating-point operations.
-      mflop_per_update: beside those of its steps, for the graphs of all levels, once an update; forward.
+      mflop_per_update: beside its steps' operations, for the graphs of all levels, once an update; forward.
       p50_ms: the median time from an observation in the host's memory to an action there, milliseconds.
       steps_per_second: of training, updates included; None if that is not measured.
     """
@@ -65,7 +65,7 @@ def measure(
     Args:
       configs: each trains one of them.
       seconds: of training each, after compilation; 0: none.
-      say: is told which one is measured, its number and that of all.
+      say: is called with the one being measured, its number and the number of all.
     """
     for number, each in enumerate(configs, 1):
         say(each.network.architecture, number, len(configs))

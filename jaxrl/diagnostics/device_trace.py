@@ -140,10 +140,10 @@ def _lines(file: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _jaxlib_types() -> Iterator[None]:
-    """Lets jaxlib make the types that it reads traces with, also where warnings are errors.
+    """Lets jaxlib make the types that it reads traces with, also if warnings are errors.
 
     jaxlib 0.11.2 makes one that has no module when the first number of an event is read. Python warns of it,
-    and where that warning is an error (`python -W error`, pytest), jaxlib ends the process.
+    and if that warning is an error (`python -W error`, pytest), jaxlib ends the process.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)

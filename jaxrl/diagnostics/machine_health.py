@@ -105,7 +105,7 @@ def versions() -> Iterator[HealthFinding]:
 
 
 def xla_settings() -> Iterator[HealthFinding]:
-    """Settings that cost speed, in XLA_FLAGS and the like; with unknown flags XLA aborts the smoke run."""
+    """Settings that cost speed, such as XLA_FLAGS; with unknown flags XLA aborts the smoke run."""
     flags = os.environ.get("XLA_FLAGS", "")
     costly = [f"{flag}: {cost}" for flag, cost in _COSTLY_FLAGS.items() if flag in flags]
     costly += [f"{name}: {cost}" for name, cost in _COSTLY.items() if _is_on(os.environ.get(name))]

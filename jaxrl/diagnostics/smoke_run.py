@@ -66,7 +66,7 @@ def main() -> None:
     from jaxrl.training.trainer import Trainer
 
     config = default_config()
-    # A few plain operations: what takes long is to compile them.
+    # A few plain operations: compiling them takes most of the time.
     config.env.name = "jaxrl:ProbePolicy"
     config.network.core = "none"
     config.network.hidden_sizes = (16,)

@@ -213,7 +213,7 @@ def _run_loop(
 def _rollout_seconds(runtime: Runtime, state: Any, per_iteration: float) -> float:
     """Seconds of one rollout.
 
-    Where the device can make rollouts alone, those are timed. Otherwise it is the remainder of the
+    If the device can make rollouts alone, they are timed. Otherwise it is the remainder of the
     `per_iteration` seconds of an iteration after its updates.
     """
     if not runtime.learning.per_device.config.collects:

@@ -72,7 +72,7 @@ class Evaluation:
       results: in the environment trained on, by mode.
       mode: the one that decides.
       row: metrics, `eval/...` in the mode that decides and, of several, `eval/MODE/...` in each.
-      samples: returns and lengths of the single episodes, by names like those of the row.
+      samples: returns and lengths of the single episodes, by names like the row's.
     """
 
     results: Mapping[str, Result]
@@ -90,7 +90,7 @@ class Evaluators:
     """Plays a plan with the policy of a run.
 
     Attributes:
-      modes: of `evaluate.modes` those that the policy has.
+      modes: the modes in `evaluate.modes` that the policy has.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Evaluators:
         Args:
           config: of the run.
           plan: the episodes to play.
-          evaluator_of: makes what plays a task.
+          evaluator_of: makes the evaluator of a task.
           agent: the agent that plays.
         """
         self.modes = modes_of(agent, config.evaluate.modes)
@@ -127,7 +127,7 @@ class Evaluators:
         episodes: int | None = None,
         modes: Modes | None = None,
     ) -> Played:
-        """Plays episodes of one environment; what is not said here, the configuration says."""
+        """Plays episodes of one environment; the configuration gives what is left out here."""
         evaluator = self._evaluators[self._plan.tasks[prefix]]
         return evaluator.play(
             state, self._key(iteration), episodes or self._config.evaluate.episodes, modes or self.modes
@@ -148,7 +148,7 @@ class Evaluators:
         return [*jobs, lambda: self._key(0)]
 
     def __call__(self, state: Acting, iteration: int, recent: RecentReturns) -> Evaluation:
-        """Plays episodes of all, as the configuration says.
+        """Plays episodes of all, as configured.
 
         Args:
           state: the policy that plays.

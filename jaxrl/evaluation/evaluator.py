@@ -62,7 +62,7 @@ class Evaluator(abc.ABC):
           key: decides the resets, which are the same in all modes, and the actions that are sampled.
           episodes: how many in each mode.
           modes: how actions are chosen, see `jaxrl.evaluation.modes`.
-          tasks: arrays of numpy [N, ...], those that the environments take in turn, each for all of its
+          tasks: arrays of numpy [N, ...], dealt to the environments cyclically, each for all of its
             episodes; the program is the same for others. None: the default task.
 
         Returns:
@@ -71,7 +71,7 @@ class Evaluator(abc.ABC):
         Raises:
           ConfigError: the policy has nothing to sample.
           HostEnvError: an environment on the host failed or hung.
-          Cancelled: a signal asked not to wait.
+          Cancelled: a signal ended the wait.
         """
 
 
@@ -93,7 +93,7 @@ class DeviceEvaluator(Evaluator):
           env: environments, not staggered: evaluation episodes are whole.
           topology: all devices.
           reports: as for `EpisodePlayer`.
-          given_up: asked now and then; True if the result is not wanted any more.
+          given_up: called now and then; True if the result is not wanted any more.
         """
         self._agent = agent
         self._env = env
@@ -142,7 +142,7 @@ def player(
 ) -> Callable[[Acting, Array], Played]:
     """Returns a device's part of a program that plays `episodes` episodes in each mode over all of `axis`.
 
-    The modes play side by side, in environments that begin alike. Its third argument is that of `dealt`.
+    The modes play side by side, in environments that begin alike. Its third argument comes from `dealt`.
     """
     # As many on every number of devices, which then play the same episodes; some devices may have idle ones.
     environments = min(episodes, MAX_ENVIRONMENTS)
@@ -177,7 +177,7 @@ def await_episodes(played: Tree, given_up: Callable[[], bool]) -> Tree:
     """Waits for the devices, for which nothing else could be interrupted; returns host copies.
 
     Raises:
-      Cancelled: a signal asked not to wait.
+      Cancelled: a signal ended the wait.
     """
     leaves = jax.tree.leaves(played)
     pause = _SHORTEST_PAUSE

@@ -49,7 +49,7 @@ def build(
     topology: Topology,
     given_up: Callable[[], bool] = lambda: False,
 ) -> Evaluator:
-    """Builds the evaluator of a task; `config` says how environments on the host are started."""
+    """Builds the evaluator of a task; `config` sets how host environments are started."""
     if registry.is_host(task.env):
         factory = registry.make_host(task.env, task.wrappers)
         return HostEvaluator(agent, factory, config, task.reports, given_up)

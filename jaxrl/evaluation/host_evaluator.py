@@ -28,9 +28,9 @@ class HostEvaluator(Evaluator):
     Args:
       agent: plays.
       factory: of the environments, started afresh for each evaluation.
-      config: says how many environments are played side by side and how they are started.
+      config: sets how many environments are played side by side and how they are started.
       reports: the values to record beside returns and lengths.
-      given_up: asked now and then; True if the result is not wanted any more.
+      given_up: called now and then; True if the result is not wanted any more.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class HostEvaluator(Evaluator):
         self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
     ) -> Played:
         assert tasks is None, "environments on the host name no groups of tasks"
-        # One after the other: twice as many processes or threads may be more than a machine bears.
+        # One after the other: twice as many processes or threads may be too many for a machine.
         return {mode: self._play(state, key, episodes, mode == SAMPLED) for mode in modes}
 
     def _play(self, state: Acting, key: Array, episodes: int, sample: bool) -> Episodes:

@@ -1,4 +1,4 @@
-"""One episode as a page to step through: what the policy saw, thought and got."""
+"""One episode as a page to step through: the policy's observations, outputs and rewards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EpisodeRow:
       choice: the values behind the action, by name: probabilities, or means and deviations, or Q-values.
       reward: of this action.
       carry: of the core before this step, by its first units.
-      reports: of this action, what the environment says of it by name.
+      reports: the environment's reports of this action, by name.
     """
 
     picture: str
@@ -58,12 +58,12 @@ Page = Callable[[Mapping[str, str], Sequence[Mapping[str, Any]]], str]
 def write(
     trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, file: str, page_of: Page
 ) -> str:
-    """Plays an episode and writes its page; returns a line that says so.
+    """Plays an episode and writes its page; returns a line about it.
 
     Args:
       trained: plays.
       task: its environment.
-      sample: draw actions.
+      sample: sample actions.
       seed: decides the episode.
       file: the page.
       page_of: makes it from facts about the episode and its steps, as JSON values.

@@ -1,4 +1,4 @@
-"""The ways in which an evaluation plays: the best actions, or drawn ones, and which of the two decides."""
+"""The modes of an evaluation, greedy or sampled actions, and which of the two decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RecentReturns = Mapping[str, Sequence[float]]
 
 
 def modes_of(agent: Agent, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The wanted modes that an agent has: one that draws nothing has only the greedy one.
+    """The wanted modes that an agent has: one that samples nothing has only the greedy one.
 
     Raises:
       ConfigError: it has none of them.
@@ -48,5 +48,5 @@ def deciding_mode(recent: RecentReturns) -> str:
 
 
 def mode_name(sample: bool) -> str:
-    """The mode that draws actions, or the one that takes the best."""
+    """The mode that samples actions, or the greedy one."""
     return SAMPLED if sample else GREEDY

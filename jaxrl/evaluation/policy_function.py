@@ -105,7 +105,7 @@ class PolicyFunction(ActingFunction):
       key: uint32[2], the data of a threefry key, another one each call; only with `sample`.
 
     Result:
-      action: [B, *A], what the environment takes, in its own numbers; the best one, or drawn with `sample`.
+      action: [B, *A], what the environment takes, in its own numbers; greedy, or sampled with `sample`.
       value: float32[B].
       distribution: dict of float32[B, ...]: `logits`, or `mean` and `log_std` (before scaling, clipping or
         squashing), all three of a mixture, or `q`.
@@ -195,7 +195,7 @@ class PolicyFunction(ActingFunction):
     def forward_flops(self) -> float:
         """Floating-point operations of the network for one observation, as XLA counts them.
 
-        Without those that follow from parameters alone, and are made once for many steps (`Agent.prepare`).
+        Without operations on parameters alone, which are made once for many steps (`Agent.prepare`).
         """
         acting = jax.eval_shape(self.agent.prepare, self.state)
         obs, carry, reset, *rest = jax.eval_shape(lambda: self.example(_ROWS))

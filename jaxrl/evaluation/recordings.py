@@ -62,7 +62,7 @@ class Recording:
       workdir: the run whose policy plays; "": actions at random, or of the solver.
       solver: the environment's solver plays.
       checkpoint: of it.
-      sample: draw actions, or take the best ones; None: as evaluations during training judged the policy.
+      sample: sample actions, or take greedy ones; None: as evaluations during training judged the policy.
       environment: the environment that is played; "": the run's.
       trust: import the modules that the run's configuration names.
       minari: also write `output`/data, a Minari data set.

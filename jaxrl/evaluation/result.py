@@ -24,7 +24,7 @@ class Result:
 
     `low` and `high` bound the mean return with 95% confidence (normal approximation, cut off at the lowest
     and the highest return, between which every mean lies); `unfinished` counts episodes that the
-    safety limit of environments without a time limit cut off, where the return is of what was played; `mode`
+    safety limit of environments without a time limit cut off, with the return of the steps played; `mode`
     is greedy or sampled.
     """
 
@@ -73,7 +73,7 @@ class Result:
 
 
 def report_values(reports: EpisodeReports, episodes: Episodes) -> dict[str, float]:
-    """Means over the episodes in which the environment said something: `success_rate`, `env/NAME`."""
+    """Means over the episodes in which the environment reported a value: `success_rate`, `env/NAME`."""
     said = {label: values[~np.isnan(values)] for label, values in episodes.values_by_label(reports).items()}
     return {
         label if label == SUCCESS else report_metric(label): float(values.mean())

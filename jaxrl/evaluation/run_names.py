@@ -1,6 +1,6 @@
 """python -m jaxrl.evaluation.run_names: the names of metrics and of numbers of runs, before them.
 
-Reads a list of configurations from standard input and writes what is known of them, both as JSON; the other
+Reads a list of configurations from standard input and writes their names, both as JSON; the other
 side is `jaxrl.runs.names`.
 """
 
@@ -27,7 +27,7 @@ _EVALUATED = ("return", "return_std", "length")
 
 
 def metric_names(config: Config) -> set[str]:
-    """The metrics of a run's rows, without those that begin as in `OPEN`.
+    """The metrics of a run's rows, without names that begin as in `OPEN`.
 
     Raises:
       ConfigError: the configuration, which is resolved, leads to no environment or network.
@@ -49,7 +49,7 @@ def metric_names(config: Config) -> set[str]:
 
 
 def numeric_hyperparameters(config: Config) -> list[str]:
-    """Their names as fields, such as "ppo.learning_rate"; those that are None in `config` are left out."""
+    """Their names as fields, such as "ppo.learning_rate"; without fields that are None in `config`."""
     names = [field.name for field in dataclasses.fields(algorithms.hyperparameters(config))]
     return [f"{config.section}.{name}" for name in names if getattr(config.learner, name) is not None]
 

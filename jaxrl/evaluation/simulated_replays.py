@@ -26,7 +26,7 @@ class SimulatedReplays:
       output: a new or empty folder.
       environment: on the device.
       replays: a folder or a file; "": the solutions of the environment's levels.
-      episodes: how many solutions; None: those of all levels.
+      episodes: how many solutions; None: of all levels.
       successful: leave out episodes without success.
       minari: also write `output`/data, a Minari data set.
     """
@@ -39,14 +39,14 @@ class SimulatedReplays:
     minari: bool = False
 
     def write(self, tell: Callable[[int], None]) -> tuple[dict[str, Any], Sifted]:
-        """Simulates and writes; returns the manifest, and what became of the replays.
+        """Simulates and writes; returns the manifest, and the outcome of the replays.
 
         Args:
           tell: called with the number of replays simulated after each.
 
         Raises:
           ConfigError: no such environment, no replays, or more solutions than levels.
-          RunError: none of the replays ends as it says, or the folder cannot be written.
+          RunError: none of the replays ends as recorded, or the folder cannot be written.
         """
         tpu_slices.hush_libtpu()
         environment_spec("--env", self.environment, self.environment, ())

@@ -42,7 +42,7 @@ class TrainedPolicy:
       agent: acts.
       state: its parameters and frozen statistics, replicated over `topology`.
       step: the checkpoint's step.
-      chosen: why that one, in words; "" if it was asked for by its step.
+      chosen: why that one, in words; "" if it was requested by its step.
       topology: the devices that hold the arrays.
       mode: greedy or sampled, in which evaluations during training judged it by its return.
     """
@@ -66,7 +66,7 @@ class TrainedPolicy:
         """True if actions are to be sampled: as `asked`, and with None in the mode that judged the policy.
 
         Raises:
-          ConfigError: it is asked for, and the policy has nothing to sample.
+          ConfigError: sampling is requested, and the policy has nothing to sample.
         """
         if asked:
             self.agent.require_samples()
@@ -87,7 +87,7 @@ def load(
       checkpoint: "best" (by evaluation during training; the latest of a run without any), "latest" or a step.
       devices: how many are to hold it; None for all.
       trust: import the modules that the run's configuration names, see `jaxrl.config.trust`.
-      trust_said_by: how the user would say so, for the error.
+      trust_said_by: how the user would set it, for the error.
 
     Raises:
       ConfigError: the folder is no run, `checkpoint` is no name of one, the environment cannot be made, or
@@ -117,7 +117,7 @@ def load(
 
 
 def _mode(stored: object, agent: Agent, modes: Sequence[str]) -> str:
-    """The mode of a checkpoint; without an evaluation the first of those that the run's would have."""
+    """The mode of a checkpoint; without an evaluation the first of the run's modes."""
     if not agent.samples:
         return GREEDY
     return str(stored) if stored in (GREEDY, SAMPLED) else modes[0]

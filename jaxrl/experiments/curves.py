@@ -33,7 +33,7 @@ def group_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Curve:
 
 
 def curves_by_group(cells: Sequence[ExperimentCell]) -> dict[str, dict[str, Curve]]:
-    """By metric, then by group; of those cells that have rows of metrics."""
+    """By metric, then by group; of the cells that have rows of metrics."""
     runs = [(cell.group, records.read(str(cell.folder))) for cell in cells if _has_rows(cell)]
     found: dict[str, dict[str, Curve]] = {}
     for name, key in METRICS.items():

@@ -19,7 +19,7 @@ class CellEstimate:
     Attributes:
       cells: their names.
       parameters: their number.
-      memory: bytes of the training program; None if the compiler does not say.
+      memory: bytes of the training program; None if the compiler does not report it.
       hours: of training all of them, one after the other, without evaluations and pretraining.
     """
 
@@ -31,7 +31,7 @@ class CellEstimate:
 
 
 class Cost(Protocol):
-    """The cost of training on one device; `memory` in bytes, None if the compiler does not say."""
+    """The cost of training on one device; `memory` in bytes, None if the compiler does not report it."""
 
     @property
     def parameters(self) -> int: ...
@@ -53,7 +53,7 @@ def estimate(
     Args:
       plan: of the experiment.
       measure: trains a cell for so many seconds.
-      say: is told which architecture is measured, its number and that of all.
+      say: is called with the architecture being measured, its number and the number of all.
     """
     names = plan.options.architectures
     for number, architecture in enumerate(names, 1):

@@ -41,9 +41,9 @@ def run(
 
     Args:
       options: of the experiment.
-      folder: new, or that of an experiment with the same options that ended early.
+      folder: new, or of an experiment with the same options that ended early.
       interruption: a signal, after which the cell that runs saves and nothing more is started.
-      say: is told what happens, line by line.
+      say: is called with each line of progress.
       command: as it was given, for the report.
 
     Returns:
@@ -104,7 +104,7 @@ def _copy_results(plan: ExperimentPlan, folder: ExperimentFolder, say: Callable[
 def _write_results(
     plan: ExperimentPlan, folder: ExperimentFolder, failures: dict[str, str], command: str
 ) -> Matrix:
-    """Writes what there is after each cell, so that a kill leaves it."""
+    """Writes the results after each cell, so that a kill leaves them."""
     options = plan.options
     results = {cell: read_results(cell) for cell in plan.cells}
     cells = list(results)
@@ -135,9 +135,9 @@ def _result(cell: ExperimentCell, measured: Measured | None, failures: dict[str,
 
 
 def _write_aggregates(results: Mapping[ExperimentCell, Measured | None]) -> None:
-    """Writes aggregate.json beside the runs of several seeds: the mean of each column over those finished.
+    """Writes aggregate.json beside the runs of several seeds: the mean of each column over finished ones.
 
-    Without those that were to start from a clone and did not.
+    Without runs that were to start from a clone and did not.
     """
     for group in {cell.group: None for cell in results}:
         members = [cell for cell in results if cell.group == group]

@@ -166,7 +166,7 @@ def helps() -> dict[str, str]:
 def fields_of(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The values of fields that a file or a command line gives, under any name of an option.
 
-    Names may have hyphens; what has no value is left out; `num-gpus` and `debug` say the same as fields.
+    Names may have hyphens; what has no value is left out; `num-gpus` and `debug` stand for fields.
 
     Raises:
       ConfigError: an unknown name, or two for one option.
@@ -190,7 +190,7 @@ def fields_of(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def from_mapping(given: Mapping[str, Any], source: str) -> ExperimentOptions:
-    """The options that a file or a command line says, by the names that `fields_of` knows.
+    """The options of a file or a command line, by the names that `fields_of` knows.
 
     Raises:
       ConfigError: an unknown name or a wrong value.

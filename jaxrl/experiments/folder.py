@@ -80,7 +80,7 @@ class ExperimentFolder:
 
 
 def copy_files(folder: Path, target: str) -> None:
-    """Copies the files of an experiment, without those of its cells, to another folder or a bucket.
+    """Copies the files of an experiment, without its cells' files, to another folder or a bucket.
 
     Raises:
       ConfigError: the target cannot be used.

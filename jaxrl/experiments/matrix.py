@@ -31,7 +31,7 @@ class MatrixRow:
     Attributes:
       name: such as `gat/no_pretrain`.
       values: by column; infinite steps where the threshold was never reached, by any seed.
-      scale_values: by column, from 0 (the worst of all rows) to 1 (the best, or not to be told from it).
+      scale_values: by column, from 0 (the worst of all rows) to 1 (the best, or within the error of it).
       score: the weighted mean of these.
     """
 
@@ -115,7 +115,7 @@ def moved_weights(weights: Weights, column: str, change: float) -> dict[str, flo
 def scale_values(values: Sequence[float], errors: Sequence[float], more_is_better: bool) -> list[float]:
     """Values from 0 (the worst) to 1 (the best); infinite ones are as the worst.
 
-    Those that differ from the best by no more than the standard error of the difference are as the best.
+    Values that differ from the best by at most the standard error of the difference count as the best.
     """
     finite = [(x, error) for x, error in zip(values, errors, strict=True) if math.isfinite(x)]
     if not finite:
@@ -132,7 +132,7 @@ def scale_values(values: Sequence[float], errors: Sequence[float], more_is_bette
 
 
 def _of_measurement(spreads: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The standard error of the mean of each column over seeds, from those of each seed."""
+    """The standard error of the mean of each column over seeds, from each seed's standard error."""
     return {name: math.hypot(*(spread[name] for spread in spreads)) / len(spreads) for name in COLUMNS}
 
 
@@ -172,7 +172,7 @@ def _first(rows: Sequence[MatrixRow]) -> str:
 
 
 def _bootstrap(results: Seeds, errors: ByRow, weights: Weights) -> dict[str, float]:
-    """The share of draws in which each row is first, seeds drawn with replacement (Efron 1979)."""
+    """The share of samples in which each row is first, seeds sampled with replacement (Efron 1979)."""
     if not results or min(len(seeds) for seeds in results.values()) < 2:
         return {}
     rng = np.random.default_rng(0)

@@ -24,7 +24,7 @@ class Measured:
     """The numbers of a cell that has ended, as its decision matrix needs them, and where they come from.
 
     Attributes:
-      test, train: of a suite, by category and of `all`, with actions as `actions` says.
+      test, train: of a suite, by category and of `all`, with actions as in `actions`.
       actions: greedy or sampled: what was better in the evaluations during training.
       steps_to_threshold: the first evaluation on test levels with so much success; None: there was none.
       p50_ms, p50_spread_ms: of acting on one observation; how far medians of the measurement lie apart.
@@ -69,7 +69,7 @@ class Measured:
 
 
 def _success_error(found: Mapping[str, Any]) -> float:
-    """The standard error of a rate of successes (Agresti and Coull 1998), above 0 also where it is 0 or 1."""
+    """The standard error of a rate of successes (Agresti and Coull 1998), above 0 also if it is 0 or 1."""
     count = float(found["episodes"]) + 4
     rate = (found["success_rate"] * found["episodes"] + 2) / count
     return math.sqrt(rate * (1 - rate) / count)
@@ -86,8 +86,8 @@ def steps_to(folder: Path, threshold: float) -> tuple[int | None, float | None]:
 def of_suite(folder: Path, suite: str) -> tuple[str, dict[str, Any]]:
     """(how actions were chosen, the newest evaluation of a suite: of `all`, and by category).
 
-    Actions are chosen as evaluations during training judged the policy, as in those from which the steps to
-    the threshold come. Rows of episodes are left out.
+    Actions are chosen as evaluations during training judged the policy, as in the evaluations that give the
+    steps to the threshold. Rows of episodes are left out.
 
     Raises:
       ConfigError: there is none.
@@ -127,7 +127,7 @@ def read_results(cell: ExperimentCell) -> Measured | None:
     """The results of a finished cell; None for one that has not finished."""
     try:
         found = read_object(cell.folder / RESULTS)
-        # What has ended in an experiment of an earlier version has no such spread.
+        # Cells of an experiment of an earlier version have no such spread.
         found.setdefault("p50_spread_ms", 0.0)
         return Measured(**{name: found[name] for name in Measured.__dataclass_fields__})
     except (OSError, ValueError, KeyError, TypeError):
@@ -137,7 +137,7 @@ def read_results(cell: ExperimentCell) -> Measured | None:
 def results_by_group(
     results: Mapping[ExperimentCell, Measured | None],
 ) -> dict[str, list[Measured]]:
-    """The seeds that have finished, by group; those whose clone failed are a group of their own."""
+    """The seeds that have finished, by group; seeds whose clone failed are a group of their own."""
     found: dict[str, list[Measured]] = {}
     for cell, measured in results.items():
         if measured is not None:

@@ -29,7 +29,7 @@ class CellFailure(Exception):
 
 
 class CellInterruption(Exception):
-    """A signal has come: the cell goes on another time."""
+    """A signal has come: the cell resumes another time."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CellRunner:
       cell: the cell.
       share: of the machine, for its processes.
       interruption: a signal, after which its process saves and nothing more is started.
-      say: is told what happens, line by line.
+      say: is called with each line of progress.
     """
 
     plan: ExperimentPlan
@@ -126,7 +126,7 @@ class CellRunner:
         return ""
 
     def _copy(self, lock: BinaryIO) -> None:
-        """Completes the copy in the bucket by what has come after training."""
+        """Completes the copy in the bucket with files from after training."""
         target = self.plan.copy_of(self.cell)
         if not target:
             return

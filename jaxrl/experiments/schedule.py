@@ -20,8 +20,8 @@ Ended = Callable[[ExperimentCell, str], object]
 def jobs_of(options: ExperimentOptions, gpus: int) -> int:
     """The number of cells that run at the same time, of as many as there may be.
 
-    With --jobs that many; without, as many as have GPUs of their own where --num-devices says how many each
-    takes, else one, which takes all.
+    With --jobs that many; else, with --num-devices GPUs for each, as many as have their own GPUs;
+    else one, which takes all.
     """
     if options.jobs is not None:
         return options.jobs
@@ -35,9 +35,9 @@ def run_cells(
 
     Args:
       plan: of the experiment.
-      interruption: a signal, after which those that run save and no other is started.
-      say: is told what happens, line by line, from any thread.
-      ended: is told in this thread of every cell that has ended, and why it failed, "" if it did not.
+      interruption: a signal, after which running cells save and no other is started.
+      say: is called with each line of progress, from any thread.
+      ended: is called in this thread with every ended cell and the reason why it failed, "" if it did not.
     """
     gpus = visible_gpus()
     cells = plan.cells

@@ -40,7 +40,7 @@ def write(function: ActingFunction, folder: Path, kind: str) -> list[str]:
 
     Args:
       function: the policy.
-      folder: where to.
+      folder: the destination.
       kind: "numpy" or "safetensors".
 
     Returns:

@@ -25,7 +25,7 @@ class DeploymentOrder:
       checkpoint: "best", "latest" or a step.
       gates: conditions on the evaluation.
       episodes: that are played for it; 0 for none.
-      seed: decides those episodes.
+      seed: decides these episodes.
       licence: of the model.
       trust: import the modules that the run's configuration names.
     """

@@ -40,7 +40,7 @@ class EnsemblePolicy:
     def act(
         self, obs: Any, carry: Any = None, reset: Any = None, *, action_mask: Any = None
     ) -> tuple[Any, tuple[Any, ...]]:
-        """Chooses what to do at `obs`; arguments and results as those of `LoadedPolicy.act`.
+        """Chooses actions at `obs`; arguments and results as in `LoadedPolicy.act`.
 
         Raises:
           ConfigError: something has the wrong shape or type.

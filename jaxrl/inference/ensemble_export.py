@@ -26,9 +26,9 @@ def export_ensemble(
     steps: int = 200,
     trust: bool = False,
 ) -> export.Exported:
-    """Exports the ensemble of some runs and checks it; arguments and errors are those of `export.export`.
+    """Exports the ensemble of some runs and checks it; arguments and errors as in `export.export`.
 
-    It plays the environment of the first run, and the members' actions are their best ones.
+    It plays the environment of the first run, and the members' actions are greedy.
     """
     policies = [trained_policy.load(run, checkpoint, devices=1, trust=trust) for run in runs]
     function = EnsembleFunction.of([PolicyFunction.of(policy) for policy in policies])

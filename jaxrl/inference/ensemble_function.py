@@ -33,13 +33,13 @@ class EnsembleFunction(ActingFunction):
     The first is the logarithmic opinion pool (Genest and Zidek 1986), in which a member that thinks an action
     nearly impossible weighs more than one that thinks it likely.
 
-    Arguments are those of `PolicyFunction`; the carry has a tree for each member, `member_0` and so on.
+    Arguments as in `PolicyFunction`; the carry has a tree for each member, `member_0` and so on.
 
     Result:
       action: [B, *A], what the environment takes.
       value: float32[B], the mean.
-      distribution: the mean of which the action is the best, `logits` or `q`; of continuous actions those of
-        each member, by its name.
+      distribution: the mean whose greedy action is taken, `logits` or `q`; for continuous actions each
+        member's own, by its name.
       carry: tree like the argument.
     """
 

@@ -62,7 +62,7 @@ def compare(
 ) -> EquivalenceCheck:
     """Lets `function` act in its environment and shows `runner` the same observations.
 
-    Arguments and errors are those of `compare_all`, for one runner.
+    Arguments and errors as in `compare_all`, for one runner.
     """
     return compare_all(function, {"": runner}, env_name, wrappers, steps, environments, seed)[""]
 
@@ -136,7 +136,7 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _distance(a: Any, b: Any) -> float:
-    """Largest relative difference of two trees; infinite where names or shapes differ."""
+    """Largest relative difference of two trees; infinite if names or shapes differ."""
     ours = dict(flat(a))
     theirs = dict(flat(b))
     if ours.keys() != theirs.keys() or any(ours[k].shape != np.shape(theirs[k]) for k in ours):

@@ -113,7 +113,7 @@ def check_export(
       output: where the files go.
       policies: whose environment, the first one's, is played.
       steps: how many.
-      batch: the batch size that was asked for; None for any.
+      batch: the requested batch size; None for any.
 
     Raises:
       ConfigError, RunError: as for `export`.

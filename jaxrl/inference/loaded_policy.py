@@ -45,12 +45,12 @@ def load(
     seed: int = 0,
     trust: bool = False,
 ) -> LoadedPolicy | EnsemblePolicy:
-    """Reads the policy of a run, or those of several, which then act together.
+    """Reads the policy of a run, or the policies of several, which then act together.
 
     Args:
       run: the run's folder, local or gs://; or a list of them, for an `EnsemblePolicy`.
       checkpoint: "best" (by evaluation during training; the latest of a run without any), "latest" or a step.
-      seed: decides the actions that are drawn.
+      seed: decides the sampled actions.
       trust: import the modules that the run's configuration names (`module:Class`), which can run any code.
 
     Raises:
@@ -107,7 +107,7 @@ class LoadedPolicy:
         action_mask: Any = None,
         sample: bool | None = None,
     ) -> tuple[Any, Any]:
-        """Chooses what to do at `obs`.
+        """Chooses actions at `obs`.
 
         Args:
           obs: one observation [*O], or a batch [B, *O], raw; a dict if the space is one. After training
@@ -115,16 +115,16 @@ class LoadedPolicy:
           carry: the carry that the call before returned; None if an episode begins.
           reset: bool, or bool[B]: where `obs` is the first of its episode, so that the carry counts as
             zeros. None: nowhere, or everywhere without a carry.
-          action_mask: bool[A] or bool[B, A], the allowed actions, where the environment has masks; of several
+          action_mask: bool[A] or bool[B, A], the allowed actions, if the environment has masks; of several
             components also a list of theirs.
-          sample: True draws the action, False takes the best one; None as `mode` says.
+          sample: True samples the action, False takes the greedy one; None as in `mode`.
 
         Returns:
           (action [*A] or [B, *A] as the environment takes it, by name if it has several parts; carry for the
           next call), in numpy arrays.
 
         Raises:
-          ConfigError: something has the wrong shape or type, and the message says which; or the policy has
+          ConfigError: something has the wrong shape or type, named in the message; or the policy has
             nothing to sample.
         """
         single, arguments = self.arguments(obs, carry, reset, action_mask)
@@ -140,7 +140,7 @@ class LoadedPolicy:
     ) -> dict[str, Any]:
         """The numbers that `act` chooses from, by `PolicyFunction`'s names, [B, ...] also for one `obs`.
 
-        Arguments and errors are those of `act`.
+        Arguments and errors as in `act`.
         """
         _, arguments = self._arguments(obs, carry, reset, action_mask)
         found: dict[str, Any] = jax.device_get(self._judgement(*arguments))
@@ -149,7 +149,7 @@ class LoadedPolicy:
     def arguments(self, obs: Any, carry: Any, reset: Any, action_mask: Any) -> tuple[bool, list[Any]]:
         """(whether `obs` is one observation, the arrays that the policy acts by, [B, ...]).
 
-        Arguments and errors are those of `act`.
+        Arguments and errors as in `act`.
         """
         return self._arguments(self._with_central(obs), carry, reset, action_mask)
 
@@ -159,7 +159,7 @@ class LoadedPolicy:
         return PolicyFunction.of(self._trained)
 
     def _with_central(self, obs: Any) -> Any:
-        """With zeros for the state of the whole where it is missing: only values depend on it."""
+        """With zeros for a missing global state: only values depend on it."""
         if not self.config.network.central_value or (isinstance(obs, dict) and CENTRAL in obs):
             return obs
         space = self.spec.observation_space

@@ -1,4 +1,4 @@
-"""Versions of models in the model registry of MLflow, beside that of jaxrl."""
+"""Versions of models in the model registry of MLflow, beside jaxrl's own."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def write(
 def _write_forms(
     policy: TrainedPolicy, function: PolicyFunction, folder: Path
 ) -> tuple[dict[str, Any], dict[str, Runner], dict[str, str]]:
-    """(files and batch sizes, runners, reasons of those that are left out), by format.
+    """(files and batch sizes, runners, reasons for skipped ones), by format.
 
     The description of the arrays comes last: policy.json is theirs.
     """

@@ -105,7 +105,7 @@ def zero_order_hold(spectrum: Array) -> tuple[Array, Array]:
 def _fast_weights(
     weights: Weights, x: Array, carry: Carry, core: Description, remember: Callable[..., tuple[Array, Carry]]
 ) -> tuple[Array, Carry]:
-    """What cores with a matrix for each head have in common; they differ by what it remembers."""
+    """The common part of cores with a matrix for each head; they differ in `remember`."""
     u = _layer_norm(weights, "norm", x)
     *parts, gate = np.split(u @ weights("input"), 4, axis=-1)
     parts = [part.reshape(len(x), core["heads"], -1) for part in parts]

@@ -25,7 +25,7 @@ Array = Any
 class NumpyEnsemble:
     """`(obs, carry, reset[, action_mask]) -> {"action", "value", "distribution", "carry"}` for B rows.
 
-    Arguments are those of `NumpyPolicy`; the carry has a tree for each member.
+    Arguments as in `NumpyPolicy`; the carry has a tree for each member.
     """
 
     def __init__(self, folder: str | Path):

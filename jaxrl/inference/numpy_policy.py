@@ -56,10 +56,10 @@ class NumpyPolicy:
     """`(obs, carry, reset[, action_mask]) -> {"action", "value", "distribution", "carry"}` for B rows.
 
     Arguments:
-      obs: [B, ...], not normalised; a dict where the environment's observations are dicts.
+      obs: [B, ...], not normalised; a dict if the environment's observations are dicts.
       carry: `initial_carry(B)`, then the carry of the last result.
       reset: bool[B], True if an episode begins: the carry is then taken as zeros.
-      action_mask: bool[B, A], where the environment has masks.
+      action_mask: bool[B, A], if the environment has masks.
 
     Of an export of several policies, `member` names the one: `member_0` and so on.
     """
@@ -281,7 +281,7 @@ def _dueling_q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array 
 
 
 def _within(head: dict[str, Any], action: Array) -> Array:
-    """Scaled, where the head says by how much, and clipped."""
+    """Scaled, if the head has a scale, and clipped."""
     if "middle" in head:
         middle, half_width = (np.array(head[name], np.float32) for name in ("middle", "half_width"))
         action = middle + half_width * action

@@ -28,7 +28,7 @@ def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str
 
     Args:
       function: the policy, or several, greedy.
-      folder: where to.
+      folder: the destination.
       batch: a fixed batch size; None for any.
 
     Returns:

@@ -21,9 +21,9 @@ class Value:
     """An array of the program.
 
     Attributes:
-      shape: as the program says.
-      dtype: as the program says.
-      stored: the shape of the node's result or constant: 1 where a broadcast has not been needed yet, and
+      shape: as in the program.
+      dtype: as in the program.
+      stored: the shape of the node's result or constant: 1 if a broadcast has not been needed yet, and
         without the first dimensions if they are such.
       name: of the node's result or of the constant; "" for a constant without one.
       known: the array in the shape `stored`, of what does not depend on inputs.
@@ -120,7 +120,7 @@ class Graph:
         """The name of a value in its whole shape, in the dtype for calculations."""
         name = self.number(x)
         missing = len(x.shape) - len(x.stored)
-        # Expand leaves a dimension where 1 is asked for.
+        # Expand leaves a dimension unchanged if its target is 1.
         wanted = [1 if a == b else b for a, b in zip((1,) * missing + x.stored, x.shape, strict=True)]
         if any(n != 1 for n in wanted):
             return self.op("Expand", name, self._sizes(wanted))
@@ -188,7 +188,7 @@ class Graph:
         self.constants = {name: x for name, x in self.constants.items() if name in needed}
 
     def _sizes(self, shape: Sequence[Any]) -> Any:
-        """A shape as an array: of numbers, or computed from that of an input."""
+        """A shape as an array: of numbers, or computed from an input's shape."""
         if all(isinstance(n, int) for n in shape):
             return np.array(shape, np.int64)
         rows = self.op("Shape", self._rows)

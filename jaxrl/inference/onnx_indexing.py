@@ -45,7 +45,7 @@ def gather(graph: Graph, params: Params, x: Value, indices: Value) -> str | Valu
         graph.full(graph.transposed(indices, [*order, len(order)])),
         to=element_type(np.int64),
     )
-    # Also where the program promises that no index is outside: XLA moves those inside, onnxruntime fails.
+    # Also if the program promises indices in bounds: XLA clamps others, onnxruntime fails.
     last = np.array([x.shape[i] - 1 for i in axes], np.int64)
     bounded = graph.op("Min", graph.op("Max", places, np.int64(0)), last)
     table = graph.full(graph.transposed(x, [*shared, *axes, *rest]))

@@ -54,7 +54,7 @@ def _is_finite(graph: Graph, params: Params, x: str) -> str:
     return graph.op("Not", graph.op("Or", graph.op("IsNaN", x), graph.op("IsInf", x)))
 
 
-# On names of values in stored shapes, which broadcast; `dtype` is that of the last argument.
+# On names of values in stored shapes, which broadcast; `dtype` is the last argument's.
 ELEMENTWISE: dict[str, Callable[..., str]] = {
     **{
         name: _node(kind)
@@ -89,7 +89,7 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
 
 
 def joined(graph: Graph, name: str, given: Sequence[Value]) -> str | None:
-    """Adds two operations as one, where runtimes are then quicker: a convolution with its bias, and relu."""
+    """Adds two operations as one, if runtimes are then quicker: a convolution with its bias, and relu."""
     for x, y in (given, given[::-1]) if len(given) == 2 else ():
         if x.known is not None or y.known is None:
             continue

@@ -23,7 +23,7 @@ def write(function: ActingFunction, folder: Path, batch: int | None = None) -> l
 
     Args:
       function: the policy.
-      folder: where to.
+      folder: the destination.
       batch: a fixed batch size; None for any.
 
     Returns:

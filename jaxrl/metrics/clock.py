@@ -55,7 +55,7 @@ class Clock:
         return self._seconds.get(phase, 0.0)
 
     def total(self) -> float:
-        """Seconds since the start of the run, including those before a resume."""
+        """Seconds since the start of the run, including the time before a resume."""
         return self._carried + self._now() - self._started
 
     def carry_over(self, seconds: float, trained: float = 0.0) -> None:
@@ -69,12 +69,12 @@ class Clock:
             self._warm_up = self.seconds("train")
 
     def trained_seconds(self) -> float:
-        """Seconds of the phase "train" after the warm-up, those before a resume included."""
+        """Seconds of the phase "train" after the warm-up, including the time before a resume."""
         since = 0.0 if self._warm_up is None else self.seconds("train") - self._warm_up
         return self._trained_before + since
 
     def wall_seconds(self) -> float:
-        """Seconds since the start of the process; those before a resume do not count."""
+        """Seconds since the start of the process, without the time before a resume."""
         return self._now() - self._process_started
 
     def closing_seconds(self) -> float:

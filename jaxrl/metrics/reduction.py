@@ -228,7 +228,7 @@ class Interval:
         return cls(jnp.zeros((), jnp.int32), {name: kind.empty() for name, kind in metrics.items()})
 
     def add(self, metrics: Metrics) -> Interval:
-        """With one more iteration, whose metrics must be those declared."""
+        """With one more iteration, whose metrics must be the declared ones."""
         assert metrics.keys() == self.metrics.keys(), metrics.keys() ^ self.metrics.keys()
         merged = {name: metric.merge(metrics[name]) for name, metric in self.metrics.items()}
         return Interval(self.iterations + 1, merged)

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 # The parts of a run, as named in its programs (`phase` there) and on the host's timeline.
 PHASES = ("rollout", "advantage", "update", "evaluate", "checkpoint")
-# Iterations that a signal traces if the configuration does not say.
+# Iterations that a signal traces if the configuration does not set them.
 SIGNAL_ITERATIONS = 3
 _HOST_ROWS = 15
 

@@ -39,7 +39,7 @@ class StageSection:
       settings: an instance of its dataclass in `settings`.
       flags: of its command, by name; a switch is a bool.
       fields: of the configuration, by dotted name.
-      space: of a search, where the file has it instead of naming one.
+      space: of a search, if the file has it instead of naming one.
       command: of `jaxrl`, that the flags are of; "" for none.
     """
 
@@ -63,8 +63,8 @@ class PipelineDefinition:
 
     Attributes:
       name: of its folders and its log.
-      sections: by stage, in order; those that are not enabled too.
-      gates: conditions that end it where they do not hold.
+      sections: by stage, in order; disabled ones too.
+      gates: conditions that end it if they do not hold.
       text: of the file.
     """
 

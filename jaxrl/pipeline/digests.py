@@ -19,7 +19,7 @@ TREE = "tree"
 RUN = "run"
 RESULT = "result"
 PRESENT = "present"
-# Entries of results that say where and when, and do not change them.
+# Entries on where and when results were made, which do not change them.
 _CIRCUMSTANCES = ("versions", "commits", "host", "command", "device")
 _BLOCK = 1 << 20
 
@@ -29,8 +29,8 @@ class StageOutput:
     """Something that a stage makes.
 
     Attributes:
-      kind: FILE; TREE, a folder of files; RUN, a run folder, of which the arrays of its checkpoints count;
-        RESULT, the JSON of an evaluation, of which the numbers count; or PRESENT, which need only be there.
+      kind: FILE; TREE, a folder of files; RUN, a run folder, by the arrays of its checkpoints;
+        RESULT, the JSON of an evaluation, by its numbers; or PRESENT, which need only be there.
       path: its path.
     """
 

@@ -19,7 +19,7 @@ _LINE_SECONDS = 60.0  # between lines about a command, if the display cannot be 
 
 
 class PipelineDisplay:
-    """Shows where a pipeline is, and writes the same lines to its log."""
+    """Shows the progress of a pipeline, and writes the same lines to its log."""
 
     def __init__(self, stages: Sequence[str], log: Path, stream: TextIO | None = None) -> None:
         """Takes the stages that are looked at, and the file of the log, which is continued."""
@@ -47,7 +47,7 @@ class PipelineDisplay:
         return grid
 
     def begin(self, stage: str, line: str) -> None:
-        """Says that a stage begins."""
+        """Shows that a stage begins."""
         self._current = stage
         self._line = ""
         self._started = self._shown = time.monotonic()
@@ -62,7 +62,7 @@ class PipelineDisplay:
             self._panel.message(f"  {self._current} {text.clock(self._shown - self._started)}: {self._line}")
 
     def end(self, stage: str, line: str) -> None:
-        """Says how a stage ended."""
+        """Shows how a stage ended."""
         self._stages[stage] = self._panel.printable(line)
         self._current = ""
         self.message(f"[{list(self._stages).index(stage) + 1}/{len(self._stages)}] {stage}: {line}")

@@ -1,4 +1,4 @@
-"""Gates: conditions on the results of a stage that end a pipeline where they do not hold."""
+"""Gates: conditions on the results of a stage that end a pipeline if they do not hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.runs.registry.gate import COMPARISONS
 
-LEVEL = 0.05  # of the one-sided test against what is deployed
+LEVEL = 0.05  # of the one-sided test against the deployed model
 _AGAINST = "not worse than deployed"
 _THRESHOLD = re.compile(r"([a-z]+)\.(.+?)\s*(>=|<=|>|<)\s*([-+.\deE]+)")
 _DEPLOYED = re.compile(rf"([a-z]+)\.(.+?)\s+{_AGAINST}")
@@ -25,7 +25,7 @@ class GateOutcome:
 
     Attributes:
       condition: as the user wrote it.
-      value: what was found, in words.
+      value: the value found, in words.
       passed: True if the condition holds.
     """
 
@@ -91,7 +91,7 @@ class StageGate:
 
         Args:
           results: of the stage, by name.
-          deployed: those of the model that is deployed; None if there is none.
+          deployed: the results of the deployed model; None if there is none.
         """
         if self.metric not in results:
             hint = did_you_mean(self.metric, results)
@@ -107,13 +107,13 @@ class StageGate:
             found = text.number(results[self.metric])
             return GateOutcome(self.text, f"{found}, and nothing is deployed to compare with", True)
         z = _statistic(self.metric, results, deployed)
-        p = 0.5 * math.erfc(-z / math.sqrt(2))  # P(Z <= z): small where the new one is worse
+        p = 0.5 * math.erfc(-z / math.sqrt(2))  # P(Z <= z): small if the new one is worse
         said = f"{text.number(results[self.metric])} against {text.number(deployed[self.metric])}, p {p:.3f}"
         return GateOutcome(self.text, said, p >= LEVEL)
 
 
 def _statistic(metric: str, new: Results, old: Results) -> float:
-    """The difference of two means over its standard error, positive where `new` is better.
+    """The difference of two means over its standard error, positive if `new` is better.
 
     Of success rates the pooled form for two proportions, of returns Welch's; both taken as normal, for which
     some thirty episodes of each are enough.

@@ -64,7 +64,7 @@ class StageRecord:
 
     @classmethod
     def of_json(cls, data: Any) -> StageRecord:
-        """Raises ValueError, TypeError or KeyError where `data` is none."""
+        """Raises ValueError, TypeError or KeyError if `data` is none."""
         if data["state"] not in _STATES:
             raise ValueError(data["state"])
         steps = tuple(StepRecord(tuple(map(str, s["words"])), float(s["seconds"])) for s in data["steps"])
@@ -143,7 +143,7 @@ class PipelineFolder:
         self._write()
 
     def put_gates(self, found: Iterable[GateOutcome]) -> None:
-        """Records what became of gates."""
+        """Records the outcome of gates."""
         self.gates |= {gate.condition: gate for gate in found}
         self._write()
 
@@ -219,7 +219,7 @@ def new(output: str, name: str) -> str:
 
 
 def expected_seconds(output: str, name: str, stage: str, folder: PipelineFolder) -> float | None:
-    """The seconds of a stage here, or in the newest folder where it was done; None if nowhere."""
+    """The seconds of a stage here, or in the newest folder with it finished; None if none has."""
     if (record := folder.records.get(stage)) is not None and record.state == DONE:
         return record.seconds
     paths = sorted(Path(output).glob(f"{name}_*/state.json"), reverse=True)

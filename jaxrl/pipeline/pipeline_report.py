@@ -42,7 +42,7 @@ _NOTES = (
 
 
 def write(pipeline: PipelineDefinition, folder: PipelineFolder, pdf: bool) -> None:
-    """Writes report.html, and report.pdf where it is wanted, about all stages that are enabled.
+    """Writes report.html, and report.pdf if wanted, about all stages that are enabled.
 
     Raises:
       ConfigError: the `compare` extra is missing, or a file cannot be written.

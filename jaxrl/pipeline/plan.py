@@ -20,8 +20,8 @@ class StageSelection:
 
     Attributes:
       only: these alone.
-      first: this one and those after it.
-      last: this one and those before it.
+      first: this one and later ones.
+      last: this one and earlier ones.
       force: these are run though they are done.
     """
 
@@ -46,12 +46,12 @@ class StageSelection:
 
 
 class Planner:
-    """Compares the stages of a pipeline with what its folder records."""
+    """Compares the stages of a pipeline with the records in its folder."""
 
     def __init__(
         self, pipeline: PipelineDefinition, folder: PipelineFolder, selection: StageSelection
     ) -> None:
-        """Raises ConfigError for a selection of what there is not."""
+        """Raises ConfigError for a selection of missing stages."""
         self.places = stages.StagePlaces(folder.path)
         self.selected = selection.of(pipeline.enabled)
         self._pipeline = pipeline
@@ -73,7 +73,7 @@ class Planner:
         sections = self._pipeline.sections
         own = sections[stage.name].to_json()
         settings = {f"{stage.name}.{name}": x for name, x in own.items()}
-        if stage.name in ("search", "pretrain"):  # What is searched, or imitated, follows what is trained.
+        if stage.name in ("search", "pretrain"):  # A search or imitation follows the training's settings.
             trained = sections["train"].to_json()
             settings |= {
                 f"train.{name}": x for name, x in trained.items() if name not in own or not own[name]
@@ -95,7 +95,7 @@ class Planner:
 
         Args:
           stage: the stage.
-          again: stages that will be run before it, where it is asked before they are.
+          again: stages that will be run before it, if they have not run yet.
         """
         record = self._folder.records.get(stage.name)
         if record is None:
@@ -120,7 +120,7 @@ class Planner:
         return record
 
     def require_inputs(self, stage: PipelineStage) -> None:
-        """Raises ConfigError if a stage that is not run has not made what this one reads."""
+        """Raises ConfigError if a stage that is not run has not made this one's inputs."""
         for name in stage.reads:
             for output, found in self.stages[name].outputs.items():
                 if found.digest() is None:
@@ -129,7 +129,7 @@ class Planner:
                     )
 
     def reasons(self) -> dict[str, str]:
-        """The reason why each of the selected stages is to be run, by name; without those that are done."""
+        """The reason why each of the selected stages is to be run, by name; without finished ones."""
         again: dict[str, str] = {}
         for name in self.selected:
             if found := self.reason(self.stages[name], again):

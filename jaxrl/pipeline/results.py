@@ -20,7 +20,7 @@ SUITE_COLUMNS = ("episodes", "success_rate", "return_mean", "length", "cost", "e
 def of(stage: str, folder: str) -> dict[str, float]:
     """The results of a stage in the folder of a pipeline; empty if it has none.
 
-    `train` has the numbers of summary.json, `search` those of its best trial, and `evaluate` those of its
+    `train` has the numbers of summary.json, `search` has its best trial's, and `evaluate` has numbers of its
     episodes, and of its suites as `SUITE.NAME` and `SUITE.CATEGORY.NAME`.
     """
     places = StagePlaces(folder)

@@ -45,7 +45,7 @@ class Runner:
     Attributes:
       pipeline: the pipeline.
       folder: its folder, which is locked.
-      planner: says which stages are to be run, and why.
+      planner: decides which stages are to be run, and why.
       display: shows them.
       interruption: the signals received; the first one ends the pipeline once its command has saved.
       lock: of the folder; commands inherit it.
@@ -156,7 +156,7 @@ class Runner:
         return process.wait(self.interruption, lambda: self.display.follow(_last_line(output)))
 
     def _keep_result(self, stage: PipelineStage, step: Step, output: Path, record: StageRecord) -> None:
-        """Copies what a command says it has written to its place in the folder of the stage."""
+        """Copies the output that a command names to its place in the folder of the stage."""
         lines = output.read_text(errors="replace").splitlines()
         written = [line.removeprefix("written to ") for line in lines if line.startswith("written to ")]
         try:
@@ -167,7 +167,7 @@ class Runner:
     def _fail(self, stage: PipelineStage, record: StageRecord, problem: str) -> NoReturn:
         record = dataclasses.replace(record, state=FAILED, problem=problem or "it failed")
         self.folder.put(stage.name, record)
-        self.display.end(stage.name, "failed")  # The error, which is printed and logged once, says why.
+        self.display.end(stage.name, "failed")  # The error, which is printed and logged once, has the reason.
         log = self.folder.log(stage.name)
         raise StageFailed(f"{stage.name} failed: {record.problem}; its log is {log}")
 
@@ -187,7 +187,7 @@ class Runner:
         pipeline_report.write(self.pipeline, self.folder, self.pipeline.sections["report"].settings.pdf)
 
     def _complete_report(self) -> None:
-        """Writes the report again, with what came after it, or with why there is nothing after it."""
+        """Writes the report again, with later stages, or the reason why there are none."""
         record = self.folder.records.get("report")
         if "report" not in self.planner.selected or (record and record.state == FAILED):
             return

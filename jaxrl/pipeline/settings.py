@@ -1,6 +1,6 @@
 """The stages of a pipeline and the settings of each, declared once.
 
-Besides these a section takes the flags of the stage's command by name, and where that trains, fields of its
+Besides these a section takes the flags of the stage's command by name, and if that trains, fields of its
 configuration.
 """
 

@@ -27,7 +27,7 @@ class Step:
       command: of `jaxrl`.
       arguments: its arguments.
       starts_from: a folder that it must not find from an interrupted attempt; "" if it continues it.
-      result: the name of the file, in the stage's folder, that takes what the command says it has written.
+      result: the name of the file, in the stage's folder, that takes the output that the command names.
     """
 
     command: str
@@ -295,7 +295,7 @@ class _Builder:
         return tuple(name for name, place in places.items() if place in said and name in self._enabled)
 
     def _files(self, named: Mapping[str, str]) -> dict[str, str]:
-        """The local files that settings name, also those of shipped configs, suites and curricula."""
+        """The local files that settings name, also of shipped configs, suites and curricula."""
         found = {}
         for name, value in named.items():
             if not value or value.startswith(f"{self._places.folder}/"):

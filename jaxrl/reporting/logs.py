@@ -20,7 +20,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(run)s%(message)s"
 run_name: contextvars.ContextVar[str] = contextvars.ContextVar("run_name", default="")
 
 
-# The level from which records are logged; at "debug" also those of jax, such as what it compiles.
+# The level from which records are logged; at "debug" also jax's own, such as on compilations.
 LEVELS = ("debug", "info", "warning", "error")
 log_level: contextvars.ContextVar[str] = contextvars.ContextVar("log_level", default="info")
 

@@ -1,4 +1,4 @@
-"""A module run as a child process: started, watched, asked to save and end, and its end in one line.
+"""A module run as a child process: started, watched, made to save and end, and its end in one line.
 
 It does not outlive its parent, which it watches itself. Linux could send the signal (PR_SET_PDEATHSIG), but
 sends one for each thread of the parent that dies, and the second signal ends a run that is still saving.
@@ -36,13 +36,13 @@ _ERROR = re.compile(r"([A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b|[Ff]ata
 
 
 def print_nothing(line: str) -> None:
-    """Says nothing."""
+    """Prints nothing."""
 
 
 class ChildProcess:
     """A child process, whose output goes to a file.
 
-    It is asked to save and end once, named if it takes long, and killed at last with all that it has started.
+    It gets one request to save and end, is named if it takes long, and at last killed with all its processes.
     The locks that it inherits are free once both it and its parent have ended.
     """
 
@@ -67,8 +67,8 @@ class ChildProcess:
           locks: open files that it inherits.
           share: the part of this machine that it gets; None: all.
           settings: more variables of its environment.
-          say: is called with a line if it does not end when asked to.
-          ask: asks it to save and end; None: by SIGTERM.
+          say: is called with a line if it does not end on request.
+          ask: makes it save and end; None: by SIGTERM.
         """
         share = share or DeviceShare()
         self._name = name
@@ -97,13 +97,13 @@ class ChildProcess:
 
     @property
     def is_stopping(self) -> bool:
-        """True once it was asked to end."""
+        """True once its end was requested."""
         return self._asked is not None
 
     def poll(self) -> str | None:
         """The reason why it ended early in one line, "" if it did not; None while it runs.
 
-        To be called again and again: it is here that a child which was asked to end is watched.
+        To be called again and again: here a child whose end was requested is watched.
         """
         if (code := self.code) is not None:
             return reason(code, self._log)
@@ -119,14 +119,14 @@ class ChildProcess:
         return None
 
     def stop(self, patience: float | None = None) -> None:
-        """Asks it to save and end, the first time; it is killed after `patience` seconds, by default 120."""
+        """Makes it save and end, the first time; it is killed after `patience` seconds, by default 120."""
         if self._asked is None and self.code is None:
             self._asked = time.monotonic()
             self._patience = KILL_AFTER if patience is None else patience
             self._ask()
 
     def wait(self, interruption: Interruption, follow: Callable[[], object] | None = None) -> str:
-        """Waits until it ends; after a signal it is asked to.
+        """Waits until it ends; a signal requests its end.
 
         Args:
           interruption: the signals received.

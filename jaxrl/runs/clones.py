@@ -26,7 +26,7 @@ def failed_check(run: str) -> bool:
 
 
 def data_of(run: str) -> dict[str, Any]:
-    """The demonstrations that a policy has learnt from, in its run or in those that it started from.
+    """The demonstrations that a policy has learnt from, in its run or in the runs that it started from.
 
     Returns:
       `folder` of the episodes and `run` that learnt from them; of a clone also their number as `episodes`,

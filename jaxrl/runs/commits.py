@@ -20,8 +20,8 @@ _COMMIT = "# branch.oid "
 def commits() -> Mapping[str, Mapping[str, Any]]:
     """`{"jaxrl": {"commit": ..., "clean": ...}, "working_directory": ...}`, as at the first call.
 
-    `clean` says that no file under version control differs from the commit. An entry is missing where there
-    is no repository, no commit or no git; that of the working directory also where it is jaxrl's checkout.
+    `clean`: no file under version control differs from the commit. An entry is missing if there is
+    no repository, no commit or no git; the working directory's also if it is jaxrl's checkout.
     """
     checkout = Path(__file__).parents[2]
     places = {"jaxrl": checkout if (checkout / ".git").exists() else None}
@@ -32,7 +32,7 @@ def commits() -> Mapping[str, Mapping[str, Any]]:
 
 
 def commit_of(repository: Path) -> dict[str, Any] | None:
-    """The commit of a repository and if its files are as in it; None if git does not say."""
+    """The commit of a repository and if its files are as in it; None if git does not report it."""
     # A hook that starts a run has GIT_DIR set.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = [*_GIT, "-C", os.fspath(repository), *_STATUS]

@@ -23,7 +23,7 @@ class DeviceShare:
     cores: tuple[int, ...] = ()
 
     def environment(self) -> dict[str, str]:
-        """Variables for a process; those of this one that say how much memory is taken stay."""
+        """Variables for a process; this one's variables on how much memory is taken stay."""
         found = {}
         if self.gpus:
             found["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
@@ -32,7 +32,7 @@ class DeviceShare:
         return found
 
     def bind(self, pid: int) -> None:
-        """Gives a process its cores: threads of one would wait for those of another."""
+        """Gives a process its cores: threads of one would wait for another's."""
         if self.cores:
             with contextlib.suppress(OSError):  # It may have ended.
                 os.sched_setaffinity(pid, self.cores)
@@ -43,7 +43,7 @@ def shares_of(jobs: int, gpus: Sequence[str], gpus_each: int = 1) -> tuple[Devic
 
     Args:
       jobs: how many processes run side by side.
-      gpus: those that there are; processes share them in turn where there are too few.
+      gpus: the present ones; processes share them round-robin if there are too few.
       gpus_each: how many each process uses.
     """
     if jobs == 1:

@@ -1,4 +1,4 @@
-"""Execution of runs that others have planned: the interface that their loops need, and child processes."""
+"""Execution of planned runs: the interface for the loops that plan them, and child processes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Executor(abc.ABC):
         """Starts runs, at most `room()` of them.
 
         Returns:
-          The names of those that were started; the folders of the others are locked by other processes.
+          The names of the started runs; the folders of the others are locked by other processes.
         """
 
     @abc.abstractmethod
@@ -112,9 +112,9 @@ class ProcessExecutor(Executor):
 
         Args:
           jobs: the number of runs at the same time.
-          gpus: the GPUs that they share in turn.
+          gpus: the GPUs that they share round-robin.
           timeout: seconds after which a run is stopped, as one that failed; None: never.
-          say: is called with a line about a run that does not end when asked to.
+          say: is called with a line about a run that does not end on request.
         """
         self._jobs = jobs
         self._shares = shares_of(jobs, gpus)

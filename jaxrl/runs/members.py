@@ -39,7 +39,7 @@ def with_policy(workdir: str) -> str:
     except (OSError, ConfigError):
         summary = {}
     best = os.path.join(workdir, str(summary.get("best_member")))
-    if best not in members:  # Nothing outside of the named folder is read because a file in it says so.
+    if best not in members:  # No file in the named folder can make it read anything outside.
         text = "holds a population that is not done: name a member, such as"
         raise ConfigError(f"`--workdir` (={workdir}) {text} {members[0]}")
     return best

@@ -1,4 +1,4 @@
-"""The names that runs will have, asked of a process before any of them starts.
+"""The names that runs will have, from a process before any of them starts.
 
 Making an environment may start JAX's devices, which belong to the runs.
 """
@@ -24,10 +24,10 @@ class RunNames:
     """Names of some runs.
 
     Attributes:
-      metrics: of what they write, without those that begin as in `open`.
+      metrics: of what they write, without names that begin as in `open`.
       open: beginnings of metrics that are known only once a run writes them.
       numbers: the numeric hyperparameters of the first, as fields such as "ppo.learning_rate", without
-        those that are None there. Runs that differ in nothing else can be one program.
+        fields that are None there. Runs that differ in nothing else can be one program.
     """
 
     metrics: tuple[str, ...]

@@ -86,8 +86,8 @@ def drive(address: str, flag: str, stop: Path, work: Callable[[], str]) -> int:
 
     Args:
       address: of a cluster, or `LOCAL`.
-      flag: the one that says the address.
-      stop: the file that asks for an end. SIGTERM means that the command was killed: Ray would end at once,
+      flag: the one with the address.
+      stop: the file that requests an end. SIGTERM means that the command was killed: Ray would end at once,
         with the file everything saves first.
       work: returns a problem of the cluster, or "".
     """
@@ -123,7 +123,7 @@ def _refuse(problem: str) -> int:
 
 
 def resources(cpus: int, gpus: float | None) -> dict[str, float]:
-    """The resources of each piece of work; `gpus` None: one where the cluster has any."""
+    """The resources of each piece of work; `gpus` None: one if the cluster has any."""
     import ray
 
     if gpus is None:

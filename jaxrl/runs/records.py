@@ -73,7 +73,7 @@ class Run:
     def seconds_at(self, step: float) -> float | None:
         """Seconds of training at the first row from `step` on; None without such a row.
 
-        As `stop.seconds` counts them, without compilation; rows that lack these have those since the start.
+        As `stop.seconds` counts them, without compilation; rows without it have the seconds since the start.
         """
         found = (_seconds(row) for row in self.rows if row["step"] >= step)
         return next((seconds for seconds in found if seconds), None)
@@ -93,7 +93,7 @@ class Run:
 
 
 def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
-    """Run folders: those named, those inside named folders, and those that match a pattern.
+    """Run folders: named ones, ones inside named folders, and ones that match a pattern.
 
     Args:
       names: folders, or patterns with `*`, `?` and `[...]`; local or gs://.
@@ -196,7 +196,7 @@ def _check_values(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, 
 
 
 def is_saved_state(folder: epath.Path) -> bool:
-    """True of what `Trainer.save` writes: a state for others to continue, and nothing of a run's progress."""
+    """True of the output of `Trainer.save`: a state to continue from, without a run's progress."""
     progress = ("metrics.jsonl", "train.log", "summary.json")
     return (folder / "checkpoints").is_dir() and not any((folder / name).exists() for name in progress)
 
@@ -274,7 +274,7 @@ def parse_row(line: bytes) -> Row | None:
     row = parse_line(line)
     if row is None or not is_number(row.get("step")):
         return None
-    # Interned: the names of a row are those of the row before, and a third of its memory.
+    # Interned: a row has the same names as the row before, and they are a third of its memory.
     return {sys.intern(name): x for name, x in row.items() if x is None or is_number(x)}
 
 

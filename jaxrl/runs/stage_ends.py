@@ -15,7 +15,7 @@ class StageEnds:
     """The steps at which a stage of training, or of a curriculum, ended and another began.
 
     Attributes:
-      steps: those of the rows so far.
+      steps: of the rows so far.
     """
 
     def __init__(self) -> None:
@@ -36,14 +36,14 @@ class StageEnds:
 
 
 class StageLines:
-    """Lines of metrics.jsonl of which those around a change of stage need to be parsed."""
+    """Lines of metrics.jsonl; only the ones around a change of stage need to be parsed."""
 
     def __init__(self) -> None:
         self._stages: list[bytes] = []
         self._last = b""
 
     def changed_lines(self, line: bytes) -> tuple[bytes, ...]:
-        """The lines to parse where `line` has other stages than before: the last before it, and itself."""
+        """The lines to parse if `line` has other stages than before: the last before it, and itself."""
         if not (stages := _IN_LINE.findall(line)):
             return ()
         last = self._last

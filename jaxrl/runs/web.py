@@ -50,5 +50,5 @@ def names_loopback(header: str) -> bool:
 
 
 def error(reason: object) -> bytes:
-    """The answer to a request that is not answered as asked: one line, as JSON."""
+    """The answer to a refused or failed request: one line, as JSON."""
     return json.dumps({"error": one_line(reason)}).encode()

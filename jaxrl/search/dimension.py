@@ -18,7 +18,7 @@ from jaxrl.config.fields import Field, describe, name_alone, shorten, with_argum
 _FORMS = ("choice", "int", "uniform", "log")
 _LARGEST = 1e300  # a bound in magnitude
 _POINTS = 3  # of a continuous dimension in a grid
-# Fields whose values are names with arguments, any of which may vary.
+# Fields whose values are names with arguments, which may all vary.
 _CALLS = ("env.name", "env.wrappers", "evaluate.unseen")
 
 
@@ -54,7 +54,7 @@ class Dimension:
         return self.name.partition("(")[2].removesuffix(")")
 
     def at(self, unit: float) -> Any:
-        """The value at `unit` in [0, 1], so that a uniform draw there is one of this dimension."""
+        """The value at `unit` in [0, 1], so that a uniform sample there is one of this dimension."""
         if self.form == "choice":
             return self.choices[min(int(unit * len(self.choices)), len(self.choices) - 1)]
         # Each integer has the same share of the interval.

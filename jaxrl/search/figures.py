@@ -18,7 +18,7 @@ _MOST_TICKS = 8
 
 
 def history(trials: Sequence[StudyTrial], objective: Objective) -> Figure:
-    """The score of each trial, and the best of those that had ended before."""
+    """The score of each trial, and the best of the ones that had ended before."""
     figure, ax = empty_figure(7.5, 3.2)
     for state, marker in ((DONE, "o"), (PRUNED, "x")):
         shown = [t for t in trials if t.state == state and t.score is not None]

@@ -26,7 +26,7 @@ def importance(space: Space, trials: Sequence[StudyTrial], objective: Objective)
 
     Args:
       space: the space.
-      trials: those with a score count, also if they were stopped early.
+      trials: the ones with a score count, also if they were stopped early.
       objective: ranks the scores.
 
     Returns:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Parts of databases' errors when two processes create the same tables.
 _RACES = ("already exists", "UNIQUE constraint", "duplicate key", "is locked")
-_MOST_ASKS = 20  # in a row without a valid point; then a random one is drawn
+_MOST_ASKS = 20  # in a row without a valid point; then a random one is sampled
 _ABANDONED = datetime.timedelta(minutes=10)  # after this long a trial without an owner counts as abandoned
 _INVALID = "jaxrl_invalid"
 _OWNER = "jaxrl_owner"
@@ -63,7 +63,7 @@ class OptunaSettings:
 
 
 class OptunaStudy(Study):
-    """Trials numbered by optuna; those of this folder are also in `trials.jsonl`."""
+    """Trials numbered by optuna; this folder's are also in `trials.jsonl`."""
 
     def __init__(self, records: TrialRecords, space: Space, check: Check, settings: OptunaSettings) -> None:
         """Opens or creates the study.
@@ -129,7 +129,7 @@ class OptunaStudy(Study):
         """A new sampler for each trial: one that keeps its generator would repeat itself in every process."""
         options = self._settings.options
         made = self._optuna.samplers
-        # Hosts that share a storage must not draw the same points at the same time.
+        # Hosts that share a storage must not sample the same points at the same time.
         place = self._settings.owner if options.storage else ""
         seed = int(generator(options.seed, count, place).integers(2**31))
         match options.sampler:

@@ -1,6 +1,6 @@
 """Search by score and seconds: Gaussian processes over both, and proposals near the Pareto front.
 
-The idea is that of CARBS (Fetterman et al. 2023, arXiv:2306.08055) and of PufferLib's Protein: the cost of
+The idea is from CARBS (Fetterman et al. 2023, arXiv:2306.08055) and PufferLib's Protein: the cost of
 a configuration is learnt like its score, so that cheap and expensive ones are improved side by side.
 """
 
@@ -38,7 +38,7 @@ def pareto_front(trials: Sequence[StudyTrial], objective: Objective) -> list[Stu
 
 
 class ParetoSampler(Sampler):
-    """Random points first, then those of the largest expected gain at a cost drawn along the front."""
+    """Random points first, then points of the largest expected gain at a cost sampled along the front."""
 
     def __init__(self, space: Space, check: Check, objective: Objective, seed: int) -> None:
         """Takes the space and the objective.
@@ -84,7 +84,7 @@ class ParetoSampler(Sampler):
         front: Sequence[StudyTrial],
         rng: np.random.Generator,
     ) -> np.ndarray:
-        """Expected improvement on the front at a cost drawn along it, less for candidates of another cost."""
+        """Expected improvement on the front at a cost sampled along it, less at other costs."""
         gain = self._objective.gain
         scored = {t.number: gain(t.score) for t in trials if t.state == DONE and t.score is not None}
         # Trials that diverge or need too much memory count like the worst of the others.

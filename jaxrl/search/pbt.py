@@ -46,7 +46,7 @@ def exchange_of(config: ConfigDict, space: Space, seed: int, folder: Path) -> di
 def with_last_values(trials: Sequence[StudyTrial], config: ConfigDict, folder: Path) -> list[StudyTrial]:
     """The trials with the values that their members had at the end, which may come from others.
 
-    Those that have had theirs longest come first, as of equal scores the first is the best.
+    Trials that have had their values longest come first, as of equal scores the first is the best.
     """
     lineage = Lineage.of(folder)
     latest = {copy["member"]: _by_field(copy["values"], config) for copy in lineage.read()}

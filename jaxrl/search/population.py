@@ -1,4 +1,4 @@
-"""Trials as members of a population: those that differ in numbers alone are one program."""
+"""Trials as members of a population: trials that differ in numbers alone are one program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PopulationExecutor(Executor):
         Args:
           size: the number of runs trained together.
           exchange: between them (`pbt.exchange_of`).
-          say: is called with a line about a process that does not end when asked to.
+          say: is called with a line about a process that does not end on request.
         """
         self._size = size
         self._say = say
@@ -100,7 +100,7 @@ class PopulationExecutor(Executor):
         return [Ending(run.name, reasons.get(run.name, common)) for run in generation.runs]
 
     def stop(self, name: str) -> None:
-        """Nothing to do: a member continues with the others."""
+        """Does nothing: a member continues with the others."""
 
     def close(self) -> None:
         for _, lock in self._waiting:

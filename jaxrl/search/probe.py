@@ -12,7 +12,7 @@ from jaxrl.runs.names import RunNames
 
 
 def require_trainable(configs: Sequence[ConfigDict], metric: str = "") -> RunNames:
-    """The names of the runs of those configurations.
+    """The names of the runs of these configurations.
 
     Configurations whose counts fit only together with other values of the space are left out.
 

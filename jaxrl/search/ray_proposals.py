@@ -19,7 +19,7 @@ from jaxrl.search.study import next_number
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
 _RANDOM = 10  # random trials before a searcher learns
-_MOST_ASKS = 20  # in a row without a valid point; then a random one is drawn
+_MOST_ASKS = 20  # in a row without a valid point; then a random one is sampled
 
 
 class Recorder(tune.Callback):
@@ -55,7 +55,7 @@ class Recorder(tune.Callback):
 
 
 class Proposals(Searcher):
-    """Trials for Ray: unfinished ones first, then random ones or those of its searcher."""
+    """Trials for Ray: unfinished ones first, then random ones or its searcher's."""
 
     def __init__(self, plan: RayPlan) -> None:
         super().__init__(metric=SCORE, mode=mode_of(plan))

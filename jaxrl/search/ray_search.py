@@ -16,7 +16,7 @@ from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.trials import TrialRecords
 
 _MODULES = {"random": "ray", "bayesopt": "bayes_opt", "hyperopt": "hyperopt"}
-# Results without a score are those of failed trials.
+# Results without a score are of failed trials.
 _SETTINGS = {
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

@@ -99,7 +99,7 @@ class RayTrial(tune.Trainable):
     def _start(self) -> PlannedRun:
         """Starts the run."""
         options = self._plan.options
-        if options.scheduler == "pbt":  # Others have been compared with what it knew before.
+        if options.scheduler == "pbt":  # Others were compared with its score from before.
             self._reported = self._curve.step
         if options.gpus_per_trial and options.gpus_per_trial < 1:
             # JAX takes three quarters of a GPU otherwise, so that a second run finds no memory.

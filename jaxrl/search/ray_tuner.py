@@ -59,7 +59,7 @@ def drive(file: str) -> str:
 
 
 def _name(trial: Any) -> str:
-    """The number of a trial. Its configuration may be that of another once it has taken over a run."""
+    """The number of a trial. Its configuration may be another's once it has taken over a run."""
     return str(trial.config[NUMBER])
 
 
@@ -129,7 +129,7 @@ def _halving_scheduler(plan: RayPlan, known: list[StudyTrial]) -> TrialScheduler
 
 
 class _Ended:
-    """A trial of an earlier process, of which the scheduler needs only the name."""
+    """A trial of an earlier process; the scheduler needs only its name."""
 
     def __init__(self, trial_id: str) -> None:
         self.trial_id = trial_id

@@ -1,4 +1,4 @@
-"""The loop of a search: start trials, watch them, stop those without prospects, record their ends."""
+"""The loop of a search: start trials, watch them, stop unpromising ones, record their ends."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TrialRunner:
         """Runs until no trial is left to start.
 
         Returns:
-          True unless trials of other processes must be waited for. Those in other folders need not be if
+          True unless trials of other processes must be waited for. Trials in other folders need not be if
           this process has started none.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Samplers that need only the trials in the folder of a search: a grid, random draws."""
+"""Samplers that need only the trials in the folder of a search: a grid, random samples."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GridSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """Independent draws, each determined by the seed and the trial's number."""
+    """Independent samples, each determined by the seed and the trial's number."""
 
     def __init__(self, space: Space, check: Check, seed: int) -> None:
         self._space = space

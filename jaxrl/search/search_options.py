@@ -64,7 +64,7 @@ class SearchOptions:
       workdir: the folder of the search; "" is runs/search-METHOD.
       metric, score, direction: see `Objective`.
       seed: of the proposals; all trials train with the configuration's own.
-      jobs: trials at the same time, a process each; None: 1, or as `population` says.
+      jobs: trials at the same time, a process each; None: 1, or as in `population`.
       population: trials that are trained as one program, if they differ only in numbers; 1 for none. None:
         as many as there are, up to 32, if the space varies only numbers, and `jobs` and `trial_timeout`
         are None.
@@ -182,7 +182,7 @@ class SearchOptions:
 
     @property
     def exchanges(self) -> bool:
-        """True if trials take over what others have learnt."""
+        """True if trials take over the learnt state of others."""
         return self.method == "pbt" or (self.method == "ray" and self.scheduler == "pbt")
 
     @property

@@ -14,7 +14,7 @@ class Study(abc.ABC):
 
     @abc.abstractmethod
     def trials(self) -> list[StudyTrial]:
-        """All trials by number, also those of other processes."""
+        """All trials by number, also of other processes."""
 
     @abc.abstractmethod
     def propose(self) -> StudyTrial | None:

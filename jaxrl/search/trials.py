@@ -35,7 +35,7 @@ class StudyTrial:
       score: the score of the objective, with its own sign; None while it is unknown.
       seconds: of training alone, as `stop.seconds` counts them.
       reason: the reason why it failed, in one line.
-      here: True if its run is in this folder, not in that of another process.
+      here: True if its run is in this folder, not in another process's.
     """
 
     number: int

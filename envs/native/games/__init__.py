@@ -1,4 +1,4 @@
-"""Games of two of this project's own."""
+"""This project's own two-player games."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ PAYOFFS = ((1.0, -1.0), (0.6, 0.5))
 
 @flax.struct.dataclass
 class ProbeGameState:
-    """int32[] each: moves made, the last move of seat 0, and that of seat 1."""
+    """int32[] each: moves made, the last move of seat 0 and of seat 1."""
 
     moves: jax.Array
     first: jax.Array
@@ -26,10 +26,10 @@ class ProbeGameState:
 class ProbeGame(Game):
     """Two rounds of one move each. Of three moves the last is never allowed.
 
-    Seat 0 moves, seat 1 sees it, and its own move gives seat 0 what the table `PAYOFFS` says. The best moves
-    of both are 1: in each round seat 0 gets 0.5, and seat 1 loses as much. Seat 0 gets -1 where it
-    hopes for the 1.0 in the table. So the value of seat 0's turn is 0.5 for each round that is left,
-    discounted, and that of seat 1's turn after a best move the opposite; after a worse one seat 1 gains 1 in
+    Seat 0 moves, seat 1 sees it, and its own move gives seat 0 its entry of the table `PAYOFFS`. The best
+    moves of both are 1: in each round seat 0 gets 0.5, and seat 1 loses as much. Seat 0 gets -1 if it hopes
+    for the 1.0 in the table. So the value of seat 0's turn is 0.5 for each remaining round, discounted, and
+    the value of seat 1's turn after a best move is the opposite; after a worse one seat 1 gains 1 in
     that round. It fails if a reward is seen from the wrong seat, if the next state is the one before the
     other's move, or if the mask is lost.
 

@@ -77,7 +77,7 @@ class TicTacToe(Game):
 
 @functools.cache
 def _solution() -> np.ndarray:
-    """bool[3^9, 9], the best moves on each board that play can reach; all of them where it is over."""
+    """bool[3^9, 9], the best moves on each board that play can reach; all moves if it is over."""
     best = np.ones((3**_CELLS, _CELLS), bool)
     known: dict[tuple[int, ...], int] = {}
 

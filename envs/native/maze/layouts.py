@@ -1,4 +1,4 @@
-"""Mazes with names, which training on random levels never shows; drawn for this project.
+"""Named mazes, which training on random levels never shows; designed for this project.
 
 `#` is a wall, `G` the goal, and `>`, `v`, `<` or `^` the agent and where it looks.
 """

@@ -1,4 +1,4 @@
-"""Levels of the maze: drawn at random, changed a little, and how far the goal is.
+"""Levels of the maze: random ones, small changes to them, and the distance to the goal.
 
 A level is a dict, which is a task of `jaxrl:Maze`:
   walls      int32[13], a word for each row; its bit x is 1 where column x has a wall
@@ -26,7 +26,7 @@ STEP_X = np.array([1, 0, -1, 0], np.int32)
 STEP_Y = np.array([0, 1, 0, -1], np.int32)
 
 _FULL_ROW = (1 << SIDE) - 1
-_FIRST_WORDS = 2  # of a level, before those of its walls
+_FIRST_WORDS = 2  # of a level, before the words of its walls
 # What an edit does, of three equally likely kinds; kind 0 does nothing.
 _WALL = 1
 _GOAL = 2
@@ -35,9 +35,9 @@ Level = dict[str, jax.Array]
 
 
 def draw(key: jax.Array, max_walls: int) -> Level:
-    """A random level: goal and agent on two cells, and up to `max_walls` draws of a wall elsewhere.
+    """A random level: goal and agent on two cells, and up to `max_walls` sampled walls elsewhere.
 
-    The number of draws is uniform. Two of them may hit the same cell, and the goal may be out of reach.
+    The number of samples is uniform. Two of them may hit the same cell, and the goal may be out of reach.
     """
     words = random_words(key, _FIRST_WORDS + -(-max_walls // 2))
     halves = jnp.concatenate([words >> 16, words & 0xFFFF]).reshape(2, -1)
@@ -85,7 +85,7 @@ def distance(level: Mapping[str, jax.Array]) -> jax.Array:
 
     def spread(loop: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         reached, _, steps = loop
-        # Neighbours in a row are neighbouring bits, those of a column the same bit of the words beside it.
+        # Neighbours in a row are neighbouring bits, in a column the same bit of the adjacent words.
         beside = (reached << 1) | (reached >> 1)
         zero = jnp.zeros(1, reached.dtype)
         above = jnp.concatenate([reached[1:], zero])

@@ -54,11 +54,11 @@ class MazeState:
 class Maze(JaxEnv):
     """An agent that sees five by five cells looks for the goal in a maze of 13 x 13; docs/maze.md.
 
-    A task is a level, see `jaxrl.envs.native.maze.level`. One whose goal lies on its agent stands for a
-    random one.
+    A task is a level, see `jaxrl.envs.native.maze.level`. A level with goal and agent on one cell stands for
+    a random one.
 
     Args:
-      level: what is played where no task is given: "random", or one of the mazes with names.
+      level: the level without a given task: "random", or one of the mazes with names.
       max_walls: of a random level.
       max_steps: an episode is truncated after so many.
       edits: random changes that `mutate` makes.

@@ -1,4 +1,4 @@
-"""Battleship: sink hidden ships, told only of hit or miss."""
+"""Battleship: sink hidden ships, observing only hit or miss."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Battleship(JaxEnv):
 
     Args:
       board_size: N.
-      ship_sizes: the length of each ship. They are laid one after the other, each evenly over the places,
-        down or across, where it does not cover another; half of the board at most.
+      ship_sizes: the length of each ship. They are laid one after the other, each uniformly over the places,
+        down or across, that cover no other ship; half of the board at most.
     """
 
     def __init__(self, board_size: int = 10, ship_sizes: Sequence[int] = (2, 3, 3, 4)):

@@ -65,7 +65,7 @@ class RepeatFirst(JaxEnv):
 
 @flax.struct.dataclass
 class RepeatPreviousState:
-    """The latest k cards, and those that are left.
+    """The latest k cards, and the remaining ones.
 
     Attributes:
       recent: int32[k], the card that was seen at time t is at t modulo k.
@@ -111,7 +111,7 @@ class RepeatPrevious(JaxEnv):
     def step(self, key: jax.Array, state: RepeatPreviousState, action: jax.Array) -> tuple[Any, TimeStep]:
         suit, left = deal(random_words(key, 1)[0], state.left)
         time = state.time + 1
-        # The place of the next card still holds the one that is asked for.
+        # The place of the next card still holds the queried card.
         place = time % self._k
         asked = state.recent[place]
         reward = graded(action == asked, 1 / (self._cards - self._k))
@@ -124,13 +124,13 @@ class RepeatPrevious(JaxEnv):
         )
 
     def solve(self, state: RepeatPreviousState) -> jax.Array:
-        """int32[]: the suit that is asked for; any in the first steps, which do not count."""
+        """int32[]: the correct suit; any in the first steps, which do not count."""
         return state.recent[(state.time + 1) % self._k]
 
 
 @flax.struct.dataclass
 class AutoencodeState:
-    """The cards that were shown, and those that are left.
+    """The cards that were shown, and the remaining ones.
 
     Attributes:
       shown: int32[n], the suits in the order in which they are shown.
@@ -144,7 +144,7 @@ class AutoencodeState:
 
 
 class Autoencode(JaxEnv):
-    """All n cards are shown, then every action is to be the suit of the latest that was not asked for yet.
+    """All n cards are shown, then each action must be the suit of the latest card not recalled yet.
 
     Observation MultiDiscrete[2, 4]: 1 while cards are shown and 0 from the last one on, where the first
     answer is due; and the suit of the card, 0 (spade) once there is none. Action Discrete(4). n - 1 steps
@@ -199,10 +199,10 @@ class HigherLowerState:
 
 
 class HigherLower(JaxEnv):
-    """Action 0 says that the next card is higher than the one that is shown, 1 that it is lower.
+    """Action 0 predicts that the next card is higher than the current one, 1 that it is lower.
 
     Observation Discrete(13), the rank, aces lowest; action Discrete(2). With n cards an episode has n - 1
-    steps of reward 1 / n, -1 / n, or 0 where both cards have the same rank, and terminates at the last card.
+    steps of reward 1 / n, -1 / n, or 0 if both cards have the same rank, and terminates at the last card.
     Counting cards helps.
 
     Args:
@@ -239,8 +239,8 @@ class CountRecallState:
 
     Attributes:
       values: int32[K], the cards of each kind that are left to be seen.
-      queries: int32[K], the same of those that are left to be asked for.
-      query: int32[], the kind that is asked for.
+      queries: int32[K], the same for the remaining queries.
+      query: int32[], the queried kind.
     """
 
     values: jax.Array
@@ -251,7 +251,7 @@ class CountRecallState:
 class CountRecall(JaxEnv):
     """Each step shows a card and asks how many of some kind were seen so far, that card included.
 
-    Observation MultiDiscrete[K, K]: the kind of the card and the kind that is asked for, each from a deck of
+    Observation MultiDiscrete[K, K]: the kind of the card and the queried kind, each from a deck of
     its own. Action Discrete(n / K + 1), the number. With n cards an episode has n - 1 steps of reward
     1 / (n - 1) or -1 / (n - 1), and terminates at the last card. The best return is 1.
 

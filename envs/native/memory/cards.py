@@ -1,6 +1,6 @@
 """Cards that are dealt one by one, and random integers.
 
-A shuffled deck whose cards are seen one after the other, and whatever else is not seen, is a draw without
+A shuffled deck whose cards are seen one after the other, and nothing else of it, is sampling without
 replacement: the state is how many cards of each kind are left, whatever the number of decks.
 """
 

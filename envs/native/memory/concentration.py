@@ -23,8 +23,8 @@ class ConcentrationState:
     """The table; a card is sampled when it is turned for the first time.
 
     Attributes:
-      kinds: int32[n], of each card, -1 of those that were never turned.
-      left: int32[K], the cards of each kind among those.
+      kinds: int32[n], of each card, -1 if it was never turned.
+      left: int32[K], the unturned cards of each kind.
       up: bool[n], the cards that stay face up.
       first: int32[], the place of the first card of a pair, -1 where the next card is the first.
       time: int32[], steps so far.

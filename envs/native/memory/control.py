@@ -1,4 +1,4 @@
-"""CartPole and Pendulum of which positions or velocities are seen, also with noise."""
+"""CartPole and Pendulum with only positions or velocities observed, also with noise."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Control(JaxEnv):
     def _noisy(self, key: jax.Array, seen: jax.Array) -> jax.Array:
         if not self._noise:
             return seen
-        # Folded, since `reset` draws the state from the key itself.
+        # Folded, since `reset` samples the state with the key itself.
         noise = self._noise * jax.random.normal(jax.random.fold_in(key, 1), (2,))
         farthest = jnp.asarray(self._bounds, jnp.float32)
         return jnp.clip(seen + noise, -farthest, farthest)
@@ -192,7 +192,7 @@ class _Pendulum(_Control):
 
 
 class PositionOnlyPendulum(_Pendulum):
-    """Pendulum of which the angle is seen and its speed is not.
+    """Pendulum whose angle is observed and its speed is not.
 
     Args:
       max_episode_length: T.

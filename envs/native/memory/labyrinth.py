@@ -154,7 +154,7 @@ class _Labyrinth(JaxEnv):
         """int32[10]: 3 by 3 squares by row, and the action that led here.
 
         The agent is in the middle, but at the left and the upper edge it is in the first column or row: there
-        the view has two squares, and what is missing is filled with walls at the other end.
+        the view has two squares, and the missing ones are filled with walls at the other end.
         """
         rows, columns = (jnp.maximum(x - 1, 0) + jnp.arange(3) for x in state.position)
         last = 2 * self._side

@@ -80,7 +80,7 @@ def _lay_mines(words: jax.Array, squares: int) -> jax.Array:
     """bool[squares] with len(words) of them True, each set as likely; uint32[mines].
 
     The sample of R. W. Floyd (Bentley and Floyd 1987): the i-th mine is sampled from one square more than the
-    one before, and goes to the new one where its place is taken.
+    one before, and goes to the new one if its place is taken.
     """
     places: list[jax.Array] = []
     for i, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""TMaze: a sign at the start of a corridor says where to turn at its end."""
+"""TMaze: a sign at the start of a corridor shows where to turn at its end."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Navigation(JaxEnv):
       max_steps: an episode is truncated after so many.
       obstacles, moving, obstacle_speed, goal_distance, sensor_noise: the default task. A task is a dict of
         these names, see `NavigationParams`, and may have a `room`: that number decides start, goal and
-        obstacles, always the same; -1, the default, draws them.
+        obstacles, always the same; -1, the default, samples them.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The room: its parameters, its state, how an episode is laid out, and how its bodies move.
 
 Lengths are metres, times seconds. Each function is of one room, in plain arithmetic without loops, conditions
-or rejected draws: a batch of them is as fast as its vectors.
+or rejected samples: a batch of them is as fast as its vectors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NavigationParams:
     Attributes:
       obstacles: int32[], how many there are; the environment's `max_obstacles` at most.
       moving: int32[], how many of them move.
-      obstacle_speed: float32[], of those that move, metres per second; from 0 to 2.
+      obstacle_speed: float32[], of the moving ones, metres per second; from 0 to 2.
       goal_distance: float32[], the greatest distance between start and goal, metres; at least 1.
       sensor_noise: float32[], standard deviation of a lidar's distance, metres, and of a component of the
         velocity, metres per second.
@@ -58,7 +58,7 @@ class Obstacles:
 
     Attributes:
       x, y: centres.
-      direction_x, direction_y: where they move to, of length 1; 0 where they stand.
+      direction_x, direction_y: where they move to, of length 1; 0 if they stand.
       radius: -1 if there is no obstacle.
     """
 
@@ -113,7 +113,7 @@ def lay_out(words: jax.Array, params: NavigationParams, max_obstacles: int) -> N
     x = jnp.zeros(max_obstacles)
     y = jnp.zeros(max_obstacles)
     present = jnp.full(max_obstacles, -1.0)
-    # The first draw comes last and wins. Numbers instead of bools, which compilers turn into branches.
+    # The first sample comes last and wins. Numbers instead of bools, which compilers turn into branches.
     for place in reversed(drawn):
         new_x, new_y = ((2 * half - 1) * (HALF_WIDTH - _RADII[1]) for half in _halves(place))
         gap = jnp.minimum(
@@ -142,7 +142,7 @@ def lay_out(words: jax.Array, params: NavigationParams, max_obstacles: int) -> N
 
 
 def _goal(start: jax.Array, drawn: jax.Array, largest: jax.Array) -> jax.Array:
-    """A drawn place that is neither too near to the start nor too far from it."""
+    """A sampled place that is neither too near to the start nor too far from it."""
     too_near = _length(drawn - start) < _LEAST_DISTANCE
     # Half a room away in both directions, towards the other side.
     drawn = jnp.where(too_near, drawn - jnp.where(drawn > 0, _START_REACH, -_START_REACH), drawn)

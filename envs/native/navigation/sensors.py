@@ -50,7 +50,7 @@ def _to_wall(place: jax.Array, ray: np.ndarray) -> jax.Array:
 def normal_noise(words: jax.Array) -> jax.Array:
     """float32 of the shape of `words`: about normal, mean 0, variance 1, at most 3.5 in magnitude.
 
-    The sum of the four bytes of a random uint32 each: a tenth of the time of an exact draw.
+    The sum of the four bytes of a random uint32 each: a tenth of the time of an exact sample.
     """
     total = jnp.zeros(words.shape, jnp.int32)
     for shift in (0, 8, 16, 24):

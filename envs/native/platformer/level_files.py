@@ -25,7 +25,7 @@ class DatasetError(ValueError):
 
 
 def read_levels(label: str, folder: str, category: str) -> tuple[PlatformerLevel, ...]:
-    """The levels of `DIR/train` or `DIR/test`, or of "train" or "test" of those that come with the package.
+    """The levels of `DIR/train` or `DIR/test`, or of the package's "train" or "test".
 
     Raises:
       ValueError: one line that begins with `label`: no such folder or category, a file that is no level.

@@ -51,7 +51,7 @@ class PlatformerState:
 
 
 def spaces_of(modality: str, graphs: GraphTables | None) -> tuple[tuple[str, Space], ...]:
-    """The spaces of one modality, by key; `graphs` is needed for the modality of that name alone."""
+    """The spaces of one modality, by key; only "graph" needs `graphs`."""
     if modality == "graph":
         assert graphs is not None
         return (("graph", graphs.space), ("player", Box.of(-1.0, 1.0, (_NUM_BODY,))))
@@ -64,7 +64,7 @@ def spaces_of(modality: str, graphs: GraphTables | None) -> tuple[tuple[str, Spa
 
 
 class Observer:
-    """Draws observations of some levels; `graphs` is needed for the modality of that name alone."""
+    """Draws observations of some levels; only the modality "graph" needs `graphs`."""
 
     def __init__(self, tables: LevelTables, graphs: GraphTables | None):
         self._solid = tables.solid

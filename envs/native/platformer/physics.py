@@ -1,6 +1,6 @@
 """The movement of the player: integers only, the same for numpy (the solver) and JAX (the environment).
 
-A tile is 8 units a side and the player a square of 6. A position is that of the square's upper left corner,
+A tile is 8 units a side and the player a square of 6. A position is the square's upper left corner,
 in units from the level's upper left corner; x points right, y down. A step is one tick.
 """
 

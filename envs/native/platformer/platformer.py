@@ -37,11 +37,11 @@ _MINE_REWARD = -0.5  # with more at stake, mines teach a policy to stand still
 class Platformer(JaxEnv):
     """Reach the switch, then the exit, without touching a mine; docs/platformer.md.
 
-    A task `{"level": i}` names the level of an episode by its index in `levels`; -1, the default, draws one.
+    A task `{"level": i}` sets the level of an episode by its index in `levels`; -1, the default, samples one.
 
     Args:
-      levels: a folder with levels of each category (`jaxrl prepare-data`); "train" and "test" are those that
-        come with the package.
+      levels: a folder with levels of each category (`jaxrl prepare-data`); "train" and "test" come
+        with the package.
       category: of the levels that are played: simple, medium, complex, mine_heavy, exploration, or "all".
       observation: "state", "local", "global", "graph" or "way"; several give a dict, as "graph" alone does.
       reward: "shaped", with rewards on the way, or "sparse", for the exit and mines alone.
@@ -89,7 +89,7 @@ class Platformer(JaxEnv):
 
     @property
     def default_task(self) -> dict[str, jax.Array]:
-        """A level drawn at random."""
+        """A random level."""
         return {"level": jnp.asarray(_ANY_LEVEL, jnp.int32)}
 
     @property

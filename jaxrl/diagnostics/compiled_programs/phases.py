@@ -9,7 +9,7 @@ from jaxrl.diagnostics.compiled_programs.text import ProgramText
 from jaxrl.metrics.tracing import PHASES
 
 OTHER = "other"
-# A nameless operation belongs to the phase of this share of those around it.
+# A nameless operation belongs to the phase of this share of the operations around it.
 _MAJORITY = 0.9
 _PHASE = re.compile(rf"(?:^|[/(])({'|'.join(PHASES)})(?=[/)]|$)")
 
@@ -49,7 +49,7 @@ class PhaseMap:
         return phase if count and count >= _MAJORITY * total.total() else None
 
     def _count(self, computation: str) -> Counter[str]:
-        """The number of instructions of each phase in a computation and in those that it calls."""
+        """The number of instructions of each phase in a computation and in the ones that it calls."""
         if computation not in self._counts:
             found: Counter[str] = Counter()
             for member in self._members.get(computation, ()):

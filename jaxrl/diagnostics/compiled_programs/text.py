@@ -71,9 +71,9 @@ class ProgramText:
         return cls(entry, computations)
 
     def executions(self) -> Counter[str]:
-        """The number of executions of each computation per run of the program, without those inside fusions.
+        """The number of executions of each computation per run of the program, except inside fusions.
 
-        The turns of a loop are those that the compiler noted beside it, or the constant with which its
+        A loop runs as often as the compiler noted beside it, or as the constant with which its
         counter is compared. A loop without either, such as the one over iterations, counts once.
         Branches count as if all were taken.
         """

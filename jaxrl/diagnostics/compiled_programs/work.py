@@ -21,7 +21,7 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 class Collective:
     """An exchange between devices: its number per iteration, and the bytes that are exchanged each time.
 
-    Those of an all-reduce are the bytes of its vector; a reduce-scatter or an all-gather of the same vector,
+    For an all-reduce, the bytes of its vector; a reduce-scatter or an all-gather of the same vector,
     in which each device sends half as much, counts half.
     """
 

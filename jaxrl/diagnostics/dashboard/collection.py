@@ -147,7 +147,7 @@ class RunCollection:
         return {"runs": [run.name for run in runs], "rows": rows}
 
     def searches(self) -> list[str]:
-        """The folders of searches, by path: those that hold trials of which runs are known."""
+        """The folders of searches, by path, with trials among the known runs."""
         places = {
             str(epath.Path(name).parent.parent)
             for name in self._runs
@@ -178,7 +178,7 @@ class RunCollection:
         return [self._runs[name] for name in dict.fromkeys(names) if name in self._runs][:_MOST_CURVES]
 
     def _differences(self, runs: Sequence[RunView]) -> list[str]:
-        """Fields in which the runs differ, but for those that tell nothing about the kind of a run."""
+        """Fields in which the runs differ, except fields that do not define the kind of a run."""
         fields = sorted({field for run in runs for field in run.config})
         return [
             field
@@ -195,7 +195,7 @@ def _copy_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _label(members: Sequence[RunView], fields: Sequence[str]) -> str:
-    """The name of a run, or the beginning of those of several seeds, and the fields in which it differs."""
+    """The name of a run, or the beginning of several seeds' names, and the fields in which it differs."""
     name = members[0].name
     if len(members) > 1:
         # Of cart_10 and cart_11 it is cart, which is no folder.

@@ -39,7 +39,7 @@ _STARTED = "started as "  # the line of train.log with the command
 
 
 def tail(file: epath.Path) -> list[bytes]:
-    """The last whole lines of a file; none where it cannot be read."""
+    """The last whole lines of a file; none if it cannot be read."""
     try:
         with storage.as_os_errors(), open_regular(file) as stream:
             size = stream.seek(0, 2)
@@ -181,7 +181,7 @@ class RunView:
             }
 
     def _command(self, log: Sequence[str]) -> str | None:
-        """The command that started the run, or resumed it last; None if nothing says it."""
+        """The command that started the run, or resumed it last; None if it is not logged."""
         for line in reversed(log):
             if _STARTED in line:
                 with contextlib.suppress(ValueError, AttributeError):

@@ -15,7 +15,7 @@ _BAND_POINTS = 300  # of the curve of several seeds
 
 
 class MetricSeries:
-    """A metric of one run, one row of `stride` that have it; only those lines are parsed.
+    """A metric of one run, every `stride`-th row that has it; only these lines are parsed.
 
     Where more rows come than are kept, every second point goes and the stride doubles.
     """

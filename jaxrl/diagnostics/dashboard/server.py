@@ -1,4 +1,4 @@
-"""The server of the dashboard: a page, its script, and what that asks for as JSON. Nothing can be written."""
+"""The server of the dashboard: a page, its script, and the script's data as JSON. Nothing can be written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 _PAGE = Path(__file__).parent / "page"
-_LONGEST = 20_000  # characters of what a request asks for
+_LONGEST = 20_000  # characters of a request's query
 _KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
 _LARGEST_EPISODE = 64 << 20  # bytes
 _LEAST_LOAD_SECONDS = 0.5
@@ -108,7 +108,7 @@ def application(runs: RunCollection, host: str) -> Starlette:
         data("/api/machine", lambda request: machine.read()),
         Route("/film", film, methods=["GET"]),
         Route("/episode", episode_page, methods=["GET"]),
-        # Plotly's script from its package: no page on the web is asked for it.
+        # Plotly's script from its package: nothing is loaded from the web.
         Mount("/plotly", StaticFiles(packages=[("plotly", "package_data")], follow_symlink=True)),
         Mount("/", StaticFiles(directory=_PAGE, html=True, follow_symlink=True)),
     ]

@@ -124,7 +124,7 @@ class LiveRun:
 
     @property
     def done(self) -> bool:
-        """True if it ended by itself; a summary of fewer steps is that of an earlier, shorter budget."""
+        """True if it ended by itself; a summary of fewer steps belongs to an earlier, shorter budget."""
         return self._summary is not None and (self._summary.get("steps") or 0) >= self.progress.steps
 
     @property

@@ -93,7 +93,7 @@ def _panel(run: LiveRun, compact: bool) -> RunPanel:
 
 
 def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
-    """As many runs as fit; those that train come first."""
+    """As many runs as fit; training ones come first."""
     wide = width >= _WIDE
     clocks = {run.progress.clock for run in runs}
     pace = f"{clocks.pop()}/s" if len(clocks) == 1 else "per second"
@@ -120,7 +120,7 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
 
 
 def _evaluations(runs: Sequence[LiveRun]) -> tuple[tuple[str, str], ...]:
-    """(metric, heading) of evaluations: in the mode that decides and, where a run plays in both, in each."""
+    """(metric, heading) of evaluations: in the mode that decides and, if a run plays in both, in each."""
     both = any(len(run.progress.evaluations) > 1 for run in runs)
     return ((EVALUATION, "eval"), *(MODES if both else ()))
 

@@ -24,7 +24,7 @@ from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
 
-# Between the seeds of the rollouts that choose the worst levels and of those that score them.
+# Between the seeds of the rollouts that choose the worst levels and of the rollouts that score them.
 _SECOND_SEED = 1_000_003
 # Shares of the worst levels (CVaR, as Rutherford et al. 2024 measure it).
 _PERCENTAGES = (1, 2, 5, 10, 20, 50, 100)
@@ -40,7 +40,7 @@ class LevelQuestion:
       sample: sample actions instead of taking the most likely ones.
       seed: decides the levels and the episodes.
       environment: another one with the same spaces; "": the run's.
-      cvar: also play again, and say how the worst levels fare.
+      cvar: also play again, and report the success on the worst levels.
     """
 
     levels: int
@@ -55,7 +55,7 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
     """Plays the levels, prints the rates and writes the record.
 
     Raises:
-      ConfigError: there are no such levels, nothing says when one is solved, or a package is missing.
+      ConfigError: there are no such levels, no rule for when one is solved, or a package is missing.
     """
     if asked.cvar and importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("`--cvar` needs matplotlib: install the extra plot")

@@ -1,4 +1,4 @@
-"""The levels of an evaluation: random ones that can be solved, those of a pool, and those with names."""
+"""The levels of an evaluation: random solvable ones, a pool's, and named ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jaxrl.envs.tasks import level_pool, method_of_tasks, named_tasks
 # Keeps the keys of levels apart from the keys of episodes and of training.
 _STREAM = 0x4C455645
 _AT_ONCE = 4096
-# Of so many draws for each level at least one must give one that can be solved.
+# At least one of so many samples for each level must be solvable.
 _MOST_DRAWS = 100
 
 
 def choose(env: JaxEnv, count: int, seed: int) -> Any:
     """Levels [count, ...] on the host.
 
-    Of an environment that draws levels the first that can be solved, if it says so; of a pool different
-    ones, drawn at random.
+    If the environment samples levels, the first solvable ones, if it can tell; of a pool, random different
+    ones.
 
     Args:
       env: whose levels are meant.

@@ -17,7 +17,7 @@ from jaxrl.config.success import Success
 from jaxrl.envs.base import InfoMetric
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
-# What a level may say; the suite says the defaults of all but the first.
+# The fields of a level; the suite sets the defaults of all but the first.
 # Of each field: its type and rules.
 _LEVEL: dict[str, tuple[Any, ...]] = {
     "env": (str,),
@@ -74,7 +74,7 @@ class Suite:
     """Categories by name, each of some levels.
 
     Attributes:
-      given: how it was asked for, for messages.
+      given: how the user named it, for messages.
       name: part of the report's file name.
       modes: "greedy", "sampled" or both.
       seed: decides the episodes.
@@ -110,7 +110,7 @@ def read(name: str, field: str = "--suite") -> Suite:
 
 
 def require_metric_names(suite: Suite) -> None:
-    """Raises ConfigError unless categories can be told apart in the names of metrics."""
+    """Raises ConfigError unless categories differ in the names of metrics."""
     names = [metric_name(category) for category in suite.categories]
     for category, name in zip(suite.categories, names, strict=True):
         if names.count(name) > 1 or name in ("all", "env", GREEDY, SAMPLED):

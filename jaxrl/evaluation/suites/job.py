@@ -30,12 +30,12 @@ from jaxrl.runs.origin import origin
 
 @dataclasses.dataclass(frozen=True)
 class SuiteQuestion:
-    """The suite to play, and what replaces values of it.
+    """The suite to play, and replacements of its values.
 
     Attributes:
       file: the suite.
       checkpoint: "best", "latest" or a step.
-      episodes: how many for each level and mode; None: as the suite says.
+      episodes: how many for each level and mode; None: the suite's number.
       sample: only sampled actions, or only the most likely ones; None: in the suite's modes.
       seed: of the levels and the episodes; None: the suite's.
       video: folder for a video of each level, or None.
@@ -72,9 +72,9 @@ def run(
 
     Args:
       workdir: folder of the run.
-      asked: the suite, and what replaces values of it.
+      asked: the suite, and replacements of its values.
       show: is given the report, before it is written.
-      say: is told line by line what is written.
+      say: is called with a line on each file written.
       trust: import the modules that the run's configuration names.
 
     Raises:
@@ -144,7 +144,7 @@ def _describe(playable: PlayableLevel) -> dict[str, Any]:
 
 
 def _videos(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator[str]:
-    """Writes a video of each level in the first mode; yields lines that say so, or why not."""
+    """Writes a video of each level in the first mode; yields a line on each, or the reason why not."""
     from jaxrl.evaluation.suites import video
 
     suite = levels.suite

@@ -1,4 +1,4 @@
-"""The levels of a suite, checked for a policy, and what their episodes come to."""
+"""The levels of a suite, checked for a policy, and the results of their episodes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Outcomes:
       length: steps.
       normalized: length over what counts as 1 in this level.
       finished: False if it was cut off by the safety limit.
-      success: bool, or None without a rule and without an environment that tells of success, or where no
-        episode said what the rule asks for and the level does not declare it.
+      success: bool, or None without a rule and without an environment that reports success, or if no
+        episode reported the rule's entry and the level does not declare it.
       cost: summed over the episode, or None likewise.
     """
 
@@ -48,7 +48,7 @@ class PlayableLevel:
       level: as the suite has it.
       task: the task that an evaluator plays.
       steps: the number that counts as 1 in normalised steps.
-      tasks: arrays [N, ...], the tasks that episodes have in turn; None: the default task.
+      tasks: arrays [N, ...], the tasks of episodes, cyclically; None: the default task.
     """
 
     level: Level
@@ -122,7 +122,7 @@ class SuiteLevels:
 
 
 def _reports_of(values: np.ndarray | None) -> np.ndarray | None:
-    """The values, 0 in episodes that said nothing; None if none of the level's episodes said anything."""
+    """The values, 0 in episodes that reported none; None if none of the level's episodes reported any."""
     if values is None or np.isnan(values).all():
         return None
     return np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)

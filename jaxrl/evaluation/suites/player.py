@@ -18,7 +18,7 @@ class SuitePlayer:
     """Plays the episodes that a suite asks for: the same ones, decided by its seed, at every call."""
 
     def __init__(self, levels: SuiteLevels, evaluator_of: Callable[[EvaluationTask], Evaluator]) -> None:
-        """`evaluator_of` gives what plays a task."""
+        """`evaluator_of` returns the evaluator of a task."""
         self._seed = levels.suite.seed
         self._categories = {
             name: [(level, evaluator_of(level.task)) for level in category]
@@ -42,7 +42,7 @@ class SuitePlayer:
 
         Raises:
           HostEnvError: an environment failed.
-          Cancelled: a signal asked not to wait.
+          Cancelled: a signal ended the wait.
         """
         root = jax.random.key(self._seed)
         found: dict[str, dict[str, list[Outcomes]]] = {mode: {} for mode in modes}

@@ -18,7 +18,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True)
 class Summary:
-    """Over all episodes together; None if a level says no rule or no cost, or nothing succeeded.
+    """Over all episodes together; None if a level has no rule or no cost, or nothing succeeded.
 
     Attributes:
       episodes: how many.
@@ -88,9 +88,9 @@ def episode_rows(part: Outcomes) -> list[dict[str, Any]]:
 
 
 def metrics(categories: Mapping[str, Sequence[Outcomes]]) -> dict[str, float]:
-    """`eval/CATEGORY/...` of what a suite's levels came to, and `eval/all/...` of all episodes together.
+    """`eval/CATEGORY/...` of the results of a suite's levels, and `eval/all/...` of all episodes together.
 
-    What no rule of the suite asks for is left out.
+    Values that no rule of the suite needs are left out.
     """
     row: dict[str, float] = {}
     everything = [outcomes for category in categories.values() for outcomes in category]

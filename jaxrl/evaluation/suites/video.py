@@ -53,15 +53,15 @@ def write(
     start: Any = None,
     episodes: int = 1,
 ) -> str:
-    """Records episodes of a task, one after the other; returns a line that says where the video is.
+    """Records episodes of a task, one after the other; returns a line with the video's path.
 
     Args:
       trained: plays.
       task: the environment.
-      sample: draw actions.
-      seed: decides the episode; of several those that follow have the next seeds.
+      sample: sample actions.
+      seed: decides the episode; of several, later ones have the next seeds.
       file: to write.
-      start: the task that the environment is asked for (`jaxrl.envs.tasks`); None: its default.
+      start: the task of the environment (`jaxrl.envs.tasks`); None: its default.
       episodes: how many.
 
     Raises:

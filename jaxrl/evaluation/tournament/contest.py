@@ -15,7 +15,7 @@ from jaxrl.envs.trees import select_rows, strong_types
 from jaxrl.evaluation.tournament.contestants import Contestant
 from jaxrl.types import Array, PyTree
 
-# Longer games are drawn.
+# Longer games are draws.
 MOST_TURNS = 5_000
 _START = 0x53544152
 _CHOICE = 0x43484F49

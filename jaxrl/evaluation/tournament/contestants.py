@@ -109,8 +109,8 @@ class EntryTerms:
     Attributes:
       game: the environment whose game is played; "" takes the first run's.
       label: the name that the user has for the game, for errors.
-      checkpoint: of runs that do not say one by `RUN@STEP`.
-      samples: True if policies draw their moves.
+      checkpoint: of runs that do not name one by `RUN@STEP`.
+      samples: True if policies sample their moves.
       trust: import the modules that runs name, see `jaxrl.config.trust`.
     """
 

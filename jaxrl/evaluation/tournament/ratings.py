@@ -28,7 +28,7 @@ def maximum_likelihood(score: np.ndarray, games: np.ndarray) -> tuple[np.ndarray
     """The most likely Elo ratings, whose mean is 0, and half the widths of their 95% intervals.
 
     A player rated d higher is expected to score 1 / (1 + 10^(-d / 400)); a draw is half a win (Bradley and
-    Terry 1952). Each pair that played counts one drawn game more, without which a player who never lost would
+    Terry 1952). Each pair that played counts one extra draw, without which a player who never lost would
     have no finite rating. Intervals are of the difference to the mean, from the inverse Fisher information.
 
     Args:
@@ -40,7 +40,7 @@ def maximum_likelihood(score: np.ndarray, games: np.ndarray) -> tuple[np.ndarray
     total = games + 1.0 * played
     count = len(score)
     rating = np.zeros(count)  # in natural units
-    # The mean is what no game tells: a projection leaves it out.
+    # Games do not determine the mean: a projection leaves it out.
     centre = np.eye(count) - 1 / count
     for _ in range(100):
         expected = 1 / (1 + np.exp(-(rating[:, None] - rating[None])))

@@ -57,7 +57,7 @@ class GameSession:
     def board(self) -> str:
         """The cells of the first two planes of the person's observation: x its own, o the opponent's.
 
-        An empty cell has the number of the move into it, where that is allowed, or "."; columns have theirs
+        An empty cell has the number of the move into it, if that is allowed, or "."; columns have theirs
         above them. "" if the observation is no board of [height, width, planes].
         """
         obs = np.asarray(self._game.observe(self._state, jnp.int32(self.seat)))

@@ -24,7 +24,7 @@ class Standing:
       elo: the most likely rating; the mean of all contestants is 0.
       elo_half_width: of its 95% interval.
       elo_in_turn: the rating that changes with each game, K = 32, in a fixed random order of the games.
-      skill: (mean, standard deviation) by OpenSkill; None if nobody asked.
+      skill: (mean, standard deviation) by OpenSkill; None if not requested.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Standing:
 
     @property
     def score(self) -> float:
-        """The share of wins, where a draw is half a win."""
+        """The share of wins; a draw is half a win."""
         return (self.wins + self.draws / 2) / max(self.games, 1)
 
 
@@ -120,12 +120,12 @@ def run(
     Args:
       contestants: at least two, of one game.
       games: of each pair; even.
-      seed: decides the games; those of all pairs have the same keys.
+      seed: decides the games; all pairs have the same keys.
       openskill: rate by OpenSkill too.
       tell: is given a line after each pair.
 
     Raises:
-      ConfigError: OpenSkill is asked for and not installed.
+      ConfigError: OpenSkill is requested and not installed.
     """
     count = len(contestants)
     by_seat = np.zeros((count, count, 2, 3), int)
@@ -163,5 +163,5 @@ def run(
 
 
 def _results(total: np.ndarray) -> np.ndarray:
-    """int[E, 3], whether a game in which somebody got so much was won, drawn or lost."""
+    """int[E, 3], whether a game with this total reward was won, drawn or lost."""
     return np.stack([total > 0, total == 0, total < 0], axis=-1).astype(int)

@@ -29,7 +29,7 @@ def page(facts: Mapping[str, Any], document: Mapping[str, Any], example: Any, ha
       facts: the content of /spec.
       document: the OpenAPI document.
       example: an observation, as JSON values; None if it would fill pages.
-      has_token: if requests must bear a token.
+      has_token: if requests must have a token.
     """
     parts = [f"<h1>{html.escape(str(facts['model']))}</h1>"]
     for path, methods in document["paths"].items():
@@ -55,7 +55,7 @@ def _command(path: str, method: str, facts: Mapping[str, Any], example: Any, has
     if method == "post":
         body: dict[str, Any] = {"session": "me"} if path == "/reset" or facts["remembers"] else {}
         if path == "/act":
-            # This one request is enough; those after it, of the same episode, leave `reset` out.
+            # This one request is enough; later ones of the same episode leave `reset` out.
             body |= {"obs": example, **({"reset": True} if facts["remembers"] else {})}
         large = path == "/act" and example is None
         words.append("-H 'Content-Type: application/json'")

@@ -48,7 +48,7 @@ class ServingApplication:
     """Answers one request after the other."""
 
     def __init__(self, service: PolicyService, options: ServerOptions, is_ready: Callable[[], bool]) -> None:
-        """Takes what acts, how, and a function that says no once the server is about to end."""
+        """Takes the service, its options, and a function that is False once the server is about to end."""
         self.service = service
         self._options = options
         self._is_ready = is_ready
@@ -78,7 +78,7 @@ class ServingApplication:
             status = refusal.status
             shown = messages.JSON
             content = web.error(refusal)
-        except Exception as error:  # a fault of this program or of the policy: the server goes on
+        except Exception as error:  # a fault of this program or of the policy: the server continues
             log.error("%s failed: %s", one_line(path)[:100], one_line(repr(error)))
             status, shown = 500, messages.JSON
             content = web.error("the policy could not act; the log says more")

@@ -1,4 +1,4 @@
-"""Arrays of the spaces that a model's files describe: from what a request says, checked; and back."""
+"""Arrays of the spaces that a model's files describe: from a request's values, checked; and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ArraySpace:
     """One array of observations.
 
     Attributes:
-      name: of the policy's input: `obs`, or `obs.KEY` where observations are dicts.
+      name: of the policy's input: `obs`, or `obs.KEY` if observations are dicts.
       path: the keys that lead to it.
       shape, dtype: without batch.
       choices: of integers, int64 of `shape`: how many values each has; None for others.

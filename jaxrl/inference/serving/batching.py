@@ -51,7 +51,7 @@ class Batcher:
         self._largest = largest
         self._wait_seconds = wait_seconds
         self._waiting: list[BatchRows] = []
-        self._rows = 0  # of those that wait
+        self._rows = 0  # of the waiting ones
         self._timer: asyncio.Handle | None = None
         self._thread = ThreadPoolExecutor(1, "policy")
         self._running = False

@@ -46,7 +46,7 @@ class Client:
         self.session = self._ask("/reset", {"session": self.session})["session"]
 
     def act(self, obs: Any, **more: Any) -> Any:
-        """The action for an observation, in numbers and lists; `action_mask=...` where there are masks."""
+        """The action for an observation, in numbers and lists; `action_mask=...` if there are masks."""
         return self._ask("/act", {"session": self.session, "obs": obs, **more})["action"]
 
     def _ask(self, path: str, content: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: JSON, npy, and MessagePack where it is installed."""
+"""Bodies of requests and answers: JSON, npy, and MessagePack if it is installed."""
 
 from __future__ import annotations
 

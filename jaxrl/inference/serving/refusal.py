@@ -1,10 +1,10 @@
-"""The answer to a request that is not answered as asked."""
+"""The answer to a refused request."""
 
 from __future__ import annotations
 
 
 class Refusal(Exception):
-    """A request that is not answered as asked: an HTTP status and one line."""
+    """A refused request: an HTTP status and one line."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)

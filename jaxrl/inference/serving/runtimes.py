@@ -20,12 +20,12 @@ from jaxrl.inference.serving.arrays_of_spaces import ArraySpace, nest
 Named = dict[str, np.ndarray]
 Run = Callable[[Named], tuple[np.ndarray, Named]]
 RUNTIMES = ("numpy", "onnx", "stablehlo")
-# Custom calls are code that is looked up by name; these say how to shard, check a size, or are of LAPACK.
+# Custom calls are code that is looked up by name; these set a sharding, check a size, or are of LAPACK.
 _HARMLESS_CALL = re.compile(r"Sharding|shape_assertion|lapack_\w+")
 
 
 def available(folder: Path, description: Mapping[str, Any]) -> list[str]:
-    """The runtimes whose files and packages are there, those that start fastest first."""
+    """The runtimes whose files and packages are there, the fastest to start first."""
     found = []
     if description.get("architecture") is not None:
         found.append("numpy")

@@ -21,7 +21,7 @@ from jaxrl.runs.registry import damage
 
 _SIZES = (1, 2, 8, 32, 128, 512)
 _CALLS = 15  # that are timed of each size, after one
-_DRAWS, _WINDOWS = 8, 8  # comparisons of a size with the largest: draws, and parts of each
+_DRAWS, _WINDOWS = 8, 8  # comparisons of a size with the largest: samples, and parts of each
 _SLOW_SECONDS = 5e-3  # a pass that takes longer runs in a thread
 _LARGEST_CARRY = 2**24
 

@@ -1,4 +1,4 @@
-"""Runs a server until it is asked to end."""
+"""Runs a server until a signal ends it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serve(
     number: int = 0,
     tell: Callable[[str], None] = print,
 ) -> None:
-    """Answers requests until SIGTERM or SIGINT; ends once those in progress are answered.
+    """Answers requests until SIGTERM or SIGINT; ends once the ones in progress are answered.
 
     Args:
       policy: acts at first.
@@ -114,7 +114,7 @@ async def _serve(
 
 
 async def _sweep(service: PolicyService) -> None:
-    """Ends unused sessions, also where nobody asks."""
+    """Ends unused sessions, also without requests."""
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
         service.sessions.sweep()
@@ -140,7 +140,7 @@ async def _follow(
             policy = await asyncio.to_thread(target.read, wanted, options)
             service.take_over(policy)
         except (ConfigError, Refusal, RunError, OSError) as error:
-            # What the storage did wrong may go well the next time; a version never changes.
+            # A storage error may not recur; a version never changes.
             if isinstance(error, ConfigError | Refusal):
                 refused = wanted
             if str(error) != said:

@@ -23,8 +23,8 @@ class ServerOptions:
       sessions: most sessions at a time.
       idle_seconds: a session that is not used for so long ends.
       follow_seconds: pause between looks at the registry; 0 never looks.
-      drain_seconds: for requests in progress when the server is asked to end.
-      token: the token that requests must bear; "" for none.
+      drain_seconds: for requests in progress when the server is stopped.
+      token: the token that requests must have; "" for none.
     """
 
     host: str = "127.0.0.1"

@@ -45,12 +45,12 @@ class PolicyService:
         self.taken_over = 0
 
     def take_over(self, policy: ServedPolicy) -> None:
-        """Makes a version the one of new episodes; those in progress end with the version they have.
+        """Uses a version for new episodes; episodes in progress end with the version they have.
 
         A carry belongs to the parameters that wrote it, so it never goes from one version to another.
 
         Raises:
-          Refusal: its spaces are others.
+          Refusal: its spaces differ.
         """
         if policy.facts.spaces != self.policy.facts.spaces:
             raise Refusal(409, f"{policy.facts.label} has other spaces than {self.policy.facts.label}")
@@ -116,7 +116,7 @@ class PolicyService:
         """Begins the sessions that are not there, if all of their rows begin an episode; or none.
 
         Raises:
-          Refusal: one is not there and goes on, its name is none, or there are too many.
+          Refusal: a session to continue is not there, a name is invalid, or there are too many.
         """
         missing = [(name, begins) for name, begins in zip(names, reset, strict=True) if not self._has(name)]
         if not all(begins for _, begins in missing):

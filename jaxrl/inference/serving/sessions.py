@@ -1,4 +1,4 @@
-"""Sessions: who is in the middle of which episode, with which version of the policy."""
+"""Sessions: episodes in progress, each with its version of the policy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ServingSession:
 
 
 class Sessions:
-    """All sessions, those that were not used for longest first."""
+    """All sessions, the least recently used first."""
 
     def __init__(self, limit: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit

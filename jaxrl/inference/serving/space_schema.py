@@ -7,7 +7,7 @@ from typing import Any
 
 
 def schema(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of one element; raises KeyError, TypeError or the like if `space` describes none."""
+    """The schema of one element; raises an error such as KeyError or TypeError if `space` describes none."""
     if space["type"] in ("dict", "mixed"):
         parts = space["spaces"] if space["type"] == "dict" else space["parts"]
         return object_of({key: schema(part) for key, part in parts.items()}, sorted(parts))

@@ -62,7 +62,7 @@ def is_named(given: str) -> bool:
 
 
 def read_folder(given: str, checkpoint: str, trust: bool, options: ServerOptions) -> ServedPolicy:
-    """The policy of a model's folder or of a run, of which a model is made first.
+    """The policy of a model's folder or of a run, from which a model is made first.
 
     Raises:
       ConfigError: it is neither, or cannot be served.

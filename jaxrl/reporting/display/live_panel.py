@@ -47,7 +47,7 @@ class LivePanel:
         self._live.start()
 
     def refresh(self) -> None:
-        """Draws the panel at once, if it is drawn."""
+        """Draws the panel at once, if it is open."""
         if self._live is not None:
             self._live.refresh()
 
@@ -56,7 +56,7 @@ class LivePanel:
         return text.printable(line, getattr(self._stream, "encoding", None))
 
     def message(self, line: str) -> None:
-        """Prints a line, above the panel if it is drawn."""
+        """Prints a line, above the panel if it is open."""
         line = self.printable(line)
         if self._live is not None:
             self._live.console.print(line, markup=False, highlight=False)

@@ -51,7 +51,7 @@ class History:
             self._merge *= 2
 
     def mark(self) -> None:
-        """Sets a mark between the values so far and those that follow."""
+        """Sets a mark between the values so far and later ones."""
         values = self._merge * len(self._points) + len(self._pending)
         if values and values not in self._marks:
             self._marks.append(values)
@@ -59,7 +59,7 @@ class History:
     def sparkline(self, width: int, glyphs: str = "▁▂▃▄▅▆▇█") -> str:
         """The history in at most `width` characters, from `glyphs[0]` (lowest) to `glyphs[-1]` (highest).
 
-        Where there is room, a dotted line stands at each mark.
+        If there is room, a dotted line stands at each mark.
         """
         points = self._points
         marks = self._marks if width > 2 * len(self._marks) else ()

@@ -16,7 +16,7 @@ _FOLDER = Path(__file__).parent
 
 
 def episode_page(facts: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page; `rows` are steps as JSON values, `facts` what is said of the episode.
+    """The page; `rows` are steps as JSON values, `facts` describe the episode.
 
     Nothing in it is taken for HTML or a script: texts are escaped, and `<` stands nowhere in the data.
     """

@@ -27,7 +27,7 @@ def pdf_page(
     sections: Sequence[Section],
     notes: Sequence[str],
 ) -> bytes:
-    """The same content as `html_page` has, on A4; of a film the first picture."""
+    """The same content as in `html_page`, on A4; of a video the first picture."""
     import matplotlib
     from fpdf import FPDF
 

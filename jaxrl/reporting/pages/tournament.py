@@ -29,7 +29,7 @@ _NOTES = (
 
 
 def tables(record: Mapping[str, Any]) -> tuple[Table, Table, Table]:
-    """(the standings, the games of each row against each column, those of them that the row began).
+    """(the standings, the games of each row against each column, the ones that the row began).
 
     Args:
       record: as in tournament.json.
@@ -121,7 +121,7 @@ def _scores(record: Mapping[str, Any]) -> dict[tuple[str, str], float]:
 
 
 def _begun(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """Games won, drawn and lost by one, who had the first move, against the other, by (one, other)."""
+    """Games won, drawn and lost by one, with the first move, against the other, by (one, other)."""
     found = {}
     for pair in record["pairs"]:
         first, second = ([str(pair[seat][kind]) for kind in _KINDS] for seat in ("first", "second"))

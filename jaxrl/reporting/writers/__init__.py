@@ -57,7 +57,7 @@ def open_writers(
 
     The files metrics.jsonl, metrics.csv, tensorboard/ and train.log are in `folder`, or in the local folder
     `files_at` if given. Displays show `highlights`, (metric, label), and describe the `network`.
-    `others` close after those of `log.writers`.
+    `others` close after the writers in `log.writers`.
     """
     path = files_at or os.fspath(folder)
     writers = configured_writers(folder, config, path, highlights)

@@ -23,7 +23,7 @@ class CsvWriter(Writer):
 
     A new key becomes the last column, and the file is rewritten for it. Rows leave the process before
     `write` returns. As with `JsonlWriter`, a new run drops the rows of an earlier one, and a resumed run
-    keeps those up to the restored step.
+    keeps the rows up to the restored step.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -26,8 +26,8 @@ class JsonlWriter(Writer):
 
     Each row leaves the process before `write` returns, so a killed run loses none. JSON has no NaN and no
     infinity: such values are written as null. A new run drops the rows of an earlier one; a resumed run
-    keeps those up to the restored step, so that steps continue exactly. Of an evaluation that it makes again
-    there, the row is replaced.
+    keeps the rows up to the restored step, so that steps continue exactly. The row of an evaluation that it
+    repeats there is replaced.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -70,7 +70,7 @@ def is_evaluated_again(step: int, start_step: int, scalars: Mapping[str, float])
 def truncate_after(path: Path, step: int, evaluation: bool = False) -> None:
     """Drops the rows of a metrics file after `step`, and a last row that a crash cut short.
 
-    With `evaluation` also that of an evaluation at `step`.
+    With `evaluation` also the row of an evaluation at `step`.
 
     The file is replaced at once; a missing one is not created. Lines that are not rows are appended to a
     file beside it, with a warning.

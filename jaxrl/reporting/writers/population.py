@@ -36,8 +36,8 @@ class PopulationRows:
     """Writes a row once every member that trains has written its own of the same step.
 
     Each metric is the median over members, `population/return_*` and `population/eval_*` are quartiles and
-    the best, the pace is that of all together, and `population/training` counts the members that trained
-    until there. Members that have reached their end count with their last row, those that failed do not.
+    the best, the pace is for all together, and `population/training` counts the members that trained
+    until there. Members that have reached their end count with their last row, failed ones do not.
 
     A row that a signal cut short, since some members had written theirs and others had not, is written after
     the resume, with the rows that the members kept.
@@ -114,7 +114,7 @@ class PopulationRows:
         if step < self._written or key in self._written_before:
             return
         self._written = step
-        # Those that have ended count with their last row.
+        # Ended members count with their last row.
         ended = {m: row for (m, of), row in self._last.items() if of == kind}
         rows = [row for m, row in sorted((ended | found).items()) if m not in self._failed]
         training = len(found.keys() - self._failed)

@@ -84,7 +84,7 @@ class MlflowTracker(Tracker):
         return run_id
 
     def _log_config(self) -> None:
-        """Logs the configuration as parameters, which are final: a resumed run keeps those it has."""
+        """Logs the configuration as parameters, which are final: a resumed run keeps the ones it has."""
         from mlflow.entities import Param
 
         known = self._client.get_run(self._run_id).data.params

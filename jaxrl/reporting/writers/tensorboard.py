@@ -190,7 +190,7 @@ def histogram(name: str, values: Sequence[float]) -> Any:
 
 def _hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
     sections = [name for name, x in config.items() if isinstance(x, Mapping)]
-    others = [name for name in sections if name not in (*COMMON, "derived")]  # that of the algorithm
+    others = [name for name in sections if name not in (*COMMON, "derived")]  # the algorithm's
     names = (*_HYPERPARAMETERS, *others)
     flat = flatten({name: config[name] for name in names if name in config})
     # The table has its columns in this order, and is far wider than a screen.

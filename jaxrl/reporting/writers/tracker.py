@@ -79,7 +79,7 @@ class Tracker(abc.ABC):
 
     @abc.abstractmethod
     def open(self, resume: bool) -> int:
-        """Begins a run, or with `resume` continues that of the folder; returns its last step, or -1."""
+        """Begins a run, or with `resume` continues the folder's; returns its last step, or -1."""
 
     @abc.abstractmethod
     def log(self, rows: Sequence[Row]) -> None:

@@ -95,6 +95,6 @@ class MultiWriter(Writer):
 
 
 def finite_samples(samples: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
-    """The finite values of each distribution that has any: bins have no place for others."""
+    """The finite values of each distribution that has any: bins cannot hold other values."""
     finite = {name: [x for x in values if math.isfinite(x)] for name, values in samples.items()}
     return {name: values for name, values in finite.items() if values}

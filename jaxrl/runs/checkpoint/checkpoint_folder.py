@@ -1,4 +1,4 @@
-"""Readers of folders of checkpoints: returned arrays are, bit for bit, those that were saved.
+"""Readers of folders of checkpoints: returned arrays are, bit for bit, the saved ones.
 
 The checkpoint of step S is the folder `S` with two items: `state`, arrays by field and path, and `meta`, a
 sealed JSON record with the digest of every array. Remains of interrupted saves, and other things, may lie
@@ -47,7 +47,7 @@ class CheckpointError(ConfigError):
 
 
 class CorruptCheckpoint(CheckpointError):
-    """The files of a checkpoint can be read, but are not those that were saved."""
+    """The files of a checkpoint can be read, but differ from the saved ones."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -159,10 +159,10 @@ class Checkpointer:
             sharding, an array goes to the default device. A `memory` of None is not restored.
 
         Returns:
-          (state, meta). The state's `memory` is None, and a warning says why, if its rows are there no more.
+          (state, meta). The state's `memory` is None, with a warning, if its rows are there no more.
 
         Raises:
-          CorruptCheckpoint: its files are not what was saved.
+          CorruptCheckpoint: its files differ from the saved ones.
           CheckpointError: there is no such step, or its arrays differ in name, shape or dtype.
         """
         record = self._record(step)

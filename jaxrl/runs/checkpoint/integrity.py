@@ -33,7 +33,7 @@ def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
 
 
 def content_hash(name: str, header: Mapping[str, Any]) -> Any:
-    """A hash, as of hashlib, that has been told name and header of an array, and gets its contents next."""
+    """A hash, as of hashlib, that has name and header of an array, and gets its contents next."""
     return hashlib.blake2b(json.dumps([name, header], sort_keys=True).encode(), digest_size=_BYTES)
 
 

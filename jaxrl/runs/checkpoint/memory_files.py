@@ -65,7 +65,7 @@ def read(
       described: as `write` returned it.
 
     Raises:
-      ValueError: the file is not what was written.
+      ValueError: the file differs from the written one.
       OSError: it cannot be read.
     """
     file = folder / described["file"]

@@ -1,7 +1,7 @@
 """The rows of a large memory as an item of a checkpoint: streamed, a file for each array and device.
 
 The item of the checkpoint STEP is the folder `memory/STEP` beside it. It is written before its checkpoint
-becomes complete, and those of older checkpoints are deleted afterwards, so that at any moment the newest
+becomes complete, and older checkpoints' items are deleted afterwards, so that at any moment the newest
 complete checkpoint has its own. The checkpoint's record describes the files, with a digest of each.
 """
 
@@ -127,7 +127,7 @@ class MemoryItems:
         return None
 
     def steps(self) -> Mapping[int, epath.Path]:
-        """The folders of memories by step; what is being deleted is none.
+        """The folders of memories by step, without ones being deleted.
 
         Raises:
           OSError: they cannot be listed.
@@ -140,11 +140,11 @@ class MemoryItems:
         self._remove([*found.unfinished, *(p for step, p in found.steps.items() if step not in checkpoints)])
 
     def keep_newest(self, newest: int) -> None:
-        """Deletes those of checkpoints before `newest`, which is complete."""
+        """Deletes the items of checkpoints before `newest`, which is complete."""
         self._remove([path for step, path in self.steps().items() if step < newest])
 
     def rewind(self, step: int) -> None:
-        """Deletes those after `step`."""
+        """Deletes the items after `step`."""
         self._remove([path for later, path in self.steps().items() if later > step])
 
     def _remove(self, paths: Collection[epath.Path]) -> None:
@@ -204,7 +204,7 @@ def _put(
         return part
     inner = block[tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start, strict=True))]
     at = np.asarray([a - b for a, (b, _) in zip(low, place, strict=True)], np.int32)
-    # One block after the other: those that wait would fill the host's memory.
+    # One block after the other: waiting ones would fill the host's memory.
     return jax.block_until_ready(_write(part, jax.device_put(inner, part.sharding), at))
 
 

@@ -1,4 +1,4 @@
-"""The state of a checkpoint on the devices: compared with what is wanted, then read."""
+"""The state of a checkpoint on the devices: compared with the wanted state, then read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def restore_fields(
     """Restores `fields`, which must hold every stored array of the fields `compare` and nothing else.
 
     Raises:
-      CorruptCheckpoint: the files are not what was saved.
+      CorruptCheckpoint: the files differ from the saved ones.
       CheckpointError: the arrays differ in name, shape or dtype.
     """
     expected = {

@@ -1,4 +1,4 @@
-"""The upkeep of a folder of checkpoints: those that are kept, damaged ones, remains of interrupted saves."""
+"""The upkeep of a folder of checkpoints: kept ones, damaged ones, remains of interrupted saves."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FolderUpkeep:
         return self._folder.parent / "corrupt"
 
     def find(self) -> checkpoint_folder.Contents:
-        """The content of the folder; what is no checkpoint is a warning, once."""
+        """The content of the folder; anything else than a checkpoint gives a warning, once."""
         contents = checkpoint_folder.find(self._folder)
         for path, kind in contents.ignored.items():
             if path.name not in self._ignored:
@@ -140,7 +140,7 @@ class FolderUpkeep:
         def remove() -> None:
             (self._folder / _STARTED).touch()
             found = self.find().steps
-            scores = self._known_scores(found)  # those with a damaged record stay
+            scores = self._known_scores(found)  # checkpoints with a damaged record stay
             for step in scores.keys() - {*sorted(scores)[-self._keep :], _best(scores)}:
                 checkpoint_files.remove(found[step])
                 self._scores.pop(step, None)

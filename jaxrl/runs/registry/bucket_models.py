@@ -19,7 +19,7 @@ _CLAIM = ".claim"
 
 
 class BucketModels:
-    """Objects: a version is there once its checksums are, and a stage is an object that says its number."""
+    """Objects: a version is there once its checksums are, and a stage is an object that holds its number."""
 
     def __init__(self, url: str, flag: str, writable: bool) -> None:
         self._client, self._root = bucket.open_url(flag, url, writable)

@@ -20,7 +20,7 @@ _CONDITION = re.compile(r"\s*([\w./-]+)\s*(>=|<=|>|<)\s*([-+\w.]+)\s*")
 
 
 class GateClosed(RunError):
-    """A condition does not hold, so what depends on it is not done. Its message is one line."""
+    """A condition does not hold, so the steps that depend on it are not done. Its message is one line."""
 
     exit_code = 3
 

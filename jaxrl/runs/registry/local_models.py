@@ -64,9 +64,9 @@ class LocalModels:
     def publish(self, folder: Path, path: str) -> bool:
         target = self._place_of(path)
         new = target.with_name(f".{target.name}{PARTIAL}")
-        shutil.rmtree(new, ignore_errors=True)  # From a kill; the lock says that nobody writes it now.
+        shutil.rmtree(new, ignore_errors=True)  # From a kill; the lock ensures that nobody writes it now.
         shutil.copytree(folder, new)
-        new.chmod(stat.S_IMODE(target.parent.stat().st_mode))  # Not that of a temporary folder.
+        new.chmod(stat.S_IMODE(target.parent.stat().st_mode))  # Not a temporary folder's.
         for file in (*new.rglob("*"), new):
             _flush(file)
         try:

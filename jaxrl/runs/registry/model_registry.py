@@ -44,7 +44,7 @@ class ModelRegistry:
     """Models in a local folder or a bucket.
 
         ROOT/NAME/versions/1/{model.json,policy.json,...,checksums.json}
-        ROOT/NAME/{latest,staging,production}   links to versions/N; in a bucket objects that say N
+        ROOT/NAME/{latest,staging,production}   links to versions/N; in a bucket objects that hold N
 
     A version appears whole and never changes; a stage moves from one to another in one step. So whoever
     reads, at any moment and after any kill, finds a whole model.
@@ -157,7 +157,7 @@ class ModelRegistry:
             with self._files.lock(name):
                 before = self._files.pointer(name, stage)
                 if before != number:
-                    # The history first: if it says more than was done, `rollback` still finds its place.
+                    # The history first: if it is ahead of the pointer, `rollback` still finds its place.
                     past = _until(self._history(name, stage), before)
                     self._remember(name, stage, [*past, number])
                     self._files.point(name, stage, number)

@@ -179,7 +179,7 @@ def sync(
 
     Raises:
       ConfigError: one of them cannot be used.
-      RunError: a file could not be copied; the manifest lists those that were.
+      RunError: a file could not be copied; the manifest lists the copied ones.
     """
     theirs = StoredFolder("SOURCE", source)
     files = theirs.files()
@@ -193,7 +193,7 @@ def sync(
     except Unreachable as error:
         if not dry_run:
             raise
-        # Before there are credentials, say: everything would be copied.
+        # For example before there are credentials: everything would be copied.
         tell(f"{error}; taken for empty")
     paths = sorted((p for p in files if p != MANIFEST and not _TRANSIENT.search(p)), key=_copy_order)
     waiting = [p for p in paths if not _is_there(files[p], known.get(p), there.get(p))]

@@ -78,7 +78,7 @@ class StagedFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Sends the remaining files within `CLOSE_SECONDS`; those that cannot be sent stay in `path`."""
+        """Sends the remaining files within `CLOSE_SECONDS`; others stay in `path`."""
         self._closing.set()
         self._wake.set()
         self._thread.join(CLOSE_SECONDS)

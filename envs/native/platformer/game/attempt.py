@@ -22,7 +22,7 @@ class Attempt:
 
     Attributes:
       level: what is played.
-      actions: those so far, as in `PlatformerLevel.solution`.
+      actions: the ones so far, as in `PlatformerLevel.solution`.
       over, success: whether it has ended, and whether at the exit.
       outcome: how it has ended, in words; "" before.
     """

@@ -37,7 +37,7 @@ class AttemptRecord:
 
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptRecord:
-        """The record of what has been played so far."""
+        """The record of the play so far."""
         level = attempt.level
         return cls(
             digest=level.digest, category=level.category, actions=attempt.actions, success=attempt.success

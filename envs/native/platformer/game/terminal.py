@@ -1,4 +1,4 @@
-"""Attempts in a terminal: a person's keys or a recording move the player, curses draws."""
+"""Attempts in a terminal: moved by a person's keys or a recording, drawn by curses."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _attempt(screen: _Screen, attempt: Attempt, now: Round, seconds: float) -> s
         if action is not None:
             attempt.step(action)
         screen.draw(attempt, now.title, "" if action is not None else moves.hint)
-        # Not a step later for each that was missed, say while the process was suspended.
+        # Missed steps, such as while the process was suspended, are not made up.
         due = max(due + seconds, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
 
@@ -195,7 +195,7 @@ class _Screen:
         window.nodelay(True)
 
     def read_keys(self) -> Iterator[str]:
-        """Names of the keys that were pressed; those that nobody asks for are left for the next call."""
+        """Names of the keys that were pressed; keys that were not read stay for the next call."""
         while (code := self._window.getch()) != -1:
             letter = chr(code).lower() if 0 < code < 128 else ""
             yield self._names.get(code) or _LETTERS.get(letter, letter)

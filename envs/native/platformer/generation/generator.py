@@ -1,4 +1,4 @@
-"""Levels from a seed: random ones of each category; those are kept that the solver proves solvable."""
+"""Levels from a seed: random ones of each category; only those proved solvable are kept."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Recipe:
 
 
 def generate(category: str, seed: int) -> PlatformerLevel:
-    """The level of that category and seed; RuntimeError where hundreds of tries gave none."""
+    """The level of that category and seed; RuntimeError if hundreds of tries gave none."""
     recipe = RECIPES[category]
     rng = np.random.default_rng([CATEGORIES.index(category), seed])
     for _ in range(_MOST_TRIES):

@@ -83,7 +83,7 @@ def solve(level: PlatformerLevel) -> str | None:
         body, on, mine, done = contacts.step(_rows(body, state), on[state], action)
         if done.any():
             last = int(np.argmax(done))
-            # Without the key where it makes no difference.
+            # Without the key if it makes no difference.
             digit = action[last] - (0 if matters[state[last]] else _KEY)
             return _way_to(int(frontier[state[last]]), parent, chosen, start) + str(digit)
         new = _pack(body, on)
@@ -158,7 +158,7 @@ def _touching(tiles: np.ndarray, low: int = 0, high: int = TILE) -> np.ndarray:
     part = np.zeros((TILE, TILE), bool)
     part[low:high, low:high] = True
     units = np.kron(tiles, part).astype(np.int32)
-    # Sums of squares of the player's size, beyond the level those of its edge.
+    # Sums of squares of the player's size; beyond the level its edge is repeated.
     sums = np.zeros((_HEIGHT + SIZE + 1, _WIDTH + SIZE + 1), np.int32)
     sums[1:, 1:] = np.pad(units, ((0, SIZE), (0, SIZE)), mode="edge").cumsum(0).cumsum(1)
     inside = sums[SIZE:, SIZE:] - sums[:-SIZE, SIZE:] - sums[SIZE:, :-SIZE] + sums[:-SIZE, :-SIZE]
