@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo_tasks
 Hardware: 2 CPU cores
 Minutes:  0.5
-Expected: greedy returns of 500, -78 to -71 and -102 to -100 (3 seeds; docs/tasks.md)
+Expected: greedy returns of 500, -83 to -71 and -103 to -98 (8 seeds; docs/tasks.md)
 """
 
 from ml_collections import ConfigDict

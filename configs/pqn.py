@@ -5,7 +5,7 @@ Others:   --env=gymnax:Acrobot-v1 --config.env.wrappers="reward_scale(factor=0.1
           --config.pqn.learning_rate=5e-4
 Hardware: 2 CPU cores
 Minutes:  0.5 on a shared machine
-Expected: greedy return 500; Acrobot -81 to -77 (3 seeds; docs/results.md)
+Expected: greedy return 500; Acrobot -84 to -77 (8 seeds; docs/results.md)
 """
 
 from ml_collections import ConfigDict
