@@ -13,6 +13,8 @@ from jaxrl.diagnostics.compiled_programs.text import Instruction, ProgramText, b
 
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+# The form of a reduce-scatter in programs for TPUs: a fusion of an all-reduce and a slice.
+_SCATTER = "calls=%all-reduce-scatter"
 _DEVICES = re.compile(r"num_partitions=(\d+)")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
@@ -73,6 +75,8 @@ def read_work(text: str) -> Work:
         times = executions[name]
         for line in instructions if times else ():
             kind = line.opcode.removesuffix("-start")
+            if kind == "fusion" and _SCATTER in line.rest:
+                kind = "reduce-scatter"
             if kind in _COLLECTIVES:
                 collectives.append(Collective(kind, times, _bytes(line, kind, devices)))
             elif _KERNEL in line.rest:

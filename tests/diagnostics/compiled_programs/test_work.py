@@ -81,6 +81,7 @@ def test_loops_multiply() -> None:
         # A vector of 64 bytes and its quarters, of which an all-reduce sends twice as much as the others.
         ("f32[16]{0}", "all-reduce", 64),
         ("f32[4]{0}", "reduce-scatter", 32),
+        ("f32[4]{0}", "fusion", 32),
         ("(f32[16]{0}, f32[4]{0})", "reduce-scatter-start", 32),
         ("f32[16]{0}", "all-gather", 32),
         ("(f32[4]{0}, f32[16]{0})", "all-gather-start", 32),
@@ -91,7 +92,7 @@ def test_bytes_of_exchanges(shape: str, operation: str, count: int) -> None:
     lines = (
         "HloModule f, num_partitions=4",
         "ENTRY %main (p: f32[4]) -> f32[4] {",
-        f"  %x = {shape} {operation}(%p)",
+        f"  %x = {shape} {operation}(%p), calls=%all-reduce-scatter.1",
     )
     assert read_work("\n".join(lines)).exchanged_bytes == count
 
