@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
+import jax.numpy as jnp
 
 from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.sequences import Sequences, join, split
 from jaxrl.envs.base import is_large_image
 from jaxrl.types import Axis, PyTree
+
+_T = TypeVar("_T")
 
 # Activations of this many time steps stay in a core's cache between the forward and the backward pass, and
 # the products are still large enough (docs/performance.md). A product of a recurrent core covers the steps of
@@ -33,6 +40,30 @@ def parts(
     most = environments * chunks * length // CPU_PART_STEPS[_kind_of_work(agent, obs)]
     environment_parts = _largest_divisor(environments, most)
     return _largest_divisor(chunks, most // environment_parts), environment_parts
+
+
+def sum_of_parts(
+    gradient: Callable[[Sequences], tuple[_T, PyTree]], taken: Sequences, divided: tuple[int, int]
+) -> tuple[_T, PyTree]:
+    """(the sums of a minibatch, its rows [L, N, ...]), part by part.
+
+    Args:
+      gradient: of some sequences: (a tree that is summed, a tree of [L, n, ...]).
+      taken: the sequences of the minibatch.
+      divided: the numbers of parts, from `parts`.
+    """
+    if divided == (1, 1):
+        return gradient(taken)
+    by_part = split(taken, *divided)
+    first = jax.tree.map(lambda x: x[0], by_part)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, first)[0])
+
+    def add(total: _T, part: Sequences) -> tuple[_T, PyTree]:
+        found, rows = gradient(part)
+        return jax.tree.map(jnp.add, total, found), rows
+
+    sums, rows = jax.lax.scan(add, zeros, by_part)
+    return sums, jax.tree.map(lambda x: join(x, *divided, *taken.environment.shape), rows)
 
 
 def _kind_of_work(agent: Agent, obs: PyTree) -> str:

@@ -18,13 +18,13 @@ import jax.flatten_util
 import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
-from jaxrl.algorithms.accumulation import parts
+from jaxrl.algorithms.accumulation import parts, sum_of_parts
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import fits
 from jaxrl.algorithms.reports import Epochs, PackedReports, Reports, nonfinite
-from jaxrl.algorithms.sequences import Dealing, Sequences, join, put_sequences, split
+from jaxrl.algorithms.sequences import Dealing, Sequences, put_sequences
 from jaxrl.config import Config
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.types import Array, Axis, LearnerState, PyTree
@@ -225,7 +225,8 @@ class _Run:
         """One minibatch: its gradient over all devices, and the update, if one is made."""
         engine = self.engine
         params = loop.flat
-        gradient, sums, count, per_row = self._gradient(params, taken, jax.random.fold_in(key, loop.updates))
+        key = jax.random.fold_in(key, loop.updates)
+        (gradient, sums, count), per_row = self._gradient(params, taken, key)
         gradient, sums, count, norm = self._over_devices(gradient, sums, count)
         divisor = self._divisor(count)
         found = {name: x / divisor for name, x in sums.items()}
@@ -336,8 +337,8 @@ class _Run:
 
     def _gradient(
         self, flat: Array, taken: Sequences, key: Array
-    ) -> tuple[Array, dict[str, Array], Array, PyTree]:
-        """(gradient, sums and count of the summed loss, per_row [L, N, ...]) of a minibatch, in parts."""
+    ) -> tuple[tuple[Array, dict[str, Array], Array], PyTree]:
+        """((gradient, sums and count of the summed loss), per_row [L, N, ...]) of a minibatch, in parts."""
         engine = self.engine
         length = self.engine.config.sequence_length
         chunks, environments = taken.environment.shape
@@ -355,20 +356,8 @@ class _Run:
             total, sums, per_row = engine.loss(self.unravel(flat), part, key)
             return total, (sums, part.total(jnp.ones(part.reset.shape, jnp.float32)), per_row)
 
-        def gradient(part: Sequences) -> tuple[Array, dict[str, Array], Array, PyTree]:
+        def gradient(part: Sequences) -> tuple[tuple[Array, dict[str, Array], Array], PyTree]:
             found, (sums, count, per_row) = jax.grad(loss, has_aux=True)(flat, self.batch.take(part, length))
-            return found, sums, count, per_row
+            return (found, sums, count), per_row
 
-        if divided == (1, 1):
-            return gradient(taken)
-        by_part = split(taken, *divided)
-        first = jax.tree.map(lambda x: x[0], by_part)
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, first)[:3])
-
-        def add(total: Any, part: Sequences) -> tuple[Any, PyTree]:
-            *found, per_row = gradient(part)
-            return jax.tree.map(jnp.add, total, tuple(found)), per_row
-
-        sums, per_row = jax.lax.scan(add, zeros, by_part)
-        rows = jax.tree.map(lambda x: join(x, *divided, chunks, environments), per_row)
-        return (*sums, rows)
+        return sum_of_parts(gradient, taken, divided)

@@ -165,7 +165,7 @@ class ShardedLearning:
 
 
 def _optimizer_specs() -> PyTree:
-    """How the optimiser's state is laid out on the devices if its vectors are divided."""
+    """The layout of the optimiser's state on the devices if its vectors are divided."""
     state = jax.eval_shape(optimizer.optimizer(1.0, 1.0).init, jnp.zeros(1))
     return jax.tree.map(lambda x: SHARDED if x.ndim else REPLICATED, state)
 

@@ -31,7 +31,7 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
 
     absl's handler, which would write across a live display, is off meanwhile. If `path` cannot be written
     (gs://, a full disk) there is a warning and no file. An error that ends the block is a record with its
-    traceback, of the file alone: whoever started the work shows it.
+    traceback, of the file alone: the code that started the work shows it.
     """
     level = getattr(logging, log_level.get().upper())
     names = ("jaxrl", "jax") if level == logging.DEBUG else ("jaxrl",)

@@ -1,4 +1,4 @@
-"""What `jaxrl serve` and `jaxrl dashboard` share: packages, addresses, who may ask, one line for errors."""
+"""The common part of `jaxrl serve` and `jaxrl dashboard`: packages, addresses, allowed hosts, errors."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _search(
     title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
     jobs = None if options.method == "ray" else (options.jobs or 1) * together
     with _display(title, total, jobs, task.objective) as display, interruption.defer():
-        # Trials take hours: whoever wants the report can install its packages first.
+        # Trials take hours: the packages of the report can be installed first.
         try:
             require_packages("search")
         except ConfigError as error:

@@ -71,7 +71,7 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class Invocation:
-    """How a run was started.
+    """The way in which a run was started.
 
     Attributes:
       debug: name the operation too, if a value was not finite.

@@ -1,4 +1,4 @@
-"""PPO's losses and diagnostics per element; whoever sums them divides by the count of the global batch.
+"""PPO's losses and diagnostics per element; the sum is divided by the count of the global batch.
 
 All arguments are float32 arrays of one shape [...], one element per action taken, of the same step t;
 `clip_range` is a scalar. `old_` marks outputs of the policy that the updates on a rollout start from. It also

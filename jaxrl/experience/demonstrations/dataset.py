@@ -84,7 +84,7 @@ def write_dataset(
 
     Args:
       folder: is made.
-      episodes: checked by whoever recorded them.
+      episodes: checked when they were recorded.
       spec: of their environment.
       facts: JSON values to keep: wrappers, who played, versions.
 

@@ -42,7 +42,7 @@ class Seats:
     are.
 
     Attributes:
-      agent: acts, with the parameters of whoever it is.
+      agent: acts, with the parameters of each opponent.
       latest: groups whose opponent is the policy as it is now; the first ones.
       pooled: groups whose opponents are snapshots.
     """

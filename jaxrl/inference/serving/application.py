@@ -35,7 +35,7 @@ _PATHS = {
     "/openapi.json": "GET",
     "/docs": "GET",
 }
-_OPEN = ("/healthz", "/readyz")  # for whoever asks, without a token
+_OPEN = ("/healthz", "/readyz")  # open to all clients, without a token
 _BODY_SECONDS = 30.0  # for a body to arrive
 _LEAST_BODY = 2**16
 _BYTES_AN_ELEMENT = 32  # of JSON

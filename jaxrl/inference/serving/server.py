@@ -102,7 +102,7 @@ async def _serve(
     tasks = [asyncio.create_task(_sweep(service))]
     if target is not None and options.follow_seconds:
         tasks.append(asyncio.create_task(_follow(service, target, number, options, tell)))
-    sockets.listen(_BACKLOG)  # From here on whoever connects is answered.
+    sockets.listen(_BACKLOG)  # From here on every connection is answered.
     tell(f"serving     {policy.facts.label} on {web.url(options.host, sockets)}")
     try:
         await server.serve(sockets=[sockets])

@@ -66,7 +66,7 @@ class Sessions:
             raise Refusal(400, "`session` must be at most 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`")
         if len(self._open) >= self._limit or (slot := policy.take_slot()) is None:
             raise Refusal(429, f"there are {len(self._open)} sessions, as many as may be: try later")
-        # A name that nobody guesses: whoever knows it has the session.
+        # A name that cannot be guessed: a client that knows it has the session.
         session = ServingSession(given or secrets.token_urlsafe(18), policy, slot)
         self._open[session.id] = session
         self._touch(session)

@@ -1,4 +1,4 @@
-"""What the delta rule writes in a block of steps: the solution of a triangular system.
+"""The writes of the delta rule in a block of steps: the solution of a triangular system.
 
 With u_t = b_t (v_t - a_t S_{t-1} k_t), which is what step t writes at its key, and g_t the product of decays
 since the state S_0 before the block (Yang et al. 2024, "Gated Delta Networks", section 3.3),

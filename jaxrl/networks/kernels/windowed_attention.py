@@ -149,7 +149,7 @@ _attend.defvjp(_forward, _backward)
 
 
 class _Blocks(NamedTuple):
-    """How a sequence is divided: arrays of [H, blocks, N, ...], so that all products are batches of matrices.
+    """The blocks of a sequence: arrays of [H, blocks, N, ...], so that all products are batches of matrices.
 
     Attributes:
       number: of blocks.

@@ -46,8 +46,8 @@ class ModelRegistry:
         ROOT/NAME/versions/1/{model.json,policy.json,...,checksums.json}
         ROOT/NAME/{latest,staging,production}   links to versions/N; in a bucket objects that hold N
 
-    A version appears whole and never changes; a stage moves from one to another in one step. So whoever
-    reads, at any moment and after any kill, finds a whole model.
+    A version appears whole and never changes; a stage moves from one to another in one step. So a
+    reader finds a whole model at any moment and after any kill.
     """
 
     def __init__(self, url: str = DEFAULT, flag: str = "--to", writable: bool = False) -> None:
