@@ -25,7 +25,6 @@ _OBSERVATIONS = (
 )
 # Of tags, colours and states in "symbolic" observations. Networks scale bytes by the bound of their space.
 _LARGEST_SYMBOL = 11
-_DEFAULT_STEPS = 100  # of navix.make
 
 
 @flax.struct.dataclass
@@ -41,14 +40,14 @@ def names() -> Sequence[str]:
     return tuple(sorted(load("navix", "navix").registry()))
 
 
-def make(name: str, observation: str = "symbolic", max_steps: int = _DEFAULT_STEPS, **kwargs: Any) -> Navix:
+def make(name: str, observation: str = "symbolic", max_steps: int | None = None, **kwargs: Any) -> Navix:
     """Makes one of `names()`.
 
     Args:
       name: of the environment.
       observation: which of `navix.observations`: "symbolic" shows the whole grid, "symbolic_first_person"
         what the agent sees.
-      max_steps: of an episode.
+      max_steps: of an episode; None: the suite's own limit.
       kwargs: passed on to `navix.make`.
     """
     return Navix(name, observation, max_steps, **kwargs)
@@ -60,16 +59,18 @@ class Navix(JaxEnv):
     `info["success"]` is whether an episode terminated with a reward.
     """
 
-    def __init__(self, name: str, observation: str, max_steps: int, **kwargs: Any):
+    def __init__(self, name: str, observation: str, max_steps: int | None, **kwargs: Any):
         label = f"navix:{name}"
         check_arguments(label, kwargs)
-        check_positive(f"{label}: max_steps", max_steps)
+        limit = {} if max_steps is None else {"max_steps": max_steps}
+        if max_steps is not None:
+            check_positive(f"{label}: max_steps", max_steps)
         if observation not in _OBSERVATIONS:
             raise unknown(f"observation of {label}", observation, _OBSERVATIONS)
         navix = load("navix", "navix")
         function = getattr(navix.observations, observation)
         with refusals(label, kwargs, TypeError):
-            self._env = navix.make(name, max_steps=max_steps, observation_fn=function, **kwargs)
+            self._env = navix.make(name, observation_fn=function, **limit, **kwargs)
         self._timestep = load("navix.environments.environment", "navix").Timestep
         # Sprites of every tile, the same in each environment: only pictures are made of them.
         self._keeps_sprites = observation.startswith("rgb")
@@ -79,12 +80,11 @@ class Navix(JaxEnv):
         bound = _LARGEST_SYMBOL if "symbolic" in observation else self._env.observation_space.maximum
         largest = 255 if self._keeps_sprites else int(np.max(bound))
         given: dict[str, Any] = {} if observation == "symbolic" else {"observation": observation}
-        given |= {} if max_steps == _DEFAULT_STEPS else {"max_steps": max_steps}
         self.spec = EnvSpec(
-            name=format_call(label, given | kwargs),
+            name=format_call(label, given | limit | kwargs),
             observation_space=Box.of(0, largest, obs.shape, np.dtype(obs.dtype).type),
             action_space=Discrete(len(self._env.action_set)),
-            max_episode_steps=max_steps,
+            max_episode_steps=int(self._env.max_steps),
             reports=(InfoMetric("success", "max"),),
             reset_ratio=EXPENSIVE_RESETS,
         )

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl import envs
 from jaxrl.envs import suites
 from jaxrl.envs.adapters.suite import suite_rules
 
@@ -182,6 +183,7 @@ def navix(says: Says) -> None:
     is_new = suites.suite_of("navix").version.startswith("4.")
     says(LIMIT, f"Navix-DoorKey-8x8-v0 {limit}, four times" if is_new else f"0.7.4: {limit} in every")
     assert limit == (4 * 8 * 8 if is_new else 100)
+    assert envs.make("navix:Navix-DoorKey-8x8-v0").spec.max_episode_steps == limit
     env = package.make("Navix-Empty-5x5-v0", max_steps=2)
     timestep = env.step(env.step(env.reset(KEY), 0), 0)
     says(LIMIT, f"a truncation, `step_type` {int(timestep.step_type)}")
