@@ -18,8 +18,8 @@ ENDED = b"<ended>"
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Answers once the body is there."""
-    while (await receive()).get("more_body"):
+    """Answers once the body is there; of a path that it refuses, at once."""
+    while scope["path"] != "/refused" and (await receive()).get("more_body"):
         pass
     headers = [(b"content-length", b"2")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -47,7 +47,12 @@ def answer_to(*pieces: bytes, pause: float = 0.0, seconds: float = 5.0) -> bytes
 
     async def run() -> bytes:
         config = uvicorn.Config(
-            application, http=connections.protocol(), ws="none", lifespan="off", log_config=None
+            application,
+            http=connections.protocol(),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=1,
         )
         server = uvicorn.Server(config)
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -83,3 +88,27 @@ def test_a_head_that_does_not_come_ends_the_connection(monkeypatch: pytest.Monke
     found = answer_to(slow, b"12", b"34", LINE + b"\r\n", pause=0.3, seconds=0.1)
     assert found.count(ANSWER) == 2
     assert not found.endswith(ENDED)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "rest"),
+    [
+        (b"POST /refused", (b"",)),  # The rest of the body never comes.
+        (b"POST /refused", (b"x",) * 5),  # It comes too slowly.
+        (b"POST /refused", (b"x" * 20,)),  # It comes, and no other request does.
+        (b"POST /", (b"x" * 20, b"\r\n")),  # No request begins with a blank line.
+    ],
+)
+def test_a_client_that_stops_after_its_answer_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, request_line: bytes, rest: tuple[bytes, ...]
+) -> None:
+    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.3)
+    head = request_line + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n"
+    assert answer_to(head, *rest, pause=0.1, seconds=3.0).endswith(ENDED)
+
+
+def test_a_connection_stays_after_a_body_that_nobody_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+    refused = b"POST /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
+    found = answer_to(refused, b"12", b"", LINE + b"\r\n", pause=0.15, seconds=0.3)
+    assert (found.count(ANSWER), found.endswith(ENDED)) == (2, False)
