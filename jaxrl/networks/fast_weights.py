@@ -16,6 +16,10 @@ from jaxrl.types import Array
 
 # Of the norms. Of what is read back it keeps how much was found: a read of nothing stays nearly nothing.
 EPSILON = 1e-2
+# A sequence of more than `_LONG` steps is cut into segments. The backward pass computes each again, from the
+# carry before it, and needs the memory of one; its arrays stay in the cache, which pays for what is computed
+# twice. Shorter sequences stay there as they are.
+_LONG, _SEGMENT = 256, 128
 
 
 class FastWeights(Core):
@@ -54,6 +58,29 @@ class FastWeights(Core):
 
     @nn.compact
     def __call__(
+        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        if len(reset_LN) <= _LONG:
+            return self._segment(x_LNF, carry, reset_LN)
+        whole = len(reset_LN) // _SEGMENT * _SEGMENT
+
+        def segment(
+            core: FastWeights, carry: dict[str, Array], inputs: tuple[Array, Array]
+        ) -> tuple[dict[str, Array], Array]:
+            y, carry = core._segment(inputs[0], carry, inputs[1])
+            return carry, y
+
+        again = nn.remat(segment, prevent_cse=False)
+        scan = nn.scan(again, variable_broadcast="params", split_rngs={"params": False})
+        x, reset = (x[:whole].reshape(-1, _SEGMENT, *x.shape[1:]) for x in (x_LNF, reset_LN))
+        carry, y = scan(self, carry, (x, reset))
+        y = y.reshape(whole, *y.shape[2:])
+        if whole < len(reset_LN):
+            carry, rest = again(self, carry, (x_LNF[whole:], reset_LN[whole:]))
+            y = jnp.concatenate([y, rest])
+        return y, carry
+
+    def _segment(
         self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
     ) -> tuple[Array, dict[str, Array]]:
         size = self.size

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl.config import NetworkConfig
+from jaxrl.networks import fast_weights
 from jaxrl.networks.cores import build_core
 from jaxrl.networks.mlstm import stabiliser
 
@@ -123,6 +124,42 @@ def test_chunks_from_stored_carries_are_the_sequence(problem):
         found.append(y)
     np.testing.assert_allclose(np.concatenate(found), expected, atol=2e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4, rtol=2e-4), carry, last)
+
+
+@pytest.mark.parametrize("problem", ["mlstm"], indirect=True)
+def test_segments_are_the_sequence(problem, monkeypatch):
+    name, core, params, x, reset = problem
+
+    def loss(params, x):
+        y, carry = core.apply({"params": params}, x, core.initial_carry(N), reset)
+        return jnp.square(y).mean() + sum(jnp.square(c).mean() for c in jax.tree.leaves(carry)), y
+
+    def gradients():
+        return jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(params, x)
+
+    expected, _ = gradients()
+    # Four segments and a rest.
+    monkeypatch.setattr(fast_weights, "_SEGMENT", 16)
+    monkeypatch.setattr(fast_weights, "_LONG", 32)
+    found, y = gradients()
+    np.testing.assert_allclose(y, in_numpy(name, params, x, reset), atol=2e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(b).max()), found, expected)
+
+
+def test_a_long_sequence_takes_the_memory_of_a_segment(monkeypatch):
+    core = build_core(NetworkConfig(core="gated_delta", core_size=32, core_heads=H))
+    x, reset = np.ones((512, N, 32), np.float32), np.zeros((512, N), bool)
+    params = jax.jit(core.init)(jax.random.key(0), x[:1], core.initial_carry(N), reset[:1])
+
+    def memory():
+        loss = lambda p, x: jnp.square(core.apply(p, x, core.initial_carry(N), reset)[0]).mean()  # noqa: E731
+        program = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(params, x).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    monkeypatch.setattr(fast_weights, "_SEGMENT", 32)
+    segments = memory()
+    monkeypatch.setattr(fast_weights, "_LONG", 512)
+    assert segments < memory() / 5
 
 
 def test_the_stabiliser_is_a_running_maximum():
