@@ -142,7 +142,7 @@ class NetworkConfig(ArchitectureConfig):
     remat: bool = field(
         False,
         help="on GPUs and TPUs, gradients keep the inputs of the encoder and of each layer of the core, and "
-        "compute the rest again: less memory for a third more arithmetic (docs/scaling.md)",
+        "compute the rest again: less memory for a forward pass more (docs/scaling.md)",
     )
     matmul_precision: str = field(
         "default",
