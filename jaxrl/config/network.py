@@ -139,6 +139,11 @@ class NetworkConfig(ArchitectureConfig):
         help="type of the network's computation; parameters stay float32",
         fixed=True,
     )
+    remat: bool = field(
+        False,
+        help="on GPUs and TPUs, gradients keep the inputs of the encoder and of each layer of the core, and "
+        "compute the rest again: less memory for a forward pass more (docs/scaling.md)",
+    )
     matmul_precision: str = field(
         "default",
         one_of("default", "tensorfloat32", "float32"),

@@ -62,12 +62,14 @@ class CoreStack(Core):
       make: builds the core of a layer, unbound or within the module that calls it.
       layers: how many.
       norm_dtype: the type that the cores compute in.
+      remat: True if the gradient of a layer computes it again, from what went into its norm.
     """
 
     waits_for_the_carry: ClassVar[bool] = True  # what its layers say, `core_waits` knows
     make: Callable[[], Core]
     layers: int
     norm_dtype: jnp.dtype = jnp.float32
+    remat: bool = False
 
     @nn.nowrap  # builds cores that belong to nothing
     def initial_carry(self, n: int) -> PyTree:
@@ -83,11 +85,12 @@ class CoreStack(Core):
 
     def __call__(self, x_LNF: Array, carry: PyTree, reset_LN: Array) -> tuple[Array, PyTree]:
         parts = self.parts()
+        run = nn.remat(_run) if self.remat else _run
         after = {}
-        y, after[_name(0)] = parts.cores[0](x_LNF, carry[_name(0)], reset_LN)
+        y, after[_name(0)] = run(parts.cores[0], None, x_LNF, carry[_name(0)], reset_LN)
         for i, core in enumerate(parts.cores[1:], 1):
-            normed = parts.norms[i - 1](y) if parts.norms else y
-            added, after[_name(i)] = core(normed, carry[_name(i)], reset_LN)
+            norm = parts.norms[i - 1] if parts.norms else None
+            added, after[_name(i)] = run(core, norm, y, carry[_name(i)], reset_LN)
             if parts.norms and added.shape != y.shape:
                 raise ConfigError(
                     f"`network.core_layers` (={self.layers}) adds layers up: the core must return as many "
@@ -103,6 +106,10 @@ class CoreStack(Core):
             return None
         norms = [layer for norm in parts.norms for layer in norm.describe()]
         return {"type": "stack", "layers": cores, "norms": norms}
+
+
+def _run(core: Core, norm: LayerNorm | None, x: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+    return core(x if norm is None else norm(x), carry, reset)
 
 
 def _name(layer: int) -> str:

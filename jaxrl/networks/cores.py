@@ -224,7 +224,8 @@ def build_core(network: NetworkConfig) -> Core:
             f"`network.core_layers` (={network.core_layers}) must be 1 with `network.core` (='none'): "
             "`network.hidden_sizes` makes a network without memory deeper"
         )
-    return CoreStack(partial(_build_layer, network), network.core_layers, DTYPES[network.compute_dtype])
+    dtype = DTYPES[network.compute_dtype]
+    return CoreStack(partial(_build_layer, network), network.core_layers, dtype, network.remat)
 
 
 def core_waits(network: NetworkConfig) -> bool:

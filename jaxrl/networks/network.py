@@ -5,6 +5,7 @@ Only this package knows flax. An algorithm's agent chooses the heads (`jaxrl.alg
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -161,10 +162,14 @@ class _Functions:
     def layers(
         self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
     ) -> list[tuple[str, Array]]:
-        variables = {"params": params}
+        # Recomputed layers would come sorted by name.
+        module = self.module.clone(network=dataclasses.replace(self.network, remat=False))
         with self._precision:
-            _, seen = self.module.apply(
-                variables, obs, carry, reset, mask, capture_intermediates=True, mutable=["intermediates"]
+            _, seen = module.apply(
+                {"params": params},
+                *(obs, carry, reset, mask),
+                capture_intermediates=True,
+                mutable=["intermediates"],
             )
         return list(_outputs(seen["intermediates"], ()))
 
@@ -238,10 +243,14 @@ class _Trunks(nn.Module):
 
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None) -> NetworkOutput:
         parts = self.parts(tuple(carry))
+        remat = self.network.remat
+        encode = nn.remat(_call) if remat else _call
+        by_layer = self.network.core_layers > 1  # A stack does it by itself.
+        run = nn.remat(_call) if remat and not by_layer else _call
         features = {}
         after = {}
         for name, (encoder, core) in parts.trunks.items():
-            features[name], after[name] = core(encoder(obs), carry[name], reset)
+            features[name], after[name] = run(core, encode(encoder, obs), carry[name], reset)
         outputs = {name: parts.heads[name](features[trunk], action_mask) for name, trunk, _ in self.heads}
         return NetworkOutput(outputs, features, after)
 
@@ -258,6 +267,10 @@ class _Trunks(nn.Module):
         if "head" in heads:
             heads["head"] |= start_of(self.spec.action_space)
         return {"trunks": found, **heads}
+
+
+def _call(module: nn.Module, *inputs: Any) -> Any:
+    return module(*inputs)
 
 
 def _try(names: list[str], trace: Callable[[], PyTree]) -> None:

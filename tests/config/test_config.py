@@ -186,6 +186,7 @@ def test_what_a_resumed_run_must_keep() -> None:
         "network.recurrence",
         "network.frozen",
         "network.matmul_precision",
+        "network.remat",
     }
     others = {"algorithm", "seed", "ppo.rollout_length", "normalize.observations", "normalize.rewards"}
     others |= {"ppo.auxiliary_loss", "ppo.teacher"}

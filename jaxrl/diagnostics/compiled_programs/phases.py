@@ -11,7 +11,9 @@ from jaxrl.metrics.tracing import PHASES
 OTHER = "other"
 # A nameless operation belongs to the phase of this share of the operations around it.
 _MAJORITY = 0.9
-_PHASE = re.compile(rf"(?:^|[/(])({'|'.join(PHASES)})(?=[/)]|$)")
+# No program saves a checkpoint: JAX so names what a backward pass computes again.
+_ON_DEVICES = [name for name in PHASES if name != "checkpoint"]
+_PHASE = re.compile(rf"(?:^|[/(])({'|'.join(_ON_DEVICES)})(?=[/)]|$)")
 
 
 class PhaseMap:

@@ -18,6 +18,7 @@ ENTRY %main (p: f32[]) -> f32[] {
   %p.2 = f32[] parameter(0), metadata={op_name="x"}
   %a = f32[] fusion(%p.2), kind=kLoop, calls=%fused
   %b = f32[] multiply(%a, %a), metadata={op_name="jit(f)/update/loss/mul"}
+  %again = f32[] negate(%b), metadata={op_name="checkpoint/remat/neg"}
   ROOT %c = f32[] copy(%b)
 }
 """
@@ -32,4 +33,6 @@ def test_instructions_have_the_phase_they_name_or_contain_or_lie_in() -> None:
     assert phases.place("copy") == ("rollout", "")
     # Around it are one of rollout and one of update.
     assert phases.place("c") == ("other", "")
+    # What is computed again is no phase of its own.
+    assert phases.place("again") == ("other", "checkpoint/remat/neg")
     assert phases.place("unknown") == ("other", "")

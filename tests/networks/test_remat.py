@@ -1,0 +1,111 @@
+"""Recomputed activations: the gradients of a network without them, in less memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import SingleDeviceSharding
+
+from jaxrl.parallel import topologies
+from tests import rounding
+from tests.e2e.test_preflight import needs_libtpu
+from tests.networks.test_network import build
+
+L, N, UNITS = 32, 16, 24
+CASES = [("lstm", 1), ("mingru", 3), pytest.param("gtrxl", 2, marks=pytest.mark.slow)]
+
+
+@functools.cache
+def networks(core, layers):
+    """(network, the same with recomputed activations), of a separate trunk for the value."""
+    fields = {"core": core, "core_layers": layers, "core_size": UNITS, "hidden_sizes": (2 * UNITS, UNITS)}
+    return build(**fields), build(remat=True, **fields)
+
+
+def problem(network):
+    """(params, arguments of a sequence after them)."""
+    obs_key, reset_key = jax.random.split(jax.random.key(1))
+    obs, reset = jax.random.normal(obs_key, (L, N, 3)), jax.random.bernoulli(reset_key, 0.2, (L, N))
+    return jax.jit(network.init)(jax.random.key(0)), (obs, network.initial_carry(N), reset, None)
+
+
+def loss(network, arguments, params):
+    return jnp.sum(jnp.sin(network.apply(params, *arguments).heads["value"]))
+
+
+@pytest.mark.parametrize(("core", "layers"), CASES)
+def test_parameters_gradients_and_names_are_those_without(core, layers):
+    plain, remat = networks(core, layers)
+    params, arguments = problem(plain)
+    for x, y in zip(jax.tree.leaves(params), jax.tree.leaves(problem(remat)[0]), strict=True):
+        np.testing.assert_array_equal(x, y)
+    expected, found = (
+        jax.jit(jax.grad(functools.partial(loss, network, arguments)))(params) for network in (plain, remat)
+    )
+    # Sums over all rows, whose order alone may differ.
+    for x, y in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        np.testing.assert_allclose(
+            y, x, atol=rounding.of_sums(L * N, size=float(jnp.abs(x).max())), rtol=1e-4
+        )
+    names = [[name for name, _ in trace_layers(network, params, arguments)] for network in (plain, remat)]
+    assert names[0] == names[1]
+
+
+def trace_layers(network, params, arguments):
+    found = []
+
+    def run(params):
+        found.extend(network.layers(params, *arguments))
+        return 0
+
+    jax.eval_shape(run, params)
+    return found
+
+
+@pytest.mark.parametrize(("core", "layers"), CASES)
+def test_the_backward_pass_is_given_the_inputs_of_layers_alone(core, layers):
+    plain, remat = networks(core, layers)
+    params, arguments = problem(plain)
+
+    def kept(network):
+        """The shapes of arrays of all steps that go from the forward to the backward pass."""
+        of_params = functools.partial(loss, network, arguments)
+        backward = jax.eval_shape(lambda params: jax.vjp(of_params, params)[1], params)
+        shapes = [x.shape for x in jax.tree.leaves(backward) if x.shape[:2] == (L, N)]
+        return [shape for shape in shapes if math.prod(shape[2:]) >= UNITS]
+
+    # The input of each layer, and what the head reads; the encoder's input is narrower, and given anyway.
+    assert kept(remat) == [(L, N, UNITS)] * (layers + 1)
+    assert len(kept(plain)) > 2 * (layers + 1)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_a_layer_more_takes_the_memory_of_its_input():
+    # XLA for CPUs drops the barriers, and merges what is computed again with what was.
+    device = SingleDeviceSharding(topologies.parse("v5e:1x1").devices()[0])
+    steps, rows, units = 16, 1024, 128
+
+    def temporaries(remat, layers):
+        fields = {"core": "mingru", "core_layers": layers, "core_size": units, "hidden_sizes": (units,)}
+        network = build(remat=remat, **fields)
+        params = jax.eval_shape(network.init, jax.random.key(0))
+        carry = jax.eval_shape(lambda: network.initial_carry(rows))
+        obs = jax.ShapeDtypeStruct((steps, rows, 3), jnp.float32)
+        reset = jax.ShapeDtypeStruct((steps, rows), bool)
+        given = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), (params, obs, carry, reset)
+        )
+        gradient = jax.grad(lambda params, obs, *others: loss(network, (obs, *others, None), params))
+        return jax.jit(gradient).lower(*given).compile().memory_analysis().temp_size_in_bytes
+
+    array = 4 * steps * rows * units
+    two, four = temporaries(True, 2), temporaries(True, 4)
+    assert four - two < 1.5 * 2 * array
+    # Without, gates, candidates, what is kept of the old state and states: more than the four of them.
+    assert temporaries(False, 4) - four > 4 * 4 * array - 2 * array
