@@ -130,6 +130,7 @@ def test_a_lost_life_ends_the_learners_episode_and_not_the_game(start):
     assert terminated[game_over].all()
 
 
+@pytest.mark.slow
 def test_score_is_not_clipped(start):
     # correctness 14: Seaquest and others pay tens of points a time.
     env = start("envpool:Asteroids-v5(reward_clip=True)", num_envs=2)

@@ -145,6 +145,7 @@ def test_keys_of_resets_and_steps_are_distinct():
     assert not resets & seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stagger", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_row_depends_on_its_own_key_only(stagger):
     # correctness 12: environments may be divided over devices in any way.

@@ -135,6 +135,7 @@ def test_a_rule_decides_what_a_success_is(rule, name, holds) -> None:
         assert row["env/success"] == pytest.approx(statistics.fmean(expected["success"]))
 
 
+@pytest.mark.slow
 def test_devices_together_report_what_one_would() -> None:
     reports = EpisodeReports.of(SPEC)
     together = row_of(on_device(reports, False), reports)

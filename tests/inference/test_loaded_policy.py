@@ -99,6 +99,7 @@ def test_dicts_may_hold_dicts() -> None:
         loaded.act(batch | {"player": batch["player"][0]})
 
 
+@pytest.mark.slow
 def test_dicts_masks_and_vectors_of_actions() -> None:
     loaded = LoadedPolicy(policy_of(env__name="jaxrl:ProbeDict"))
     rng = np.random.default_rng(2)

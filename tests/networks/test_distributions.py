@@ -209,6 +209,7 @@ def test_tanh_gaussian_log_prob_is_stable_where_tanh_saturates():
         np.testing.assert_allclose(gradient, -u + 2 * np.tanh(u), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("std", [0.3, 1.0, 2.0])
 def test_tanh_gaussian_entropy_equals_that_of_a_million_samples(std):
     # correctness 15: the Gaussian formula is not the entropy of the squashed action.

@@ -59,6 +59,7 @@ def test_state_is_saved_once(tmp_path: Path) -> None:
     assert not saved.save_last(state, progress)
 
 
+@pytest.mark.slow
 def test_another_version_of_jax_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved, runtime = checkpoints(tmp_path)
     with monkeypatch.context() as patch:

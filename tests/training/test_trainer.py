@@ -118,6 +118,7 @@ def _assert_same_averages(loop: Recorder, fit: Recorder) -> None:
             assert row["episode/return"] == pytest.approx(row["episode/length"])
 
 
+@pytest.mark.slow
 def test_events_come_at_multiples_of_their_intervals(fitted: tuple[Trainer, Recorder]) -> None:
     recorder = fitted[1]
     # The final state is logged and evaluated though 7 is no multiple of 2 or 3.

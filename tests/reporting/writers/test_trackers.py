@@ -110,6 +110,7 @@ class TestWandb:
         package("wandb")
         monkeypatch.setenv("WANDB_MODE", "offline")
 
+    @pytest.mark.slow
     def test_a_resumed_run_goes_on_under_its_id(self, tmp_path: Path) -> None:
         train(WandbTracker(str(tmp_path), "project", "baseline", CONFIG), None, (5, 10), finish=False)
         train(WandbTracker(str(tmp_path), "project", "baseline", CONFIG), 10, (15, 20))
