@@ -60,7 +60,8 @@ class Solved:
         return float(total / counts.sum())
 
 
-@pytest.mark.slow
+# So does the value of two observations, below.
+@pytest.mark.long
 def test_value_of_a_constant() -> None:
     np.testing.assert_allclose(Solved("ProbeValue", 8_000).value([[1.0]]), [1.0], atol=0.02)
 
@@ -93,7 +94,8 @@ def test_termination_does_not_bootstrap() -> None:
     np.testing.assert_allclose(solved.value(np.eye(steps)), expected, atol=0.15)
 
 
-@pytest.mark.slow
+# So is that of each of two observations, below.
+@pytest.mark.long
 def test_rewarded_action_is_taken() -> None:
     solved = Solved("ProbeAction", 8_000)
     assert solved.action([[1.0]]) == 1
@@ -109,9 +111,7 @@ def test_action_follows_the_observation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "squash", [pytest.param(False, marks=pytest.mark.slow), True], ids=["gaussian", "tanh_gaussian"]
-)
+@pytest.mark.parametrize("squash", [False, True], ids=["gaussian", "tanh_gaussian"])
 def test_mean_of_a_continuous_action(squash: bool) -> None:
     solved = Solved("ProbeContinuous", 60_000, **{"network.head": "tanh_gaussian" if squash else "gaussian"})
     np.testing.assert_allclose(solved.action([[-1.0], [1.0]]), [[-0.5], [0.5]], atol=0.1)
@@ -124,8 +124,8 @@ def test_mean_of_a_continuous_action(squash: bool) -> None:
     ("low", "high", "middle", "reach", "head"),
     [
         (0, 1000, 500, 500, "auto"),
-        (-0.02, 0.02, 0, 0.02, "auto"),
-        (30, None, 31, 1, "auto"),
+        pytest.param(-0.02, 0.02, 0, 0.02, "auto", marks=pytest.mark.long),
+        pytest.param(30, None, 31, 1, "auto", marks=pytest.mark.long),
         (0, 1000, 500, 500, "gaussian_mixture"),
     ],
 )
@@ -189,7 +189,8 @@ def test_cue_is_remembered_for_longer_than_a_rollout() -> None:
     assert solved.sampled_return(6) > 0.95
 
 
-@pytest.mark.slow
+# It shows that the environment does not tell its cue, which changes with `jaxrl.envs.native` alone.
+@pytest.mark.long
 def test_cue_is_not_remembered_without_a_core() -> None:
     # Otherwise the environment leaks its cue and the test above shows nothing.
     solved = Solved("ProbeMemory(delay=5)", 50_000, **MEMORY)

@@ -54,7 +54,8 @@ def test_a_signal_takes_a_trace_of_a_running_run(
     assert summary["phases"]["other"] < 0.2 * sum(summary["phases"].values())
 
 
-@pytest.mark.slow
+# The trace itself is read above.
+@pytest.mark.long
 def test_the_profile_page_shows_phases(tmp_path: Path) -> None:
     pytest.importorskip("xprof", reason="xprof is not installed: pip install -e '.[profile]'")
     chromium = shutil.which("chromium") or shutil.which("google-chrome")

@@ -66,7 +66,8 @@ def test_members_of_a_population_are_single_runs(train: Any, single: Any) -> Non
     assert not np.isfinite(losses[:, 2]).all(axis=-1).any()
 
 
-@pytest.mark.slow
+# Batched by themselves: above.
+@pytest.mark.long
 def test_one_batched_hyperparameter_may_be_named_by_in_axes(train: Any, single: Any) -> None:
     base = jaxrl.hyperparameters(tiny_config())
     axes = jax.tree.map(lambda _: None, base).replace(learning_rate=0)

@@ -89,7 +89,8 @@ def test_a_bucket_that_refuses_everything_costs_a_warning(tmp_path: Path) -> Non
     assert said[1].endswith(f"`jaxrl sync {tmp_path}/run s3://runs/mine` completes it")
 
 
-@pytest.mark.slow
+# It changes with the page alone.
+@pytest.mark.long
 def test_the_policy_of_the_docs_suffices_and_allows_no_more(tmp_path: Path) -> None:
     with s3_server() as environment:
         import boto3
