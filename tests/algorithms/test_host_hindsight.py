@@ -31,6 +31,7 @@ def plan_of(env: str, rule: str) -> HindsightPlan | None:
     return hindsight_plan("dqn", tiny_config("dqn", **fields).learner, spec, "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "rule", "goals"),
     [

@@ -172,6 +172,7 @@ def test_pair_that_says_nothing_of_pace_is_refused(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_reports(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert compare(runs, f"--output={out}", "--resamples=100") == 0

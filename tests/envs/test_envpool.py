@@ -143,6 +143,7 @@ def test_score_is_not_clipped(start):
     np.testing.assert_array_equal(raw["score"], raw["reward"])
 
 
+@pytest.mark.slow
 def test_what_environments_tell(start):
     name = "envpool:Pong-v5"
     assert envs.make_host(name, ["report(key='lives', per_episode='max')"]).spec.reports

@@ -86,6 +86,7 @@ def test_starts_that_no_array_holds(make: Any, message: str) -> None:
         make()
 
 
+@pytest.mark.slow
 def test_a_device_environment_of_ones_own_gets_its_numbers() -> None:
     for name in (NUMBERED, VECTORS):
         check_env(name)

@@ -129,6 +129,7 @@ def test_the_type_of_a_state_never_changes(stagger):
     assert not any(leaf.weak_type for leaf in jax.tree.leaves((first, following)))
 
 
+@pytest.mark.slow
 def test_keys_of_resets_and_steps_are_distinct():
     # correctness 25. `split(key, n)[i]` equals `fold_in(key, i)`: a reset key made with a small number would
     # be one that the environment's own step has used.

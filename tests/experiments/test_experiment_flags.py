@@ -55,6 +55,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     return found
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_the_cells_and_writes_nothing(
     measured: list[Config],
     tmp_path: Path,

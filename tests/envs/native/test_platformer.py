@@ -259,6 +259,7 @@ def test_a_category_is_chosen():
     assert starts == set(range(len(env.levels)))
 
 
+@pytest.mark.slow
 def test_pictures(room):
     state, _ = room.start(jnp.int32(1))
     picture = room.render(state)

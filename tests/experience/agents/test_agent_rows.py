@@ -151,6 +151,7 @@ def test_the_form_for_gpus_tells_the_same_of_episodes() -> None:
     jax.tree.map(np.testing.assert_array_equal, again, totals)
 
 
+@pytest.mark.slow
 def test_films_show_the_environment_and_all_agents() -> None:
     film = filming.film("jaxrl:ProbeAgents", (), 0)
     shot, shots = next(film), []

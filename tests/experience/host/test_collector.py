@@ -322,6 +322,7 @@ def test_trajectories_outlive_the_next_rollout(device):
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, first), before)
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_the_device_collector(device):
     # The same keys give the same actions wherever an environment runs, as long as no episode has ended.
     program, state, expected, recorded = device

@@ -132,6 +132,7 @@ def test_closing_gives_up_the_next_rollout(device):
         collector.collect(None, state.learner.policy, keys_of(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fail", "problem"),
     [("raise", ".*broke"), pytest.param("hang", "did not answer within 0.3 s", marks=pytest.mark.slow)],

@@ -195,6 +195,7 @@ def test_nothing_is_replayed_before_the_buffer_is_filled_enough():
     assert shares(choices(made, made.init(jax.random.key(0)))) == [1, 0, 0]
 
 
+@pytest.mark.slow
 def test_edits_are_as_many_as_replays_and_start_from_their_levels():
     made = sampler(name="accel")
     found = choices(made, filled_state(made, 10))

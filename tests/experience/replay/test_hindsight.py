@@ -216,10 +216,8 @@ def steps(after: Any, ends: list[int]) -> dict[str, Any]:
     return {"obs": obs(after - 1), "next_obs": obs(after), **facts}
 
 
-# Goals of an episode that may still go on; the others are slow.
-@pytest.mark.parametrize(
-    "strategy", [pytest.param(x, marks=() if x == "future" else pytest.mark.slow) for x in STRATEGIES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_buffer_of_ones_own_beside_a_loop(strategy: str) -> None:
     buffer, random = HindsightReplayBuffer(12, K, strategy, NearGoals()), np.random.default_rng(0)
     state, log = buffer.init(step_like()), []  # (place, episode, ended)

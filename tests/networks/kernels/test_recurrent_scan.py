@@ -87,6 +87,7 @@ def inputs_and_carry():
     return x, {name: jnp.asarray(rng.normal(size=(N, H)), jnp.float32) for name in ("c", "h")}
 
 
+@pytest.mark.slow
 def test_lstm_equals_that_of_flax(inputs_and_carry):
     x, carry = inputs_and_carry
     reset = jnp.zeros((L, N), bool)

@@ -89,6 +89,7 @@ class TestMlflow:
         runs = client.search_runs([client.get_experiment_by_name("project").experiment_id])
         assert len(runs) == 2
 
+    @pytest.mark.slow
     def test_a_server_out_of_reach_costs_one_warning(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
