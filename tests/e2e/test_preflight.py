@@ -62,8 +62,9 @@ def test_a_slice(topology: str, kind: str, limit: str) -> None:
     assert done.stderr == ""
 
 
+# What it computes: tests/networks/kernels/test_lstm_kernel.py; a program for a slice is above.
 @needs_libtpu
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_lstm_kernel() -> None:
     done = preflight(*TINY, "--topology=v5e:2x2", "--config.network.recurrence=pallas")
     assert done.returncode == 0, done.stderr

@@ -267,7 +267,7 @@ for topology, length, rows, size, dtype, seeds, precision in json.loads(sys.argv
 """
 
 
-# In a whole training program: tests/e2e/test_preflight.py.
+# What it computes is above; tests/e2e/test_preflight.py compiles a program for a slice.
 @pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
