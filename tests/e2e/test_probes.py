@@ -31,6 +31,7 @@ class Solved:
         config.ppo.update(rollout_length=8, num_epochs=2, num_minibatches=2, learning_rate=1e-2)
         config.ppo.update(gamma=GAMMA, entropy_coef=0.0, schedule="linear")
         config.stop.steps = steps
+        config.log.layers = False
         config.update_from_flattened_dict(overrides)
         resolved = resolve(config, 1)
         self.agent = algorithms.build_agent(resolved, registry.make(resolved.env.name).spec)
@@ -145,7 +146,8 @@ def test_components_of_a_multi_discrete_action() -> None:
     np.testing.assert_array_equal(solved.action(np.eye(3)), [[0, 1], [1, 2], [0, 0]])
 
 
-@pytest.mark.slow
+# Training on them: tests/networks/test_mixed.py.
+@pytest.mark.long
 def test_parts_of_a_mixed_action() -> None:
     solved = Solved("ProbeMixed", 60_000)
     choice, *pair = np.split(solved.action(np.eye(3)), [1, 2, 3], axis=-1)[:3]
@@ -154,7 +156,8 @@ def test_parts_of_a_mixed_action() -> None:
     assert solved.sampled_return(10) > 0.9
 
 
-@pytest.mark.slow
+# That each matters: tests/networks/test_encoders.py.
+@pytest.mark.long
 def test_both_keys_of_a_dict_observation_are_used() -> None:
     solved = Solved("ProbeDict", 30_000)
     bright, vector = np.array([0, 0, 1, 1]), np.array([[-1.0], [1.0], [-1.0], [1.0]], np.float32)

@@ -21,6 +21,7 @@ def tiny_config(**overrides: Any) -> ConfigDict:
     config.normalize.update(observations=True, rewards=True)
     config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = 3 * 8 * 8
+    config.log.layers = False
     config.update_from_flattened_dict(overrides)
     return config
 

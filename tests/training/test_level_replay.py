@@ -31,7 +31,7 @@ def level_config(method: str, **fields: Any) -> ConfigDict:
     config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2)
     config.stop.steps = ITERATIONS * STEPS
     config.evaluate.update(every_steps=0, episodes=2)
-    config.log.every_steps = 1_000_000
+    config.log.update(every_steps=1_000_000, layers=False)
     config.curriculum.name = method
     config.levels.update(capacity=6, fill=0.3, refresh_iterations=3, candidates=7, kept=2, episodes=2)
     config.update_from_flattened_dict(fields)
