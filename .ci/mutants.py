@@ -8,8 +8,9 @@ those inside it, such as `experience/replay` or `envs`; without one, all of them
     why                     what goes wrong with it
     survives                the reason, only if no test can find it
 
-The tests first run without a bug, so that what fails anyway is not counted as a find. The exit code is 1 if a
-mutant survives without a reason, or is found in spite of one, 2 if the list does not fit the tree.
+Long tests, which run weekly, are left out. The others first run without a bug, so that what fails anyway is
+not counted as a find. The exit code is 1 if a mutant survives without a reason, or is found in spite of one,
+2 if the list does not fit the tree.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Outcome:
 
 def run_tests(root: Path, tests: Sequence[str], *options: str, limit: float | None = None) -> Outcome:
     """Runs tests of the tree in `root`; ValueError with pytest's output if they could not be run."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-m", "slow or not slow", "--no-header"]
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-m", "not long", "--no-header"]
     process = subprocess.Popen(
         [*command, "--tb=no", *options, *tests],
         cwd=root,

@@ -37,6 +37,10 @@ print(json.dumps(compilation.options(jax.devices()[0], json.loads(sys.argv[1])))
 
 def apply() -> None:
     """Sets the environment of this process, and of those that tests start, before jax is imported."""
+    # Also if Python is told to keep no compiled modules: without them each process that a test starts takes a
+    # second more, and pytest rewrites the assertions of 400 files in every run.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     folder = _cache() / importlib.metadata.version("jaxlib")
     folder.mkdir(parents=True, exist_ok=True)
     if "XLA_FLAGS" not in os.environ:

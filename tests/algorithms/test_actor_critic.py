@@ -176,6 +176,7 @@ def many(agent, rows):
     return params, (obs, agent.initial_carry(rows), jnp.zeros((1, rows), bool), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", ["lstm", "none"])
 def test_bfloat16_reaches_no_number_that_a_head_gives(core):
     # correctness 22 and 28: rounded to bfloat16 before a cast, values near 100 would be 0.5 apart, and a
@@ -192,8 +193,15 @@ def test_bfloat16_reaches_no_number_that_a_head_gives(core):
 
 
 @pytest.mark.slow
-# Those with a backward of their own.
-@pytest.mark.parametrize("core", [*CORES, "s5", "gated_delta", "mlstm", "gtrxl", "ffm", "slstm"])
+# Those with a backward of their own. tests/networks/kernels/ has that of memories of matrices; gtrxl, whose
+# products are those of layers, takes half a minute.
+@pytest.mark.parametrize(
+    "core",
+    [
+        *(*CORES, "s5", "ffm", "slstm"),
+        *(pytest.param(x, marks=pytest.mark.long) for x in ("gated_delta", "mlstm", "gtrxl")),
+    ],
+)
 def test_bfloat16_gradients_are_those_of_float32(core):
     # correctness 28: above all of biases, which are sums over all rows.
     def gradient(**fields):

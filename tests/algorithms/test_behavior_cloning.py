@@ -132,7 +132,7 @@ def test_gradient_and_statistics_are_those_of_a_plain_loop(tmp_path: Path) -> No
                 total, carry = total - out.distribution.log_prob(actions[None, t])[0], out.carry
         return total / len(rows)
 
-    cost, expected = jax.value_and_grad(loss)(state.learner.policy.params)
+    cost, expected = jax.jit(jax.value_and_grad(loss))(state.learner.policy.params)
     # Adam's first moment after one update is a tenth of the gradient.
     flat, _ = jax.flatten_util.ravel_pytree(expected)
     moment = next(x.mu for x in learned.learner.opt_state if hasattr(x, "mu"))

@@ -13,8 +13,7 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import ConfigError, default_config, resolve
-from jaxrl.diagnostics import hardware_profile
-from jaxrl.diagnostics.throughput import measure
+from jaxrl.diagnostics import hardware_profile, throughput
 from jaxrl.population.run_population import run_population
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.signals import Interruption
@@ -89,7 +88,8 @@ def test_resumes_exactly(tmp_path: Path) -> None:
     assert learnt(straight) == learnt(halves)
 
 
-@pytest.mark.slow
+# tests/algorithms/test_conformance.py has members of a population.
+@pytest.mark.long
 def test_members_are_single_runs(tmp_path: Path) -> None:
     assert run_population(cloning(population__seeds=2), str(tmp_path / "all"), Interruption()).exit_code == 0
     assert run(cloning(seed=1), str(tmp_path / "one"), Interruption()).exit_code == 0
@@ -126,8 +126,10 @@ def test_the_loss_that_is_not_finite_is_named() -> None:
 
 
 @pytest.mark.slow
-def test_benchmark_counts_updates() -> None:
-    found = measure(cloning(), 1, 0.2)
+def test_benchmark_counts_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "_MATMUL_SIZE", 256)  # what else is measured takes a tenth of the time
+    monkeypatch.setattr(throughput, "_PAIRS", 1)
+    found = throughput.measure(cloning(), 1, 0.2)
     assert found["seconds_per_iteration"]["rollout"] == 0
     assert found["config"]["derived"]["clock"] == "updates"
 

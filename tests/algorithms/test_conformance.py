@@ -53,9 +53,11 @@ from tests.compiled_trainers import assembly_of, compile_once
 _ALIKE = ("a2c", "recurrent_sac")
 
 
-def _each(names: Iterable[str], fast: Container[str] = ("ppo", "dqn")) -> pytest.MarkDecorator:
-    """Of one with a fresh rollout and one with a memory; the others are compiled in the slow tests."""
-    others = {x: pytest.mark.long if x in _ALIKE else pytest.mark.slow for x in names}
+def _each(
+    names: Iterable[str], fast: Container[str] = ("ppo",), slow: Container[str] = tuple(ALGORITHMS)
+) -> pytest.MarkDecorator:
+    """PPO is fast; the others are compiled in the slow tests."""
+    others = {x: pytest.mark.slow if x in slow and x not in _ALIKE else pytest.mark.long for x in names}
     marks = {x: () if x in fast else mark for x, mark in others.items()}
     return pytest.mark.parametrize("algorithm", [pytest.param(x, marks=y) for x, y in marks.items()])
 
@@ -213,7 +215,7 @@ def test_what_is_not_finite_is_found_and_named(
     assert_equal(advanced(runtime, good, 1)[0], advanced(runtime, state, 1)[0])
 
 
-@_each(ALGORITHMS, fast=("ppo",))
+@_each(ALGORITHMS, fast=())
 def test_parameters_that_are_not_finite_are_named(algorithm: str) -> None:
     runtime = compiled(algorithm)
     state = runtime.learning.initial_state()
@@ -256,7 +258,9 @@ def test_only_collecting_explores(algorithm: str) -> None:
 
 # The others compute in bfloat16 on the host, below, and learn by the same code.
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["ppo", *IMITATING])
+@pytest.mark.parametrize(
+    "algorithm", ["ppo", "behavior_cloning", pytest.param("dagger", marks=pytest.mark.long)]
+)
 def test_bfloat16(algorithm: str) -> None:
     runtime = DeviceRuntime(tiny_config(algorithm, network__compute_dtype="bfloat16"), Topology.of(1))
     runtime.compile()
@@ -268,8 +272,8 @@ def test_bfloat16(algorithm: str) -> None:
     assert least_move(algorithm, start.learner.policy.params, state.learner.policy.params) > 1e-5
 
 
-@pytest.mark.slow
-@each_algorithm
+# tests/programs/test_make_train.py has PPO, and every hyperparameter.
+@_each(ALGORITHMS, fast=(), slow=("dqn",))
 def test_members_of_a_population_are_single_runs(algorithm: str) -> None:
     runtime = compiled(algorithm)
     config = config_fields(algorithm)
@@ -332,9 +336,9 @@ def test_stopped_in_the_middle_it_goes_on_bitwise(
     assert_equal(trained(tmp_path / "stopped"), straight)
 
 
-# Not DAgger, whose teacher here is the environment's solver: tests/algorithms/test_dagger.py.
-@pytest.mark.slow
-@_each([name for name in COLLECTING if name != "dagger"])
+# Not DAgger, whose teacher here is the environment's solver: tests/algorithms/test_dagger.py. They share the
+# collector: of PPO, and of sequences.
+@_each([name for name in COLLECTING if name != "dagger"], fast=(), slow=("ppo", "r2d2"))
 def test_trains_on_the_host(algorithm: str) -> None:
     config = config_fields(algorithm, network__compute_dtype="bfloat16")
     config.env.name = f"envpool:{'Pendulum-v1' if algorithm in ENVIRONMENTS else 'CartPole-v1'}"

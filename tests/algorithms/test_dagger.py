@@ -112,6 +112,7 @@ def test_beta_decides_who_acts(program: Any) -> None:
     assert 0.5 < share < 0.97
 
 
+@pytest.mark.slow
 def test_beta_falls_with_the_updates(program: Any) -> None:
     iteration, _, state = program
     algorithm = iteration.learning.algorithm
@@ -123,6 +124,7 @@ def test_beta_falls_with_the_updates(program: Any) -> None:
     np.testing.assert_allclose(found, [1, 0.5, 0, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_beta_falls_with_the_clock_of_a_budget_in_seconds(program: Any) -> None:
     iteration, _, state = program
     algorithm = iteration.learning.algorithm
@@ -133,6 +135,7 @@ def test_beta_falls_with_the_clock_of_a_budget_in_seconds(program: Any) -> None:
     np.testing.assert_allclose(found, [1, 0.5, 0, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt_from_an_empty_memory(program: Any) -> None:
     iteration, rollout, state = program
     memory, trajectory = iteration.learning.memory, rollout(state)[1]
@@ -141,6 +144,7 @@ def test_nothing_is_learnt_from_an_empty_memory(program: Any) -> None:
     assert not drawn.usable.any()
 
 
+@pytest.mark.slow
 def test_steps_that_do_not_count_are_not_imitated(program: Any) -> None:
     """Each environment has valid steps of its own, so that a draw says where it is from."""
     iteration, rollout, state = program
@@ -247,6 +251,7 @@ def test_statistics_count_a_rollout_once(program: Any) -> None:
     assert float(again.policy.obs_stats.count) == 2 * STEPS
 
 
+@pytest.mark.slow
 def test_a_teacher_that_was_not_read_is_noticed(program: Any) -> None:
     iteration, _, state = program
     algorithm = iteration.learning.algorithm
@@ -290,7 +295,9 @@ def test_bad_input(fields: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", ["gymnax:CartPole-v1", "envpool:CartPole-v1"])
+@pytest.mark.parametrize(
+    "env", ["gymnax:CartPole-v1", pytest.param("envpool:CartPole-v1", marks=pytest.mark.long)]
+)
 def test_a_run_teaches_another_and_resumes_bitwise(env: str, tmp_path: Path) -> None:
     def trained(
         name: str, algorithm: str, callbacks: Callbacks[Any] | None = None, **fields: Any

@@ -14,8 +14,9 @@ from tests.algorithms.tiny import ALGORITHMS
 
 pytestmark = pytest.mark.slow
 
-# Minibatches, a memory of steps, one of sequences, and a learner that sums what its memory tells it.
-DISTINCT = ("ppo", "dqn", "r2d2", "uniform_dqn")
+# A memory of steps, one of sequences, and a learner that sums what its memory tells it. PPO has
+# tests/parallel/multi_device/test_devices.py.
+DISTINCT = ("dqn", "r2d2", "uniform_dqn")
 
 
 def each(names: Iterable[str]) -> pytest.MarkDecorator:

@@ -103,6 +103,7 @@ def of_two_updates() -> tuple[DQN, Any]:
     return own, jax.jit(own.learn)
 
 
+@pytest.mark.slow
 def test_target_network_is_copied_in_its_turn() -> None:
     own, learn = of_two_updates()
     batch = batch_of(own)
@@ -147,6 +148,7 @@ def test_epsilon_follows_the_clock_of_a_budget_in_seconds() -> None:
         assert float(found) == pytest.approx(epsilon)
 
 
+@pytest.mark.slow
 def test_learning_rate_falls_with_the_updates() -> None:
     """A linear schedule scales Adam's step by the share of the run that is left."""
     constant, learn = of_two_updates()

@@ -64,14 +64,15 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
 # PPO with every core. The others learn by the same parts: each has a core of another kind, which goes step by
 # step or scans in parallel, and the one from outside none as well.
 WITH = {"ppo": CORES, "a2c": ("lstm",), "pqn": ("mingru",), "uniform_dqn": ("lstm", "none")}
+# That their sequences equal their steps: tests/networks/test_core_check.py. Three have gated_delta's engine.
+LONG = ("gtrxl", "ffm", "linear_attention", "mamba2", "mlstm")
 ON_DEVICE = [
-    pytest.param(algorithm, core, id=f"{algorithm}-{core}")
+    pytest.param(algorithm, core, id=f"{algorithm}-{core}", marks=pytest.mark.long if core in LONG else slow)
     for algorithm, cores in WITH.items()
     for core in cores
 ]
 
 
-@slow
 @pytest.mark.parametrize(("algorithm", "core"), ON_DEVICE)
 def test_on_the_device(algorithm: str, core: str) -> None:
     require_same(*on_device(tiny_config(algorithm, network__core=core)))
@@ -96,16 +97,21 @@ def test_every_head(head: str) -> None:
 
 # R2D2 with the other cores: tests/algorithms/test_r2d2_cores.py.
 @slow
-@pytest.mark.parametrize("algorithm", ["dqn", "sac", "recurrent_sac", "dagger", "r2d2"])
+@pytest.mark.parametrize(
+    "algorithm", ["dqn", "sac", "dagger", "r2d2", pytest.param("recurrent_sac", marks=pytest.mark.long)]
+)
 def test_of_what_a_memory_draws(algorithm: str) -> None:
     require_same(*on_device(tiny_config(algorithm)))
 
 
-# Every algorithm with both collectors, each time with another core.
+# Every algorithm with both collectors, each time with another core; the long ones learn as those beside them.
 ON_HOSTS = [
-    *(("ppo", "lstm", False), ("ppo", "mingru", True), ("a2c", "none", False), ("a2c", "gru", True)),
-    *(("pqn", "lru", False), ("pqn", "lstm", True), ("uniform_dqn", "gtrxl", False)),
-    ("uniform_dqn", "none", True),
+    *(("ppo", "lstm", False), ("ppo", "mingru", True), ("a2c", "gru", True)),
+    *(("pqn", "lstm", True), ("uniform_dqn", "none", True)),
+    *(
+        pytest.param(*each, marks=pytest.mark.long)
+        for each in (("a2c", "none", False), ("pqn", "lru", False), ("uniform_dqn", "gtrxl", False))
+    ),
 ]
 
 
@@ -133,7 +139,7 @@ def carries_by_hand(agent: Any, acting: Acting, trajectories: list[Trajectory]) 
 
 @slow
 @pytest.mark.parametrize(
-    "algorithm", ["ppo", *(pytest.param(name, marks=slow) for name in ("pqn", "uniform_dqn", "a2c"))]
+    "algorithm", ["ppo", "uniform_dqn", *(pytest.param(x, marks=pytest.mark.long) for x in ("pqn", "a2c"))]
 )
 def test_a_carry_of_another_step_is_found(algorithm: str) -> None:
     config = tiny_config(algorithm)

@@ -31,6 +31,7 @@ def plan_of(env: str, rule: str) -> HindsightPlan | None:
     return hindsight_plan("dqn", tiny_config("dqn", **fields).learner, spec, "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "rule", "goals"),
     [
@@ -84,7 +85,8 @@ def test_wrappers_that_change_rewards_drop_the_goals() -> None:
     assert envs.make_host(f"{LINES}:Line(keys=('achieved_goal', 'desired_goal'))").spec.goal_examples is None
 
 
-@pytest.mark.slow
+# The rules are above; a run on the device: test_dqn_hindsight.py.
+@pytest.mark.long
 def test_a_run_asks_for_goals_with_their_own_rewards() -> None:
     config = config_fields("dqn", network__encoder="joint", learner__hindsight="future", learner__n_step=1)
     config.env.name = f"{LINES}:Line"

@@ -9,7 +9,7 @@ import pytest
 from tests.algorithms.tiny import LENGTH, STEPS
 from tests.faults.harness import Run, differences, killed_and_resumed
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HINDSIGHT = {
     "env__name": "jaxrl:BitFlip(bits=3)",
@@ -26,15 +26,11 @@ def count_of(run: Run) -> int:
     return int(run.final()[1]["memory/count"])
 
 
-# Priorities and hindsight; carries. SAC keeps its rows as DQN does, and what it learns resumes in
-# tests/algorithms/test_conformance.py, in one process.
+# Priorities and hindsight; carries; rows as those of DQN. Each resumes in one process in test_conformance.py;
+# tests/faults/test_kills.py kills a run.
 @pytest.mark.parametrize(
     ("algorithm", "fields"),
-    [
-        pytest.param("dqn", HINDSIGHT, marks=pytest.mark.long),
-        ("r2d2", {}),
-        pytest.param("sac", {}, marks=pytest.mark.long),
-    ],
+    [("dqn", HINDSIGHT), ("r2d2", {}), ("sac", {})],
     ids=["dqn", "r2d2", "sac"],
 )
 def test_killed_with_a_full_ring_it_goes_on_bitwise(

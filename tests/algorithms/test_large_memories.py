@@ -79,7 +79,7 @@ def allowed(platform: str, members: int, prioritised: bool) -> float:
     return 2 + members * TEMPORARY[prioritised, platform] * STEPS / MEBIBYTE
 
 
-@pytest.mark.parametrize("prioritised", [False, True])
+@pytest.mark.parametrize("prioritised", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_one_run_copies_no_rows(platform: str, prioritised: bool) -> None:
     found = copies(platform, 1, prioritised)
@@ -88,7 +88,7 @@ def test_one_run_copies_no_rows(platform: str, prioritised: bool) -> None:
     assert found["moved"] < 1
 
 
-@pytest.mark.parametrize("prioritised", [False, True])
+@pytest.mark.parametrize("prioritised", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_a_population_of_two_copies_no_rows(platform: str, prioritised: bool) -> None:
     """On a GPU its program holds both members; on a CPU one, since they take turns in arrays of their own."""

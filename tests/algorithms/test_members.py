@@ -100,6 +100,8 @@ def test_a_memory_stays_where_it_is_from_one_call_to_the_next() -> None:
     assert [int(state.iteration) for state in states] == [4, 6]
 
 
+# tests/algorithms/test_large_memories.py has the way of this machine.
+@pytest.mark.long
 def test_members_side_by_side_copy_no_memory() -> None:
     # The way of accelerators.
     runtime = abstract_runtime(256)

@@ -21,12 +21,18 @@ from jaxrl.types import TrainState
 from tests.algorithms.test_conformance import poisoned
 from tests.algorithms.test_replay import trained, trainer
 from tests.algorithms.tiny import LENGTH, STEPS, assert_equal
+from tests.compiled_trainers import compile_once
 from tests.faults.harness import Run, killed_and_resumed
 
 pytestmark = pytest.mark.slow
 
 EMPTY = "it starts empty"
 WITHOUT = f"checkpoints are without the memory: {EMPTY}"
+
+
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_once(monkeypatch)
 
 
 def starts_empty(state: TrainState) -> bool:

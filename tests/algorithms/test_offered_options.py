@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import pytest
 from jaxrl import algorithms
 from jaxrl.algorithms.offered_options import OPTIONS
 from jaxrl.algorithms.registry import algorithm_class
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, check_config
 from jaxrl.envs import registry
 from jaxrl.metrics.reduction import row
 from jaxrl.parallel.sharding import Topology
@@ -48,8 +49,9 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
+@functools.cache
 def offers(algorithm: str) -> frozenset[str]:
-    return algorithm_class(tiny_config(algorithm)).offers
+    return algorithm_class(check_config(config_fields(algorithm))).offers  # no environment is made
 
 
 def cases(offered: bool) -> list[Any]:
@@ -72,8 +74,15 @@ def test_what_is_not_offered_is_refused_by_name(algorithm: str, option: str) -> 
         Trainer(config_fields(algorithm, **ASKED[option]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [n for n in COLLECTING if "normalize.rewards" in offers(n)])
+# The engine that honours them is one.
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n == "ppo" else pytest.mark.long)
+        for n in COLLECTING
+        if "normalize.rewards" in offers(n)
+    ],
+)
 def test_options_of_minibatches_are_honoured(algorithm: str) -> None:
     together = {
         name: value

@@ -45,6 +45,7 @@ def test_targets_and_loss_are_those_of_the_paper() -> None:
     np.testing.assert_allclose(sums["pqn/q"], taken.sum(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_exploration_falls_over_its_part_of_the_run() -> None:
     fields = {"learner__exploration_start": 0.8, "learner__exploration_end": 0.2}
     config = tiny_config("pqn", learner__exploration_fraction=0.5, **fields)

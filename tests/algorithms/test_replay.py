@@ -151,6 +151,7 @@ def test_rows_before_a_restart_have_no_successor() -> None:
     np.testing.assert_array_equal(sample.usable, ~before)
 
 
+@pytest.mark.slow
 def test_devices_draw_the_rows_that_one_draws() -> None:
     # Each environment draws by its own key, which is that of its index over all devices.
     iteration, found = rollouts("tests.algorithms.environments:Chance(end=0.2)")
@@ -212,7 +213,8 @@ def abstract_runtime(megabytes: int) -> DeviceRuntime:
     return DeviceRuntime(config, Topology.of(1))
 
 
-@pytest.mark.slow
+# Of DQN's own memory: tests/algorithms/test_large_memories.py.
+@pytest.mark.long
 def test_large_memory_is_not_copied() -> None:
     # Not by the choice after an iteration that failed, not by the loops over iterations and draws.
     megabytes = 1024

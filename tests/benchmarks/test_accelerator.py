@@ -84,7 +84,8 @@ def test_a_dry_run(tmp_path: Path) -> None:
     assert "no result" in (tmp_path / "accelerator.md").read_text()
 
 
-@pytest.mark.slow
+# The page is checked above; weekly is soon enough for a benchmark.
+@pytest.mark.long
 def test_cases_without_time_are_listed(tmp_path: Path) -> None:
     command = [sys.executable, SCRIPT, f"--output={tmp_path}", "--dry-run", "--only=gru", "--minutes=0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

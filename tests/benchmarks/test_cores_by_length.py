@@ -20,6 +20,7 @@ def test_every_core_of_the_package_is_timed(benchmark: ModuleType) -> None:
     assert {*benchmark.CORES, "none"} == {*CORES.names()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", ["step", 4])
 def test_a_core_runs_by_steps_and_over_a_sequence(benchmark: ModuleType, length: int | str) -> None:
     rate, needed = benchmark.measure("mingru", length, 2, 0.0)

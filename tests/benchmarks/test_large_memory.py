@@ -36,6 +36,8 @@ def test_a_memory_is_held_once() -> None:
         assert 0.6 < large - small < 1.4
 
 
+# tests/algorithms/test_large_memories.py has the memory of programs.
+@pytest.mark.long
 def test_the_limit_holds() -> None:
     done = measure(1.5, 1.5)
     assert done.returncode == 1

@@ -80,6 +80,7 @@ def test_a_process_that_takes_too_long_is_stopped(tmp_path, trainer, zoo):
     assert {x["why"] for x in record["samples"]} == {"stopped after 0.2 s"}
 
 
+@pytest.mark.slow
 def test_who_cannot_take_part_is_named_once(tmp_path, trainer, zoo, capsys):
     zoo({})
     asked = {"tasks": ["cartpole", "pendulum"], "trainers": ["own", "rejax-ppo"], "seeds": [2, 3]}

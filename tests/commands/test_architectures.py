@@ -48,6 +48,7 @@ def test_table_and_file_have_the_same_figures(tmp_path: Path, capfd: pytest.Capt
     assert f"written to {file}" in out
 
 
+@pytest.mark.slow
 def test_no_seconds_train_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

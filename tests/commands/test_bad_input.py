@@ -320,7 +320,7 @@ def test_wrong_host_environments_are_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+@pytest.mark.parametrize("platform", ["cuda", pytest.param("rocm", marks=pytest.mark.long)])
 def test_a_platform_that_does_not_start(platform: str, tmp_path: Path) -> None:
     environment = os.environ | {"JAX_PLATFORMS": platform, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path / 'run'}"]

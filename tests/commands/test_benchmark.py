@@ -30,6 +30,7 @@ def test_times_a_config(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(throughput, "_MATMUL_SIZE", 512)  # of 2048 they take longer than all the rest
+    monkeypatch.setattr(throughput, "_PAIRS", 2)
     arguments = [f"--config={ROOT}/configs/ppo_mlp.py", *SMALL, "--seconds=0.3", f"--workdir={tmp_path}"]
     assert main(["jaxrl benchmark", *arguments]) == 0
     shown = capsys.readouterr().out

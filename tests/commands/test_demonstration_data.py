@@ -30,6 +30,7 @@ def verify(folder: Path, *more: str) -> int:
     return verify_data.main(["jaxrl verify-data", f"--data-dir={folder}", *more])
 
 
+@pytest.mark.slow
 def test_what_is_written(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = json.loads((written / "manifest.json").read_text())
     assert (manifest["env"], manifest["player"], manifest["seed"]) == (ENV, "random", 5)

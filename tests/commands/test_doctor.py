@@ -52,7 +52,8 @@ def test_a_flag_that_xla_does_not_know_is_named() -> None:
     assert "remove the flag from XLA_FLAGS" in found["devices"]["advice"]
 
 
-@pytest.mark.slow
+# That training says so: tests/commands/test_bad_input.py.
+@pytest.mark.long
 def test_a_backend_that_is_not_there() -> None:
     code, found = run(JAX_PLATFORMS="cuda")
     assert code == 1

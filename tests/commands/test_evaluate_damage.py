@@ -51,6 +51,7 @@ def test_a_damaged_checkpoint_ends_with_one_line(
     assert files_of(run) == before
 
 
+@pytest.mark.slow
 def test_an_intact_one_is_evaluated_though_config_and_latest_are_damaged(
     run: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ from jaxrl.config import declared_fields
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.main import main
 
-FEW, CASES, SEED, SECONDS = 150, 1_000, 0, 60
+FEW, CASES, SEED, SECONDS = 100, 1_000, 0, 60
 
 # Whatever is not refused ends after one iteration.
 BASE = {

@@ -267,6 +267,7 @@ def test_the_honest_file_is_read(kind: str, tmp_path: Path) -> None:
     read(file)
 
 
+@pytest.mark.slow
 def test_some_hostile_files(tmp_path: Path) -> None:
     assert not [found for number in range(FEW) if (found := problem(number, tmp_path))]
 

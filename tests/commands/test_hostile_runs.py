@@ -209,6 +209,7 @@ def wrong_values(
     return failed
 
 
+@pytest.mark.slow
 def test_values_of_wrong_types_stop_no_reader(
     saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,7 +117,8 @@ def cloned(tmp_path: Path, player: Player, *more: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("right", "played", "success"), [(True, "1.000", "100.0%"), (False, "-1.000", "0.0%")]
+    ("right", "played", "success"),
+    [pytest.param(True, "1.000", "100.0%", marks=pytest.mark.long), (False, "-1.000", "0.0%")],
 )
 def test_a_clone_is_told_by_accuracy_likelihood_and_play(
     right: bool, played: str, success: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -65,6 +65,7 @@ def test_time_is_split_by_phase(folder: Path) -> None:
     assert sum(x.seconds for x in summary.operations) == pytest.approx(sum(summary.phases.values()))
 
 
+@pytest.mark.slow
 def test_prints_operations_and_phases(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile_summary", str(folder), "--top=3"]) == 0
     output = capsys.readouterr().out

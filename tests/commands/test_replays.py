@@ -56,6 +56,7 @@ def test_the_solver_plays_each_level_in_the_fewest_steps(
     assert "simulated 6 of 6 again: all are as written" in said
 
 
+@pytest.mark.slow
 def test_replays_are_sifted_and_the_reasons_named(
     solved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,8 +66,12 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "search").exists()
 
 
+# Numbers alone, so that the programs of all trials are equal: one is compiled, and the others find it.
+NUMBERS = "ppo.learning_rate: {log: [1e-4, 1e-2]}\nppo.gamma: [0.9, 0.99]\n"
+
+
 def command(folder: Path, *more: str) -> list[str]:
-    (folder / "space.yaml").write_text(SPACE)
+    (folder / "space.yaml").write_text(NUMBERS)
     return [
         *("-m", "jaxrl", "search", "ppo_mlp", f"--space={folder / 'space.yaml'}"),
         *("--config.stop.steps=8192", "--config.log.writers=jsonl", "--config.checkpoint.every_steps=1024"),
@@ -97,7 +101,7 @@ def wait_for_checkpoint(process: processes.Process, folder: Path) -> None:
 
 # Population based training, which is killed between its copies, has a test beside that of populations.
 KILLED = {
-    "random": ("--method=random", "--trials=2", "--verify=1"),
+    "random": ("--method=random", "--trials=2", "--verify=1", "--population=1"),
     "population": ("--method=random", "--trials=2", "--verify=0", "--population=2"),
     "grid": ("--method=grid", "--trials=1", "--verify=0"),
     "optuna": ("--method=optuna", "--trials=2", "--verify=0", "--pruner=none"),
@@ -123,10 +127,10 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[A
     return outcomes_of
 
 
-# The others propose from the trials that are recorded: tests/search/test_optuna.py and test_pareto.py.
+# The others propose from the trials that are recorded: tests/search/test_optuna.py and test_pareto.py. Killed
+# members: tests/population/test_run_population.py.
 KINDS = [
-    pytest.param(kind, marks=pytest.mark.slow if kind in ("random", "population") else pytest.mark.long)
-    for kind in KILLED
+    pytest.param(kind, marks=pytest.mark.slow if kind == "random" else pytest.mark.long) for kind in KILLED
 ]
 
 
@@ -164,7 +168,8 @@ def outcomes(folder: Path) -> list[Any]:
     return [(trial["state"], trial["values"], trial["score"]) for _, trial in sorted(trials(folder).items())]
 
 
-@pytest.mark.slow
+# A killed one is above; signals of a run: tests/faults/test_signals.py.
+@pytest.mark.long
 def test_interrupted_search_saves_its_trials_and_says_how_to_go_on(tmp_path: Path) -> None:
     arguments = command(tmp_path, "--trials=1", "--config.stop.steps=100000000")
     process = started(arguments, tmp_path)

@@ -69,7 +69,8 @@ def test_what_would_be_copied_is_told_without_credentials(tmp_path: Path) -> Non
     assert processes.run(*arguments, env=nobody, timeout=60).returncode == 2
 
 
-@pytest.mark.slow
+# In training: tests/training/test_mirror.py; it waits for retries.
+@pytest.mark.long
 def test_a_bucket_that_cannot_be_used_is_one_line(s3: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     missing = run_sync(s3, str(tmp_path), "s3://missing/mine")

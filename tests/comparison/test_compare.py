@@ -97,6 +97,7 @@ def pair(tmp_path: Path) -> dict[str, Path]:
     return {name: write_run(tmp_path / name, [1.0, 2.0], pace=pace) for name, pace in runs.items()}
 
 
+@pytest.mark.slow
 def test_pair_says_how_much_faster_the_parallel_run_is(
     pair: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +172,7 @@ def test_pair_that_says_nothing_of_pace_is_refused(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_reports(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert compare(runs, f"--output={out}", "--resamples=100") == 0

@@ -36,6 +36,7 @@ def test_profile_counts_runs_above_each_threshold() -> None:
     np.testing.assert_allclose(statistics.above(*above), [1.0, (3 / 5 + 3 / 4) / 2, 0.1, 0.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strata", "statistic"),
     [

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from ml_collections import ConfigDict
 
-from jaxrl.config import default_config, resolve
+from jaxrl.config import Config, default_config, resolve
 from jaxrl.diagnostics import hardware_profile, memory_fit
 from jaxrl.diagnostics.hardware_profile import MIN_ITERATIONS, _Search
+from jaxrl.diagnostics.memory_fit import MemoryReport
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.folder import RunFolder
 from tests import processes
 from tests.compiled_programs import SMALL
+from tests.diagnostics.test_memory_fit import report
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +39,8 @@ def needed(config: ConfigDict) -> int:
     return report.needed
 
 
-@pytest.mark.slow
+# The search itself: tests/diagnostics/test_memory_fit.py.
+@pytest.mark.long
 def test_as_many_environments_as_fit() -> None:
     # A fixed number of parts: by default it changes with the number of environments, and memory jumps.
     fields: dict[str, Any] = {"network__core_size": 64, "ppo__gradient_accumulation": 1}
@@ -56,7 +59,7 @@ def test_no_more_than_the_budget_has_use_for() -> None:
 
 
 @pytest.mark.slow
-def test_minibatches_are_divided_before_environments_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minibatches_are_divided_before_environments_are_given_up() -> None:
     fields: dict[str, Any] = {"env__num_envs": 128, "ppo__num_minibatches": 1, "network__core_size": 64}
     whole, parts = (needed(config_of(**fields, ppo__gradient_accumulation=n)) for n in (1, 2))
     assert parts < whole
@@ -64,9 +67,16 @@ def test_minibatches_are_divided_before_environments_are_given_up(monkeypatch: p
     chosen, reason = _Search(config, Topology.of(1), (parts + whole) // 2).run()
     assert (chosen.env.num_envs, chosen.ppo.gradient_accumulation) == (128, 2)
     assert reason == "without more accumulation they do not fit in {memory}"
+
+
+def test_environments_are_given_up_where_parts_do_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(config: Config, topology: Topology, limit: int, **options: Any) -> MemoryReport:
+        return report(config, limit, 1000 * config.env.num_envs)
+
     monkeypatch.setattr(hardware_profile, "MAX_PARTS", 1)
-    few, reason = _Search(config, Topology.of(1), (parts + whole) // 2).run()
-    assert 32 < few.env.num_envs < 128
+    monkeypatch.setattr(memory_fit, "examine", examine)
+    chosen, reason = _Search(config_of(env__num_envs=128), Topology.of(1), 100_000).run()
+    assert 100 * (1 - memory_fit.RESOLUTION) <= chosen.env.num_envs <= 100
     assert reason == "128 do not fit in {memory}"
 
 
@@ -81,7 +91,8 @@ def test_a_resumed_run_keeps_its_choice(tmp_path: Path) -> None:
     assert line.startswith(f"hardware_profile=auto: as in {tmp_path}, 1 x cpu, 48 environments")
 
 
-@pytest.mark.slow
+# What is chosen, and that a resumed run says it, is above.
+@pytest.mark.long
 def test_train_says_and_records_what_was_chosen(tmp_path: Path) -> None:
     fields = [
         "hardware_profile=auto",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from jaxrl.algorithms.a2c.a2c import A2C
 from jaxrl.algorithms.pqn.pqn import PQN
 from jaxrl.commands import evaluate
 from jaxrl.main import main
+from tests import processes
 from tests.commands.refusals import refused
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +42,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.arguments = [f"--config={ROOT / 'configs/ppo.py'}", f"--workdir={folder}", *TINY]
-        command = [sys.executable, "-m", "jaxrl.main", *self.arguments]
-        self.trained = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+        self.trained = processes.run("-m", "jaxrl.main", *self.arguments, timeout=180)
 
     def evaluations(self) -> dict[str, Any]:
         return {f.stem: json.loads(f.read_text()) for f in (self.folder / "evaluations").glob("*.json")}

@@ -124,7 +124,7 @@ def test_episodes_without_end_are_cut_off_and_counted(
 
 @pytest.mark.slow
 def test_a_long_evaluation_is_given_up_in_the_middle() -> None:
-    env = registry.make("tests.e2e.environments:Echo(length=0, limit=50_000)")
+    env = registry.make("tests.e2e.environments:Echo(length=0, limit=10_000)")
     given_up = iter([False, False, True])
     player = DeviceEvaluator(
         scripted(env, lambda obs, steps: steps),

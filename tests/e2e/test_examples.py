@@ -112,7 +112,7 @@ def test_reinforce_updates_with_rewards_to_go(example: Any) -> None:
     ("name", "metric", "weight"),
     [
         ("slow_features", "features/change", 0.01),
-        ("predict_next", "features/prediction_error", 0.1),
+        pytest.param("predict_next", "features/prediction_error", 0.1, marks=pytest.mark.long),
     ],
 )
 def test_auxiliary_losses_are_added_with_their_weight(name: str, metric: str, weight: float) -> None:
@@ -157,8 +157,17 @@ def test_a_variant_of_ppo_may_have_fields_of_its_own(tmp_path: Path, monkeypatch
     assert check_config(config).learner.clip_above == 0.4  # type: ignore[attr-defined]
 
 
+# The cores of the others are checked below, and the wrapper's delay.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["clip_higher", "residual_network", "action_delay", "trace_core"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "clip_higher",
+        pytest.param("residual_network", marks=pytest.mark.long),
+        pytest.param("action_delay", marks=pytest.mark.long),
+        pytest.param("trace_core", marks=pytest.mark.long),
+    ],
+)
 def test_examples_with_memory_update(name: str) -> None:
     first_update(name)
 
@@ -181,7 +190,7 @@ def test_fading_core_forgets_at_a_reset(example: Any) -> None:
     core = example("residual_network").Fading(4)
     x = jax.random.normal(jax.random.key(1), (3, 1, 2))
     reset = jnp.array([[False], [False], [True]])
-    params = core.init(jax.random.key(0), x, core.initial_carry(1), reset)
+    params = jax.jit(core.init)(jax.random.key(0), x, core.initial_carry(1), reset)
     whole, _ = core.apply(params, x, {"average": jnp.ones((1, 4))}, reset)
     alone, _ = core.apply(params, x[2:], core.initial_carry(1), reset[2:])
     np.testing.assert_allclose(whole[2:], alone, rtol=1e-6)
@@ -233,7 +242,8 @@ def test_the_workflow_searches_and_trains_through_its_stages(
     assert jaxrl.load(tmp_path).step == rows[-1]["step"]
 
 
-@pytest.mark.slow
+# tests/programs/test_make_train.py has members; the example itself is a dozen lines.
+@pytest.mark.long
 def test_seeds_are_one_program(example: Any, capsys: pytest.CaptureFixture[str]) -> None:
     example("seeds").main(num_seeds=2, steps=8192)
     assert len(capsys.readouterr().out.splitlines()) == 2

@@ -62,8 +62,9 @@ def test_a_slice(topology: str, kind: str, limit: str) -> None:
     assert done.stderr == ""
 
 
+# What it computes: tests/networks/kernels/test_lstm_kernel.py; a program for a slice is above.
 @needs_libtpu
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_lstm_kernel() -> None:
     done = preflight(*TINY, "--topology=v5e:2x2", "--config.network.recurrence=pallas")
     assert done.returncode == 0, done.stderr
@@ -72,7 +73,8 @@ def test_the_lstm_kernel() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.slow
+# Remedies: tests/programs/test_memory.py; what a compiler says: tests/diagnostics/test_memory_fit.py.
+@pytest.mark.long
 @needs_libtpu
 def test_what_does_not_fit() -> None:
     done = preflight(*TINY, "--topology=v5e:1x1", "--config.env.num_envs=8388608")
@@ -84,7 +86,8 @@ def test_what_does_not_fit() -> None:
     assert "\ntakes less    fewer environments (--config.env.num_envs=4194304), shorter rollouts" in largest
 
 
-@pytest.mark.slow
+# In one process: tests/diagnostics/test_memory_fit.py.
+@pytest.mark.long
 def test_this_machine() -> None:
     done = preflight(*TINY, "--config.num_devices=2")
     assert done.returncode == 0, done.stderr

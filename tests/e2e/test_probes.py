@@ -31,6 +31,7 @@ class Solved:
         config.ppo.update(rollout_length=8, num_epochs=2, num_minibatches=2, learning_rate=1e-2)
         config.ppo.update(gamma=GAMMA, entropy_coef=0.0, schedule="linear")
         config.stop.steps = steps
+        config.log.layers = False
         config.update_from_flattened_dict(overrides)
         resolved = resolve(config, 1)
         self.agent = algorithms.build_agent(resolved, registry.make(resolved.env.name).spec)
@@ -60,7 +61,8 @@ class Solved:
         return float(total / counts.sum())
 
 
-@pytest.mark.slow
+# So does the value of two observations, below.
+@pytest.mark.long
 def test_value_of_a_constant() -> None:
     np.testing.assert_allclose(Solved("ProbeValue", 8_000).value([[1.0]]), [1.0], atol=0.02)
 
@@ -93,7 +95,8 @@ def test_termination_does_not_bootstrap() -> None:
     np.testing.assert_allclose(solved.value(np.eye(steps)), expected, atol=0.15)
 
 
-@pytest.mark.slow
+# So is that of each of two observations, below.
+@pytest.mark.long
 def test_rewarded_action_is_taken() -> None:
     solved = Solved("ProbeAction", 8_000)
     assert solved.action([[1.0]]) == 1
@@ -109,9 +112,7 @@ def test_action_follows_the_observation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "squash", [pytest.param(False, marks=pytest.mark.slow), True], ids=["gaussian", "tanh_gaussian"]
-)
+@pytest.mark.parametrize("squash", [False, True], ids=["gaussian", "tanh_gaussian"])
 def test_mean_of_a_continuous_action(squash: bool) -> None:
     solved = Solved("ProbeContinuous", 60_000, **{"network.head": "tanh_gaussian" if squash else "gaussian"})
     np.testing.assert_allclose(solved.action([[-1.0], [1.0]]), [[-0.5], [0.5]], atol=0.1)
@@ -124,8 +125,8 @@ def test_mean_of_a_continuous_action(squash: bool) -> None:
     ("low", "high", "middle", "reach", "head"),
     [
         (0, 1000, 500, 500, "auto"),
-        (-0.02, 0.02, 0, 0.02, "auto"),
-        (30, None, 31, 1, "auto"),
+        pytest.param(-0.02, 0.02, 0, 0.02, "auto", marks=pytest.mark.long),
+        pytest.param(30, None, 31, 1, "auto", marks=pytest.mark.long),
         (0, 1000, 500, 500, "gaussian_mixture"),
     ],
 )
@@ -145,7 +146,8 @@ def test_components_of_a_multi_discrete_action() -> None:
     np.testing.assert_array_equal(solved.action(np.eye(3)), [[0, 1], [1, 2], [0, 0]])
 
 
-@pytest.mark.slow
+# Training on them: tests/networks/test_mixed.py.
+@pytest.mark.long
 def test_parts_of_a_mixed_action() -> None:
     solved = Solved("ProbeMixed", 60_000)
     choice, *pair = np.split(solved.action(np.eye(3)), [1, 2, 3], axis=-1)[:3]
@@ -154,7 +156,8 @@ def test_parts_of_a_mixed_action() -> None:
     assert solved.sampled_return(10) > 0.9
 
 
-@pytest.mark.slow
+# That each matters: tests/networks/test_encoders.py.
+@pytest.mark.long
 def test_both_keys_of_a_dict_observation_are_used() -> None:
     solved = Solved("ProbeDict", 30_000)
     bright, vector = np.array([0, 0, 1, 1]), np.array([[-1.0], [1.0], [-1.0], [1.0]], np.float32)
@@ -189,7 +192,8 @@ def test_cue_is_remembered_for_longer_than_a_rollout() -> None:
     assert solved.sampled_return(6) > 0.95
 
 
-@pytest.mark.slow
+# It shows that the environment does not tell its cue, which changes with `jaxrl.envs.native` alone.
+@pytest.mark.long
 def test_cue_is_not_remembered_without_a_core() -> None:
     # Otherwise the environment leaks its cue and the test above shows nothing.
     solved = Solved("ProbeMemory(delay=5)", 50_000, **MEMORY)

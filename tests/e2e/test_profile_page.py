@@ -33,7 +33,8 @@ TINY = [
 ]
 
 
-@pytest.mark.slow
+# What a trace holds: tests/metrics/test_tracing.py and tests/commands/test_profile_summary.py.
+@pytest.mark.long
 def test_a_signal_takes_a_trace_of_a_running_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -54,7 +55,8 @@ def test_a_signal_takes_a_trace_of_a_running_run(
     assert summary["phases"]["other"] < 0.2 * sum(summary["phases"].values())
 
 
-@pytest.mark.slow
+# As above; a browser looks at it.
+@pytest.mark.long
 def test_the_profile_page_shows_phases(tmp_path: Path) -> None:
     pytest.importorskip("xprof", reason="xprof is not installed: pip install -e '.[profile]'")
     chromium = shutil.which("chromium") or shutil.which("google-chrome")

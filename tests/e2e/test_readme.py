@@ -75,15 +75,20 @@ def test_the_tutorials_files_are_not_checked_with_the_code(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    run(["-c", block.replace("100_000", "8192")], tmp_path)
+
+
+# `make_train`: tests/programs/test_make_train.py.
+@pytest.mark.long
 def test_library_example_runs(tmp_path: Path) -> None:
     (block,) = [block for block in BLOCKS if "make_train" in block]
     run(["-c", block.replace("100_000", "8192").replace("range(3)", "range(1)")], tmp_path)
-    (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    (tmp_path / "readme").mkdir()
-    run(["-c", block.replace("100_000", "8192")], tmp_path / "readme")
 
 
-@pytest.mark.slow
+# `jaxrl.load`: tests/inference/test_loaded_policy.py.
+@pytest.mark.long
 def test_a_trained_policy_acts_as_shown(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     run(["-m", "jaxrl", "train", "ppo", "--workdir=runs/mine", *SHORTER], tmp_path)

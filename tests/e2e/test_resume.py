@@ -56,7 +56,7 @@ def tiny_config(iterations: int = ITERATIONS, schedule: str = "linear") -> Confi
     config.ppo.update(rollout_length=8, sequence_length=4, num_epochs=1, num_minibatches=2)
     config.ppo.update(learning_rate=1e-2, schedule=schedule)
     config.stop.steps = iterations * STEPS
-    config.log.every_steps = STEPS
+    config.log.update(every_steps=STEPS, layers=False)
     config.evaluate.update(every_steps=2 * STEPS, episodes=4)
     config.checkpoint.update(every_steps=2 * STEPS, keep=2)
     return config
@@ -168,7 +168,7 @@ def test_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
     assert training_rows(tmp_path / "extended") == training_rows(tmp_path / "straight")
 
 
-@pytest.mark.parametrize("evaluate_every", [2 * STEPS, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("evaluate_every", [2 * STEPS, pytest.param(0, marks=pytest.mark.long)])
 def test_used_up_budget_changes_nothing(tmp_path: Path, evaluate_every: int) -> None:
     config = tiny_config()
     config.evaluate.every_steps = evaluate_every
@@ -192,7 +192,7 @@ class Lines(Writer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["linear", "constant"])
+@pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.long)])
 def test_a_longer_plan_says_that_the_learning_rate_goes_up(tmp_path: Path, schedule: str) -> None:
     shown, again = Lines(), Lines()
     train(tmp_path, tiny_config(3, schedule=schedule), shown)

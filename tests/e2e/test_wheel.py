@@ -150,6 +150,8 @@ def _imports(page: str) -> set[str]:
     return found
 
 
+# All public names are there: above.
+@pytest.mark.long
 def test_what_the_examples_of_the_docs_import_is_there(installed: Path, tmp_path: Path) -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     program = "\n".join(sorted(set().union(*(_imports(page.read_text()) for page in pages))))

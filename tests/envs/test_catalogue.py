@@ -57,6 +57,7 @@ def test_lists(capsys) -> None:
     assert "envpool:Pong-v5" in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_shows_one_and_plays_it(capsys) -> None:
     assert run("jaxrl:ProbeMask", "--steps=20", "--wrappers=time_limit(steps=2)") == 0
     shown = capsys.readouterr().out
@@ -84,6 +85,7 @@ def test_plays_on_the_host() -> None:
     assert max(found.returns) <= 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("low", "high", "dtype"), [(2, 5, "float32"), (0, 255, "uint8")])
 def test_plays_within_the_bounds_of_the_actions(low, high, dtype) -> None:
     name = f"gymnasium:tests.envs.host_environments:Pusher(low={low}, high={high}, dtype={dtype!r})"

@@ -79,7 +79,8 @@ def test_config_takes_the_first_suite_and_says_so() -> None:
     assert note.startswith("CartPole-v1 is gymnax:CartPole-v1; also envpool:CartPole-v1")
 
 
-@pytest.mark.slow
+# tests/envs/test_catalogue.py has the config that suits a name.
+@pytest.mark.long
 def test_name_alone_takes_the_config_that_suits_it() -> None:
     found = run_arguments.parse_training(["jaxrl train", "--env=HalfCheetah-v4"])
     assert found.config.env.name == "envpool:HalfCheetah-v4"

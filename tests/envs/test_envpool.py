@@ -130,6 +130,7 @@ def test_a_lost_life_ends_the_learners_episode_and_not_the_game(start):
     assert terminated[game_over].all()
 
 
+@pytest.mark.slow
 def test_score_is_not_clipped(start):
     # correctness 14: Seaquest and others pay tens of points a time.
     env = start("envpool:Asteroids-v5(reward_clip=True)", num_envs=2)
@@ -142,6 +143,7 @@ def test_score_is_not_clipped(start):
     np.testing.assert_array_equal(raw["score"], raw["reward"])
 
 
+@pytest.mark.slow
 def test_what_environments_tell(start):
     name = "envpool:Pong-v5"
     assert envs.make_host(name, ["report(key='lives', per_episode='max')"]).spec.reports

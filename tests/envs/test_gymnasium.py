@@ -42,7 +42,10 @@ def alive(pid):
     return state != "Z"
 
 
-@pytest.mark.parametrize(("num_groups", "num_workers"), [(1, 1), (2, 2), (1, 3)])
+@pytest.mark.parametrize(
+    ("num_groups", "num_workers"),
+    [(1, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 2), (1, 3)))],
+)
 def test_environments_reset_on_the_step_after_an_end(start, num_groups, num_workers):
     # correctness 10, and the number of processes changes nothing.
     env = start(f"{MODULE}:Count", num_groups=num_groups, num_workers=num_workers)
@@ -224,12 +227,12 @@ def test_wrappers_and_uneven_groups_are_refused():
         ("raise", "raised RuntimeError: the motor is on fire (host_environments.py, line {line}: raise "),
         pytest.param("exit", "raised SystemExit: bye", marks=pytest.mark.slow),
         ("die", "its worker process exited with code 7"),
-        ("crash", "its worker process was killed by signal 9 (SIGKILL)"),
+        pytest.param("crash", "its worker process was killed by signal 9 (SIGKILL)", marks=pytest.mark.slow),
         ("nan", "an observation with NaN or infinity"),
         pytest.param("shape", "an observation of shape (2,), its space has (3,)", marks=pytest.mark.slow),
-        ("dtype", "an observation of dtype <U32, its space has float32"),
+        pytest.param("dtype", "an observation of dtype <U32, its space has float32", marks=pytest.mark.slow),
         pytest.param("none", "an observation of shape (), its space has (3,)", marks=pytest.mark.slow),
-        ("reward", "returned the reward nan"),
+        pytest.param("reward", "returned the reward nan", marks=pytest.mark.slow),
         pytest.param(
             "large", "returned the reward 1e+300, more than float32 can hold", marks=pytest.mark.slow
         ),

@@ -87,7 +87,14 @@ def test_environment_whose_data_are_missing(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["CartPole-v1", "MemoryChain-bsuite", "Breakout-MinAtar", "UmbrellaChain-bsuite"]
+    "name",
+    [
+        "CartPole-v1",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("MemoryChain-bsuite", "Breakout-MinAtar", "UmbrellaChain-bsuite")
+        ),
+    ],
 )
 def test_same_transitions_as_gymnax(name):
     env = envs.make(f"gymnax:{name}")
@@ -138,12 +145,17 @@ def test_both_flags_may_be_true():
     ("name", "steps"),
     [
         ("MemoryChain-bsuite(memory_length=6)", 7),
-        ("UmbrellaChain-bsuite(chain_length=5)", 5),
-        ("Catch-bsuite", 9),
         ("SimpleBandit-bsuite", 1),
-        ("DeepSea-bsuite(size=6)", 6),
-        ("DiscountingChain-bsuite(max_steps_in_episode=11)", 11),
-        ("BernoulliBandit-misc(max_steps_in_episode=12)", 12),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("UmbrellaChain-bsuite(chain_length=5)", 5),
+                ("Catch-bsuite", 9),
+                ("DeepSea-bsuite(size=6)", 6),
+                ("DiscountingChain-bsuite(max_steps_in_episode=11)", 11),
+                ("BernoulliBandit-misc(max_steps_in_episode=12)", 12),
+            )
+        ),
     ],
 )
 def test_max_episode_steps_is_the_length_of_an_episode(name, steps):

@@ -51,6 +51,7 @@ def steps_of(env: VectorEnv, length: int, batch: int = B) -> Any:
     return jax.jit(lambda keys: jax.lax.scan(step, env.reset(keys[0])[0], keys[1:]))(keys)
 
 
+@pytest.mark.slow
 def test_every_step_is_that_of_resets_at_once() -> None:
     # Of ten environments a fifth ends at random in each step, others at the limit; a round resets 4 or 1.
     plain, *others = (
@@ -74,6 +75,7 @@ def test_no_two_environments_start_alike_and_a_batch_may_be_divided() -> None:
     np.testing.assert_array_equal(jax.jit(env.step)(keys[B:], half, over[B:])[1].obs, timestep.obs[B:])
 
 
+@pytest.mark.slow
 def test_members_of_a_population_do_not_disturb_each_other() -> None:
     # Under vmap the loop goes on until the member with most ended episodes is done.
     env = with_ratio(Scripted(), 5)

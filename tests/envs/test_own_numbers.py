@@ -86,6 +86,7 @@ def test_starts_that_no_array_holds(make: Any, message: str) -> None:
         make()
 
 
+@pytest.mark.slow
 def test_a_device_environment_of_ones_own_gets_its_numbers() -> None:
     for name in (NUMBERED, VECTORS):
         check_env(name)
@@ -104,6 +105,7 @@ def test_a_device_environment_of_ones_own_gets_its_numbers() -> None:
         assert float(env.step(jax.random.key(0), state, jnp.int32(2))[1].reward) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [NUMBERED, pytest.param(VECTORS, marks=pytest.mark.slow)])
 def test_recorded_episodes_are_cloned_as_they_were_played(name: str, tmp_path: Path) -> None:
     spec = registry.spec_of(name)
@@ -139,6 +141,7 @@ def test_data_that_counts_from_zero_is_refused(tmp_path: Path) -> None:
         read_dataset(str(tmp_path / "data"), spec)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [NUMBERED, VECTORS])
 def test_a_loaded_policy_sees_and_takes_the_environments_numbers(name: str) -> None:
     policy = policy_of(env__name=name, network__core="none")

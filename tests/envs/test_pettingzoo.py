@@ -192,6 +192,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(name, problem):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
@@ -217,6 +218,7 @@ def test_wrappers_for_one_agent_and_tasks_are_refused():
     assert not registry.host_takes_tasks(f"{MODULE}:Coming")
 
 
+@pytest.mark.slow
 def test_films_and_trials():
     film = filming.film(f"{MODULE}:Coming", ("agent_id",), seed=0)
     shots = [next(film)]

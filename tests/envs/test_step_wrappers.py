@@ -178,7 +178,13 @@ def test_wrappers_of_noise_draw_their_own(plain):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [("action_repeat(times=4)",), ("action_repeat(times=2)",) * 2])
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("action_repeat(times=4)",),
+        pytest.param(("action_repeat(times=2)",) * 2, marks=pytest.mark.long),
+    ],
+)
 def test_repeated_actions_lose_no_report(times):
     """Reports of episodes, of 4 steps as one, are those of step by step: NaN says nothing."""
     name = f"{MODULE}:Murmuring"

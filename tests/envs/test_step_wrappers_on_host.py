@@ -48,6 +48,7 @@ def test_wrappers_on_the_host():
     np.testing.assert_array_equal(found.obs, np.concatenate(expected, axis=-1))
 
 
+@pytest.mark.slow
 def test_rewards_are_shaped_on_the_host():
     raw, _ = on_host()
     shaping = f'reward_shaping(function="{MODULE}:told", scale=2.0)'

@@ -129,6 +129,7 @@ def test_the_type_of_a_state_never_changes(stagger):
     assert not any(leaf.weak_type for leaf in jax.tree.leaves((first, following)))
 
 
+@pytest.mark.slow
 def test_keys_of_resets_and_steps_are_distinct():
     # correctness 25. `split(key, n)[i]` equals `fold_in(key, i)`: a reset key made with a small number would
     # be one that the environment's own step has used.
@@ -145,6 +146,7 @@ def test_keys_of_resets_and_steps_are_distinct():
     assert not resets & seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stagger", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_row_depends_on_its_own_key_only(stagger):
     # correctness 12: environments may be divided over devices in any way.

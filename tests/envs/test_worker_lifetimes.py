@@ -53,6 +53,7 @@ def test_killed_worker_is_noticed_at_once(start):
     assert time.monotonic() - begin < 10
 
 
+@pytest.mark.slow
 def test_interrupt_ends_a_wait_in_another_thread(start):
     env = start(f"{MODULE}:HangInC", timeout=1000.0)
     env.recv(0)

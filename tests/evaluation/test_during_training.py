@@ -117,7 +117,8 @@ def test_a_suite_is_played_at_every_evaluation(tmp_path: Path, capfd: pytest.Cap
     assert mixed["length"] == rows[-1]["eval/mixed/steps"]
 
 
-@pytest.mark.slow
+# On the device: above; rules on the host: tests/experience/test_statistics.py.
+@pytest.mark.long
 def test_levels_on_the_host_have_rules_on_their_info(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,7 +139,8 @@ def test_levels_on_the_host_have_rules_on_their_info(
     assert row["eval/success_rate"] <= 1
 
 
-@pytest.mark.slow
+# As counted: tests/experience/test_statistics.py.
+@pytest.mark.long
 def test_success_as_stable_baselines3_has_it(tmp_path: Path) -> None:
     module = "gymnasium:tests.envs.host_environments"
     kinds = {"solved": "Solving", "lost": "Solving(solved=False)", "silent": "Count"}
@@ -155,7 +157,8 @@ def test_success_as_stable_baselines3_has_it(tmp_path: Path) -> None:
     assert found == {**dict.fromkeys(solved, 1), "eval/lost/success_rate": 0}
 
 
-@pytest.mark.slow
+# A single run plays it above.
+@pytest.mark.long
 def test_members_of_a_population_play_the_suite(tmp_path: Path) -> None:
     rooms = "tests.evaluation.suites.environments:Rooms"
     large = {"env": rooms, "tasks": "size=large", "success": "", "cost": ""}  # of three and four steps

@@ -110,7 +110,7 @@ def test_every_number_of_devices_plays_the_same_episodes(count: int, monkeypatch
     monkeypatch.setattr(evaluator, "MAX_ENVIRONMENTS", 4)
     env = TimeLimit(Noise(), 3)
     agent = tiny_agent(env.spec)
-    state = agent.init(jax.random.key(0))
+    state = jax.jit(agent.init)(jax.random.key(0))
 
     def returns(devices: int) -> np.ndarray:
         modes = ("greedy", "sampled")
@@ -137,7 +137,7 @@ def test_time_limits_at_the_end_of_what_an_int32_holds(limit: int) -> None:
     # Four episodes in each environment: 2^30 steps each would be 2^32.
     env = TimeLimit(Noise(), limit)
     agent = tiny_agent(env.spec)
-    state = agent.init(jax.random.key(0))
+    state = jax.jit(agent.init)(jax.random.key(0))
     keys = jax.random.split(jax.random.key(0), 2)
     player = EpisodePlayer(agent, VectorEnv(env))
     episodes = jax.jit(lambda: player.play(state, keys, jnp.array([4, 3]), 4, False))()

@@ -65,6 +65,7 @@ def test_reports_of_a_step_are_those_of_the_environment(tmp_path: Path) -> None:
     assert rows[-1].reports.keys() == said.keys()
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_steps_and_no_script_of_others(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,12 +15,12 @@ from jaxrl.config import ConfigError
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.levels import job, level_set, player
 from jaxrl.experience.statistics import EpisodeReports
-from jaxrl.main import main
 from jaxrl.parallel.sharding import Topology
 from jaxrl.types import Acting
 from tests.commands.refusals import refused
 from tests.compiled_programs import tiny_agent
 from tests.experience.task_environments import Corridor, DrawnCorridor, PooledCorridor
+from tests.inference.runs import save_run
 
 
 def test_the_worst_are_chosen_by_the_first_rates_and_scored_by_the_second():
@@ -65,7 +65,7 @@ def test_each_level_is_played_in_all_batches(monkeypatch):
     # An odd level succeeds whatever the policy does, an even one never.
     env = Corridor()
     agent = tiny_agent(env.spec, env__success="", network__core="none")
-    state: Acting = agent.init(jax.random.key(0))
+    state: Acting = jax.jit(agent.init)(jax.random.key(0))
     reports = EpisodeReports.of(env.spec)
     levels = np.arange(11) % 4
     for most in (4, 1024):
@@ -78,11 +78,7 @@ def test_each_level_is_played_in_all_batches(monkeypatch):
 @pytest.mark.slow
 def test_the_command_writes_rates_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     run = tmp_path / "run"
-    small = ["env.num_envs=8", "ppo.rollout_length=16", "network.hidden_sizes=(8,)", "network.core_size=8"]
-    small += ["stop.steps=128", "evaluate.episodes=2", "num_devices=1", "evaluate.every_steps=0"]
-    env = "--config.env.name=jaxrl:Maze(max_steps=20)"
-    assert main(["jaxrl", "ppo_maze", f"--workdir={run}", env, *(f"--config.{x}" for x in small)]) == 0
-    capsys.readouterr()
+    save_run(run, env__name="jaxrl:Maze(max_steps=20)", network__core="none")
     asked = [str(run), "--levels=30", "--episodes=3", "--sample", "--cvar"]
     assert evaluate.main(["jaxrl evaluate", *asked]) == 0
     output = capsys.readouterr().out

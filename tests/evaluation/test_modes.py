@@ -51,7 +51,7 @@ def test_both_modes_play_the_episodes_that_each_plays_alone(monkeypatch: pytest.
     env = registry.make("gymnax:CartPole-v1")
     agent = tiny_agent(env.spec)
     player = DeviceEvaluator(agent, VectorEnv(env), Topology.of(1))
-    state, key = agent.init(jax.random.key(1)), jax.random.key(2)
+    state, key = jax.jit(agent.init)(jax.random.key(1)), jax.random.key(2)
     together = player.play(state, key, 6, BOTH)
     assert [*together] == [*BOTH]
     for mode in BOTH:
@@ -100,7 +100,8 @@ def test_progress_keeps_what_decides() -> None:
             Progress.check({**before.to_json(), "config": {}, "recent_returns": wrong})
 
 
-@pytest.mark.slow
+# What decides is above.
+@pytest.mark.long
 def test_training_stops_once_every_mode_has_reached_the_return() -> None:
     def steps(**fields: Any) -> int:
         asked = {"evaluate.every_steps": STEPS, "evaluate.episodes": 4, "stop.return": 9.0} | fields

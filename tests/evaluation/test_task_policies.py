@@ -69,7 +69,8 @@ def test_an_evaluation_of_all_tasks_and_of_one(run: Path, capfd: pytest.CaptureF
     assert f"task/{POLE}" not in said
 
 
-@pytest.mark.slow
+# Films of suites: tests/evaluation/suites/test_suite.py; those of a task are below.
+@pytest.mark.long
 def test_a_suite_plays_and_films_each_task(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,7 +88,7 @@ def test_a_suite_plays_and_films_each_task(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "steps"), [(CAR, 200), (POLE, None)])
+@pytest.mark.parametrize(("task", "steps"), [pytest.param(CAR, 200, marks=pytest.mark.long), (POLE, None)])
 def test_a_film_of_one_task(
     run: Path, tmp_path: Path, task: str, steps: int | None, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,7 +76,10 @@ COLLECTORS = {
 }
 
 
-@pytest.mark.parametrize("collector", COLLECTORS)
+@pytest.mark.parametrize(
+    "collector",
+    [pytest.param(x, marks=() if x in ("device", "envpool") else pytest.mark.slow) for x in COLLECTORS],
+)
 def test_contract(collector):
     agent, params, found = COLLECTORS[collector]()
     trajectories = [t for t, _ in found]

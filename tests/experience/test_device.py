@@ -135,6 +135,7 @@ class Clock(JaxEnv):
         return jnp.stack([state[0], state[1].astype(jnp.float32), jnp.float32(1)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalized", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalized):
     # correctness 8: V(final observation, carry after the last step). correctness 26: normalised as the policy
@@ -208,6 +209,7 @@ class Echo(JaxEnv):
         return state, TimeStep(jnp.ones(1), action[0], no, no)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("squash", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_environment_gets_bounded_actions_and_the_trajectory_the_unbounded(squash):
     # correctness 15: scaling and clipping, or squashing, happen on the way to the environment only.

@@ -74,6 +74,7 @@ def rollouts(algorithm: str, env: JaxEnv, axis: Axis, tasks: Any = None) -> list
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "axis"),
     [
@@ -115,6 +116,7 @@ def test_the_value_at_a_cut_is_of_an_action_that_is_allowed_there(axis: str) -> 
     assert seen > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["cpu", pytest.param("few_kernels", marks=pytest.mark.slow)])
 def test_an_episode_belongs_to_the_task_that_it_was_played_with(axis: str) -> None:
     # The reset is made in the step that ends an episode, its last observation is a row after that.

@@ -45,6 +45,7 @@ def mixed_config(**fields: Any) -> ConfigDict:
     config.normalize.update(observations=True, rewards=True)
     config.ppo.update(rollout_length=T, num_epochs=1, num_minibatches=2)
     config.stop.steps = 4 * T * B
+    config.log.layers = False
     config.evaluate.update(every_steps=0, episodes=8)
     config.update_from_flattened_dict(fields)
     return config
@@ -64,7 +65,7 @@ def test_a_tasks_rows_are_those_of_the_task_alone() -> None:
     env = mixture(("time_limit(steps=9)",))
     config = resolve(mixed_config(), 1)
     agent = algorithms.build_agent(config, env.spec)
-    acting = agent.init(jax.random.key(1))
+    acting = jax.jit(agent.init)(jax.random.key(1))
     keys = environment_keys(jax.random.key(2), jnp.arange(B))
     later = environment_keys(jax.random.key(3), jnp.arange(B))
 
@@ -121,11 +122,12 @@ def test_rows_are_the_same_by_slices_and_by_gathers(shares: tuple[int, ...]) -> 
     keys = environment_keys(jax.random.key(0), jnp.arange(2 * period))
     actions = jnp.arange(2 * period) % 2
 
-    def play(count: int) -> PyTree:
-        state, obs = batch.reset(keys[:count])
-        return jax.device_get((obs, batch.step(keys[:count], state, actions[:count])[1]))
+    @jax.jit
+    def play(keys: jax.Array, actions: jax.Array) -> PyTree:
+        state, obs = batch.reset(keys)
+        return obs, batch.step(keys, state, actions)[1]
 
-    whole, part = play(2 * period), play(2 * period - 1)
+    whole, part = (jax.device_get(play(keys[:n], actions[:n])) for n in (2 * period, 2 * period - 1))
     np.testing.assert_array_equal(whole[0][TASK], np.tile(env.pattern, 2))
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[:-1], y), whole, part)
 
@@ -237,13 +239,15 @@ print("equal")
 """
 
 
-@pytest.mark.slow
+# Rows go by the global index of an environment, above; tests/parallel/multi_device/ has devices.
+@pytest.mark.long
 def test_two_devices_equal_one() -> None:
     done = processes.run("-c", _TWO_DEVICES, devices=2)
     assert done.stdout.strip().endswith("equal"), done.stderr
 
 
-@pytest.mark.slow
+# Final rows: tests/experience/test_final_rows.py; rows of tasks are above.
+@pytest.mark.long
 def test_final_rows_of_a_mixture() -> None:
     """DQN keeps final observations as rows: states are chosen task by task."""
     config = mixed_config(algorithm="dqn", **{"normalize.observations": False, "normalize.rewards": False})
@@ -299,7 +303,8 @@ def test_devices_hold_whole_groups_of_tasks() -> None:
         resolve(mixed_config(), 4)
 
 
-@pytest.mark.slow
+# What it shows: test_one_task_of_all; statistics by task are above.
+@pytest.mark.long
 def test_one_task_of_all_is_learnt() -> None:
     name = f"jaxrl:Mixture(tasks={TASKS!r}, only='Acrobot-v1')"
     fields = {"env.name": name, "env.tasks": (), "env.task_shares": ()}

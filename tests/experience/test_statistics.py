@@ -119,8 +119,8 @@ def test_everything_equals_a_loop_over_single_steps(count, skip) -> None:
     ("rule", "name", "holds"),
     [
         ("return >= 4000", "return", lambda x: x >= 4000),
-        ("length < 5", "length", lambda x: x < 5),
-        ("info.max > 0.5", "max", lambda x: x > 0.5),
+        pytest.param("length < 5", "length", lambda x: x < 5, marks=pytest.mark.slow),
+        pytest.param("info.max > 0.5", "max", lambda x: x > 0.5, marks=pytest.mark.slow),
     ],
 )
 def test_a_rule_decides_what_a_success_is(rule, name, holds) -> None:
@@ -135,6 +135,7 @@ def test_a_rule_decides_what_a_success_is(rule, name, holds) -> None:
         assert row["env/success"] == pytest.approx(statistics.fmean(expected["success"]))
 
 
+@pytest.mark.slow
 def test_devices_together_report_what_one_would() -> None:
     reports = EpisodeReports.of(SPEC)
     together = row_of(on_device(reports, False), reports)

@@ -55,6 +55,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     return found
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_the_cells_and_writes_nothing(
     measured: list[Config],
     tmp_path: Path,
@@ -234,6 +235,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_debug_is_the_level_of_all_logs(
     resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

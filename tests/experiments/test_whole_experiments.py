@@ -70,7 +70,8 @@ def test_a_clone_that_has_learnt_nothing_is_not_started_from(tmp_path: Path) -> 
     assert f"finished, from scratch: {why}" in (tmp_path / "x_1" / "report.html").read_text()
 
 
-@pytest.mark.slow
+# Copies in buckets: tests/training/test_mirror.py.
+@pytest.mark.long
 def test_a_bucket_has_the_files_of_an_experiment_and_a_manifest(tmp_path: Path) -> None:
     folder = ExperimentFolder(tmp_path / "x_1")
     plan = ExperimentPlan.of(options(s3_bucket="runs"), folder.path)

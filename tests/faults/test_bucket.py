@@ -79,7 +79,8 @@ def test_killed_in_mid_upload_it_goes_on_bitwise(
     assert all(f"written to {WORKDIR}/{evaluation}" in shown for evaluation in written)
 
 
-@pytest.mark.slow
+# A disk that refuses: test_storage.py; buckets: tests/runs/storage/.
+@pytest.mark.long
 def test_a_bucket_that_refuses_for_a_while_costs_a_checkpoint(
     gcs: GcsServer, bucket_run: Run, straight: Run
 ) -> None:

@@ -40,7 +40,7 @@ def start(disk: Path, *options: str) -> tuple[Run, Training]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["full", "read-only"])
+@pytest.mark.parametrize("how", ["full", pytest.param("read-only", marks=pytest.mark.long)])
 def test_a_signal_is_answered_in_time_whatever_the_disk_does(disk: Path, how: str) -> None:
     run, training = start(disk, FOR_EVER)
     if how == "full":
@@ -59,7 +59,8 @@ def test_a_signal_is_answered_in_time_whatever_the_disk_does(disk: Path, how: st
     assert run.damages() == []
 
 
-@pytest.mark.slow
+# Without a report: tests/training/test_nonfinite.py.
+@pytest.mark.long
 def test_a_nan_on_a_full_disk_is_still_named(disk: Path) -> None:
     run = Run(disk / "run", notes=disk.with_name("notes"))
     training = run.start(*FAULTY, "--config.env.stagger=false", "--config.log.writers=('tensorboard','csv')")

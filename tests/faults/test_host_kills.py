@@ -36,7 +36,8 @@ def end(run: Run, signum: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+# tests/envs/test_worker_lifetimes.py has workers, tests/programs/test_host_training.py a resume.
+@pytest.mark.long
 def test_nothing_is_left_and_the_run_goes_on(tmp_path: Path) -> None:
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         pytest.skip("this system does not list child processes")

@@ -38,7 +38,8 @@ def test_a_signal_while_compiling_ends_at_once(run: Run) -> None:
     assert run.lines() == []
 
 
-@pytest.mark.slow
+# In one process: tests/runs/test_folder.py and tests/runs/test_signals.py.
+@pytest.mark.long
 def test_one_folder_has_one_trainer_and_a_second_signal_ends_it(run: Run) -> None:
     first = run.start(*LONG_ITERATION)
     first.wait_until(first.is_training)
@@ -58,7 +59,8 @@ def test_one_folder_has_one_trainer_and_a_second_signal_ends_it(run: Run) -> Non
     assert outcome.seconds < 1.0
 
 
-@pytest.mark.slow
+# In one process: tests/training/test_nonfinite.py.
+@pytest.mark.long
 def test_a_nan_halts_with_one_line_and_a_report(run: Run) -> None:
     # In the 6th iteration; the checkpoint before it is of the 4th.
     outcome = run.train(*FAULTY, "--config.env.stagger=false")

@@ -113,7 +113,8 @@ def test_a_folder_that_vanishes_is_told_and_made_anew(straight: Run, run: Run) -
     assert len(moved.checkpoints) >= 2
 
 
-@pytest.mark.slow
+# One that vanishes: above.
+@pytest.mark.long
 def test_a_folder_that_stays_lost_ends_with_one_line(run: Run) -> None:
     training = run.start("--config.checkpoint.every_steps=0")
     training.wait_until(training.is_training)

@@ -25,7 +25,7 @@ def get_config() -> ConfigDict:
     c.ppo.update(learning_rate=1e-2, schedule="linear")
     c.stop.steps = 40 * STEPS
     # Intervals that meet seldom, so that checkpoints are made in the middle of a log interval.
-    c.log.every_steps = 3 * STEPS
+    c.log.update(every_steps=3 * STEPS, layers=False)
     c.evaluate.update(every_steps=10 * STEPS, episodes=4)
     c.checkpoint.update(every_steps=2 * STEPS, keep=3)
     return c

@@ -87,6 +87,7 @@ def test_a_closed_gate_deploys_nothing(run: Path, registry: Path, capfd: pytest.
     assert [p.name for p in (registry / "walker/versions").iterdir()] == ["1"]
 
 
+@pytest.mark.slow
 def test_a_form_that_acts_differently_deploys_nothing(
     run: Path, registry: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +146,8 @@ def test_bad_input_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+# What is deployed is above; MLflow itself: tests/reporting/writers/test_trackers.py.
+@pytest.mark.long
 @pytest.mark.filterwarnings(
     "ignore:The ``noload`` loader strategy is deprecated"
 )  # MLflow asks SQLAlchemy so

@@ -96,6 +96,7 @@ def test_an_unlikely_action_weighs_more_than_a_likely_one() -> None:
     assert action[0] == 1  # 0.07 * 0.4 > 0.03 * 0.599 > 0.9 * 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [

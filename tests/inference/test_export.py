@@ -122,8 +122,13 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "dueling lstm": {"algorithm": "pqn", "env__name": "gymnax:CartPole-v1", "pqn__dueling": True},
 }
-# A head of each kind of action, memory and a mask; the others are tried in the slow tests.
-FAST = ("lstm", "squashed", "q masked lstm")
+# Memory, values of actions and a mask. The others are tried in the slow tests; those that only join what two
+# of these have are long.
+FAST = ("lstm", "q masked lstm")
+LONG = (
+    *("scaled", "own numbers of components", "q of own numbers", "planes", "channels first", "q"),
+    *("linear_attention", "mamba2", "mlstm", "layers that are added", "layers with gates", "dueling lstm"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +144,13 @@ def export(workdir: Path, kind: str, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+    "name",
+    [
+        pytest.param(
+            name, marks=() if name in FAST else pytest.mark.long if name in LONG else pytest.mark.slow
+        )
+        for name in NETWORKS
+    ],
 )
 def test_every_format_computes_what_the_policy_does(name: str, tmp_path: Path) -> None:
     policy = policy_of(**NETWORKS[name])
@@ -245,6 +256,7 @@ def test_an_export_that_acts_otherwise_is_noticed(tmp_path: Path) -> None:
     assert found["value"].different_actions == 0
 
 
+@pytest.mark.slow
 def test_different_actions_write_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,7 @@ def test_one_observation_acts_as_a_batch_of_it(loaded: LoadedPolicy) -> None:
     jax.tree.map(np.testing.assert_array_equal, fresh, zeros)
 
 
+@pytest.mark.slow
 def test_sampled_actions_follow_the_distribution_and_the_seed(run: Path) -> None:
     obs = np.full((4000, 4), 0.3, np.float32)
     function = PolicyFunction.of(trained_policy.load(str(run), devices=1))
@@ -99,6 +100,7 @@ def test_dicts_may_hold_dicts() -> None:
         loaded.act(batch | {"player": batch["player"][0]})
 
 
+@pytest.mark.slow
 def test_dicts_masks_and_vectors_of_actions() -> None:
     loaded = LoadedPolicy(policy_of(env__name="jaxrl:ProbeDict"))
     rng = np.random.default_rng(2)

@@ -152,6 +152,7 @@ def jaxrl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_the_command_runs_the_scripts(tmp_path: Path) -> None:
     started = jaxrl("local_pod", "2", "--port=4567", "--dry-run", "--config=ppo")
     assert started.returncode == 0, started.stderr

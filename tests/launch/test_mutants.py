@@ -54,7 +54,8 @@ def test_the_list_fits_the_tree(mutants: ModuleType) -> None:
             assert not names or names[-1] in functions_of(ROOT / file), f"{mutant.name}: {test}"
 
 
-@pytest.mark.slow
+# `make test-mutants` itself shows it, by hand.
+@pytest.mark.long
 def test_what_becomes_of_each(
     mutants: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def train(
     return seen
 
 
+@pytest.mark.slow
 def test_writes_a_trace_that_tensorboard_finds_and_the_programs_beside_it(
     tmp_path: Path,
 ) -> None:

@@ -126,11 +126,12 @@ def test_an_ablation_is_one_field(sees) -> None:
     network = dataclasses.replace(NETWORK, architecture="simplified_hgt", sees=sees)
     module, obs = build_architecture(network, space()), observations()
     params = {"params": jax.jit(module.init)(jax.random.key(0), obs)["params"]}
-    before = module.apply(params, obs)
+    apply = jax.jit(module.apply)
+    before = apply(params, obs)
     other = {"agent": (obs["graph"]["agent"] + 1) % 3, "level": obs["graph"]["level"]}
     changed = {key: x + 1 for key, x in obs.items() if key != "graph"} | {"graph": other}
     for key in obs:
-        moved = np.any(np.asarray(module.apply(params, obs | {key: changed[key]}) != before))
+        moved = np.any(np.asarray(apply(params, obs | {key: changed[key]}) != before))
         assert moved == (("state" if key == "player" else key) in sees)
 
 
@@ -159,7 +160,7 @@ def test_graphs_prepared_once_give_the_same_numbers(kind) -> None:
     rest = (built.initial_carry(4), jnp.zeros((1, 4), bool), None)
     value = jax.jit(lambda p: built.apply(p, obs, *rest).heads["value"])
     assert built.prepare is not None
-    prepared = built.prepare(params)
+    prepared = jax.jit(built.prepare)(params)
     np.testing.assert_allclose(value(params), value(prepared), rtol=1e-5, atol=1e-6)
     # With other parameters of the graph, what was prepared is what counts.
     changed = jax.tree.map(lambda x: x + 1, params)

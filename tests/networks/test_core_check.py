@@ -13,8 +13,20 @@ from jaxrl.config import NetworkConfig
 from jaxrl.networks import CORES, Core, gated_transformer
 from jaxrl.networks.cores import build_core
 
-# As the LSTM and minGRU in what could go wrong here.
-SLOW = ("gru", "lru", "s5", "gtrxl", "gated_delta", "linear_attention", "mamba2", "mlstm", "ffm", "slstm")
+# minGRU and no core are fast.
+SLOW = (
+    "lstm",
+    "gru",
+    "lru",
+    "s5",
+    "gtrxl",
+    "gated_delta",
+    "linear_attention",
+    "mamba2",
+    "mlstm",
+    "ffm",
+    "slstm",
+)
 
 
 @pytest.mark.parametrize(
@@ -30,9 +42,13 @@ def test_gtrxl_passes_where_a_sequence_has_several_parts(monkeypatch):
     jaxrl.check_core("gtrxl")
 
 
+# That gtrxl takes and gives any size: test_built_in_cores_pass; its layers: tests/inference/test_export.py.
 @pytest.mark.parametrize(
     "name",
-    ["mingru", *(pytest.param(x, marks=pytest.mark.slow) for x in ("lstm", "gated_delta", "mlstm", "gtrxl"))],
+    [
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("mingru", "lstm", "gated_delta", "mlstm")),
+        pytest.param("gtrxl", marks=pytest.mark.long),
+    ],
 )
 def test_stacks_of_cores_pass(name):
     network = dataclasses.replace(NetworkConfig(), core=name, core_size=8, core_layers=2, memory_length=3)

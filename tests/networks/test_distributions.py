@@ -26,7 +26,8 @@ def random_logits(*shape):
     return jnp.asarray(np.random.default_rng(RNG_SEED).normal(scale=2.0, size=shape), jnp.float32)
 
 
-@pytest.mark.parametrize("num_categories", [1, 2, 18, 100])  # 100 takes the prefix sum that is not unrolled
+# 100 takes the prefix sum that is not unrolled.
+@pytest.mark.parametrize("num_categories", [1, 2, 18, pytest.param(100, marks=pytest.mark.slow)])
 def test_categorical_sample_inverts_the_cdf(num_categories):
     logits = random_logits(num_categories)
     grid = ((np.arange(100_000) + 0.5) / 100_000).astype(np.float32)
@@ -45,7 +46,7 @@ def test_categorical_sample_by_hand():
     np.testing.assert_array_equal(action, [0, 0, 1, 1, 2])
 
 
-@pytest.mark.parametrize("num_categories", [2, 6, 64, 65, 300])
+@pytest.mark.parametrize("num_categories", [2, 6, 64, 65, pytest.param(300, marks=pytest.mark.slow)])
 def test_impossible_actions_are_never_sampled(num_categories):
     # A forbidden action may be an illegal move, or out of bounds for an environment written in C; so the
     # guarantee must hold at the ends of [0, 1), and at 1.0, which a float32 cast of a double can produce.
@@ -209,6 +210,7 @@ def test_tanh_gaussian_log_prob_is_stable_where_tanh_saturates():
         np.testing.assert_allclose(gradient, -u + 2 * np.tanh(u), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("std", [0.3, 1.0, 2.0])
 def test_tanh_gaussian_entropy_equals_that_of_a_million_samples(std):
     # correctness 15: the Gaussian formula is not the entropy of the squashed action.

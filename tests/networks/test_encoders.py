@@ -350,6 +350,7 @@ def test_graphs_that_are_named_are_encoded_as_those_in_rows():
     np.testing.assert_array_equal(found, apply(params, obs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", sorted(LEVEL_ENCODERS))
 def test_a_level_has_the_same_features_beside_a_larger_one(architecture):
     """Beside a larger level it is padded; the mean and the maximum are over its own nodes."""

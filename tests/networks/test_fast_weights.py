@@ -114,6 +114,7 @@ def test_the_core_is_its_equations(problem):
     np.testing.assert_allclose(y, in_numpy(name, params, x, reset), atol=2e-4)
 
 
+@pytest.mark.slow
 def test_chunks_from_stored_carries_are_the_sequence(problem):
     _, core, params, x, reset = problem
     apply = jax.jit(core.apply)
@@ -171,6 +172,7 @@ def test_the_stabiliser_is_a_running_maximum():
     np.testing.assert_allclose(found[:, 0, 0], [2 + half, 3.0, 3 + half, 0.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_large_input_gates_stay_finite():
     # exp(200) has no float32; the last step's gate is nothing beside it.
     core = build_core(NetworkConfig(core="mlstm", core_size=D, core_heads=H))

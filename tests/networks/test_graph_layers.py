@@ -177,6 +177,7 @@ def test_padding_changes_nothing_not_even_the_gradient(name, parameters) -> None
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_the_order_of_nodes_and_edges_does_not_matter(name, parameters) -> None:
     x, kinds, edges = example()

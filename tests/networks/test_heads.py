@@ -25,7 +25,9 @@ def head_of(space, mask=None, gain=1.0, **fields):
 
     @jax.jit
     def act():
-        params = jax.tree.map(lambda x: gain * x, head.module.init(jax.random.key(0), FEATURES, mask))
+        params = jax.tree.map(
+            lambda x: gain * x, jax.jit(head.module.init)(jax.random.key(0), FEATURES, mask)
+        )
         return head.module.apply(params, FEATURES, mask)
 
     return head, act()
@@ -55,7 +57,7 @@ def test_the_last_layer_begins_with_the_gain_of_the_configuration(space, layer, 
     # All singular values of orthogonal weights are their gain.
     network = dataclasses.replace(NETWORK, policy_gain=gain, **fields)
     module = build_head(network, EnvSpec("test:Env", space, space)).module
-    weight = module.init(jax.random.key(0), FEATURES, None)["params"][layer]["kernel"]
+    weight = jax.jit(module.init)(jax.random.key(0), FEATURES, None)["params"][layer]["kernel"]
     np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), gain, rtol=1e-5)
 
 

@@ -18,7 +18,7 @@ def problem(kind):
     carry = jax.tree.map(normal, core.initial_carry(N))
     x, reset = normal(jnp.zeros((L, N, F))), rng.random((L, N)) < 0.2
     reset[:, 0], reset[0, 1] = False, True
-    params = core.init(jax.random.key(0), x, carry, jnp.asarray(reset))["params"]
+    params = jax.jit(core.init)(jax.random.key(0), x, carry, jnp.asarray(reset))["params"]
     params["bias"] = params["bias"] + normal(params["bias"])
     return core, params, x, carry, jnp.asarray(reset)
 
@@ -58,6 +58,7 @@ def test_core_equals_its_equations_in_numpy(kind):
         np.testing.assert_allclose(last[name], part, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mingru", pytest.param("lru", marks=pytest.mark.slow)])
 def test_chunks_pass_the_carry_on(kind):
     # correctness 1 and 2: values and gradients of a sequence are those of its chunks, one after the other.
@@ -77,6 +78,7 @@ def test_chunks_pass_the_carry_on(kind):
     assert all(float(jnp.abs(g).max()) > 1e-3 for g in jax.tree.leaves(whole[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CORES)
 def test_bfloat16_keeps_the_carry_in_float32(kind):
     # correctness 22: only the operands of the matrix products are rounded, a sum over many steps never is.
@@ -102,7 +104,7 @@ def test_fresh_units_remember_for_different_times_and_are_equally_loud(kind):
     # So quiet that no gate moves.
     x = jnp.asarray(rng.normal(size=(length, n, size)) * 1e-3, jnp.float32)
     carry, reset = core.initial_carry(n), jnp.zeros((length, n), bool)
-    params = core.init(jax.random.key(0), x[:1], carry, reset[:1])["params"]
+    params = jax.jit(core.init)(jax.random.key(0), x[:1], carry, reset[:1])["params"]
     _, last = jax.jit(lambda p: core.apply({"params": p}, x, carry, reset))(params)
     for part in last.values():
         np.testing.assert_allclose(part.std(axis=0), 1e-3, rtol=0.25)

@@ -117,7 +117,7 @@ def test_samples_follow_the_parts() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["jaxrl:ProbeMixed", ENV])
+@pytest.mark.parametrize("name", ["jaxrl:ProbeMixed", pytest.param(ENV, marks=pytest.mark.long)])
 def test_trains_and_acts_in_parts(name: str, tmp_path: Path) -> None:
     config = tiny_config(**{"env.name": name, "env.num_envs": 4, "network.core": "none"})
     trainer = Trainer(resolve(config, 1), writer=MultiWriter([]))

@@ -17,7 +17,8 @@ def test_forget_gates_start_open() -> None:
         core = Recurrent(size, cell)
         carry = core.initial_carry(1)
         given = (jnp.zeros((1, 1, 2)), carry, jnp.zeros((1, 1), bool))
-        bias = np.asarray(jax.jit(core.init)(jax.random.key(0), *given)["params"]["bias"])
+        params = jax.jit(core.init)(jax.random.key(0), *given)["params"]
+        bias = np.asarray(params["bias"])
         expected = np.zeros_like(bias)
         if cell is LSTM:
             expected[size : 2 * size] = 1  # input, forget, cell, output
@@ -25,7 +26,6 @@ def test_forget_gates_start_open() -> None:
         if cell is not LSTM:
             continue
         # Without input and weights that matter the cell keeps sigmoid(1) of its state at each step.
-        variables = {"params": {**core.init(jax.random.key(0), *given)["params"]}}
-        variables["params"] |= {name: jnp.zeros_like(variables["params"][name]) for name in ("recurrent",)}
+        variables = {"params": params | {"recurrent": jnp.zeros_like(params["recurrent"])}}
         kept = jax.jit(core.apply)(variables, given[0], {**carry, "c": jnp.ones((1, size))}, given[2])[1]
         np.testing.assert_allclose(kept["c"], 1 / (1 + np.exp(-1.0)), rtol=1e-6)

@@ -196,7 +196,9 @@ def test_bad_flags_are_one_line(
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", pipeline_names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=() if x == "cartpole" else pytest.mark.slow) for x in pipeline_names()]
+)
 def test_shipped_pipelines_are_valid(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = Path(pipeline_file(name)).read_text()
     assert "Command:  jaxrl pipeline" in text
@@ -206,6 +208,7 @@ def test_shipped_pipelines_are_valid(name: str, tmp_path: Path, capsys: pytest.C
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_suite_that_the_policy_cannot_play_is_found_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

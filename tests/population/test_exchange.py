@@ -133,7 +133,8 @@ def trained(folder: Path, stops_at: int | None = None) -> list[dict[str, Any]]:
     return [dict(ending.summary or {}) for ending in endings]
 
 
-@pytest.mark.slow
+# A population without exchanges: test_run_population.py; what a copy is, above.
+@pytest.mark.long
 def test_a_population_that_exchanges_is_resumed_exactly(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()

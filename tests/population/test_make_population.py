@@ -38,7 +38,8 @@ print("FOUND" + json.dumps({
 """
 
 
-@pytest.mark.slow
+# Members on two devices: tests/population/test_run_population.py.
+@pytest.mark.long
 def test_members_are_single_runs_on_two_devices() -> None:
     # correctness 25 and 31; tests/programs/test_make_train.py has one device.
     done = processes.run("-c", SCRIPT, devices=2)

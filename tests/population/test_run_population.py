@@ -132,7 +132,8 @@ def test_a_population_that_was_ended_goes_on_exactly(population: tuple[Path, str
         ]
 
 
-@pytest.mark.slow
+# In its program: tests/algorithms/test_members.py.
+@pytest.mark.long
 def test_a_member_that_diverges_does_not_touch_the_others(tmp_path: Path) -> None:
     # correctness 25.
     def ends(name: str, rate: float) -> list[MemberEnding]:

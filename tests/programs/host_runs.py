@@ -58,7 +58,7 @@ def tiny_config(
     config.ppo.schedule = "constant"
     config.stop.steps = iterations * STEPS
     config.evaluate.update(every_steps=0, episodes=3)
-    config.log.every_steps = 2 * STEPS
+    config.log.update(every_steps=2 * STEPS, layers=False)
     config.checkpoint.every_steps = 0
     config.update_from_flattened_dict({key.replace("__", "."): value for key, value in changes.items()})
     return config

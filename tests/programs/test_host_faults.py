@@ -75,7 +75,8 @@ def test_environment_that_fails_in_an_evaluation(tmp_path: Path) -> None:
     assert nothing_is_left()
 
 
-@pytest.mark.slow
+# On the device: tests/training/test_nonfinite.py.
+@pytest.mark.long
 def test_exploding_parameters_are_named_by_layer() -> None:
     run = Trainer(tiny_config(4, ppo__learning_rate=3e38), debug=True)
     with pytest.raises(NonFiniteError, match="of iteration 2; first layer: .*; operation: ") as raised:

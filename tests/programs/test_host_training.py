@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.diagnostics.throughput import measure
+from jaxrl.diagnostics import throughput
 from jaxrl.envs import registry
 from jaxrl.envs.host_env import HostOptions
 from jaxrl.programs import host_start
@@ -58,7 +58,8 @@ def test_rollouts_take_turns_with_learning_on_a_cpu_unless_asked_for() -> None:
     runtime.close()
 
 
-@pytest.mark.slow
+# tests/experience/host/test_fused_collector.py has the same rows.
+@pytest.mark.long
 def test_fused_rollouts_learn_the_same() -> None:
     found = []
     for fused in (True, False):
@@ -72,7 +73,8 @@ def test_fused_rollouts_learn_the_same() -> None:
         np.testing.assert_allclose(x, y, atol=1e-4)
 
 
-@pytest.mark.slow
+# On the device: tests/training/test_trainer.py.
+@pytest.mark.long
 def test_own_loop_and_fit_learn_the_same() -> None:
     config = tiny_config(4, host__overlap=False)
     fitted, _ = trainer(config)
@@ -116,7 +118,8 @@ def test_resumed_at_the_beginning_of_episodes(tmp_path: Path) -> None:
     assert recorder.rows[-1]["checkpoint/step"] == 7 * STEPS
 
 
-@pytest.mark.slow
+# The state is the same above; tests/faults/test_host_kills.py has kills.
+@pytest.mark.long
 def test_resuming_is_deterministic(tmp_path: Path) -> None:
     config = {"host__overlap": False, "checkpoint__every_steps": 2 * STEPS, "checkpoint__keep": 9}
     run, _ = trainer(tiny_config(2, **config), tmp_path)
@@ -130,6 +133,7 @@ def test_resuming_is_deterministic(tmp_path: Path) -> None:
     assert_same(*again)
 
 
+@pytest.mark.slow
 def test_wrappers_of_observations() -> None:
     wrappers = ("select_observation(indices=(2, 0))", "flatten_observation")
     factory = registry.make_host("envpool:CartPole-v1", wrappers)
@@ -144,7 +148,7 @@ def test_wrappers_of_observations() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("fused", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_environments_tell_is_reported(fused: bool) -> None:
     name = "envpool:Breakout-v5(max_episode_steps=12,stack_num=1,img_height=36,img_width=36)"
     config = tiny_config(6, name, host__fused=fused, normalize__observations=False, log__every_steps=STEPS)
@@ -160,8 +164,10 @@ def test_what_environments_tell_is_reported(fused: bool) -> None:
 
 
 @pytest.mark.slow
-def test_timing_says_what_limits() -> None:
-    found = measure(tiny_config(1, host__fused=False), 1, 0.5)
+def test_timing_says_what_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "_MATMUL_SIZE", 256)  # what else is measured takes a tenth of the time
+    monkeypatch.setattr(throughput, "_PAIRS", 1)
+    found = throughput.measure(tiny_config(1, host__fused=False), 1, 0.5)
     assert found["shares"].keys() == {"time/environments", "time/inference", "time/rollout_wait"}
     assert all(0 <= share <= 1 for share in found["shares"].values())
     seconds = found["seconds_per_iteration"]

@@ -48,8 +48,8 @@ OTHERS = (
 @pytest.mark.parametrize(
     ("env", "core", "precision"),
     [
-        ("", "lstm", "default"),
         ("", "lstm", "float32"),
+        pytest.param("", "lstm", "default", marks=pytest.mark.slow),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS),
     ],
 )

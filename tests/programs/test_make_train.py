@@ -21,6 +21,7 @@ def tiny_config(**overrides: Any) -> ConfigDict:
     config.normalize.update(observations=True, rewards=True)
     config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = 3 * 8 * 8
+    config.log.layers = False
     config.update_from_flattened_dict(overrides)
     return config
 
@@ -66,7 +67,8 @@ def test_members_of_a_population_are_single_runs(train: Any, single: Any) -> Non
     assert not np.isfinite(losses[:, 2]).all(axis=-1).any()
 
 
-@pytest.mark.slow
+# Batched by themselves: above.
+@pytest.mark.long
 def test_one_batched_hyperparameter_may_be_named_by_in_axes(train: Any, single: Any) -> None:
     base = jaxrl.hyperparameters(tiny_config())
     axes = jax.tree.map(lambda _: None, base).replace(learning_rate=0)

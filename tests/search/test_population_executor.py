@@ -140,8 +140,14 @@ def test_population_based_training_that_was_killed_repeats_its_copies(tmp_path: 
 @pytest.mark.parametrize(
     ("space", "options", "text"),
     [
-        ({"ppo.num_epochs": {"int": [1, 4]}}, {}, "`ppo.num_epochs` .* no numeric hyperparameter"),
-        ({"ppo.gamma": {"choice": [0.9, 0.99]}}, {}, "`ppo.gamma` .* must be log or uniform"),
+        # A process is started for the names of the numbers.
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ({"ppo.num_epochs": {"int": [1, 4]}}, {}, "`ppo.num_epochs` .* no numeric hyperparameter"),
+                ({"ppo.gamma": {"choice": [0.9, 0.99]}}, {}, "`ppo.gamma` .* must be log or uniform"),
+            )
+        ),
         ({"ppo.gamma": {"uniform": [0.9, 0.99]}}, {"trials": 1}, "`trials` .* at least 2"),
         ({"ppo.gamma": {"uniform": [0.9, 0.99]}}, {"jobs": 2}, "`jobs` .* must be 1 for the method pbt"),
         ({"ppo.gamma": {"uniform": [0.9, 0.99]}}, {"metric": "env/success_rate"}, "must be 'eval/return'"),

@@ -26,7 +26,7 @@ def staged_config(
     config.ppo.update(num_epochs=1)
     config.stop.steps = steps
     config.evaluate.update(every_steps=0, episodes=2)
-    config.log.every_steps = 1_000_000
+    config.log.update(every_steps=1_000_000, layers=False)
     config.curriculum.stages = tuple(json.dumps(stage) for stage in stages)
     for name, values in sections.items():
         config[name].update(values)

@@ -51,6 +51,7 @@ def test_resume_keeps_own_hyperparameters_and_takes_those_that_the_config_change
     assert restored.progress.evaluation is None
 
 
+@pytest.mark.slow
 def test_state_is_saved_once(tmp_path: Path) -> None:
     saved, runtime = checkpoints(tmp_path)
     state, progress = runtime.learning.initial_state(), Progress(runtime.learning.empty_interval())
@@ -59,6 +60,7 @@ def test_state_is_saved_once(tmp_path: Path) -> None:
     assert not saved.save_last(state, progress)
 
 
+@pytest.mark.slow
 def test_another_version_of_jax_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved, runtime = checkpoints(tmp_path)
     with monkeypatch.context() as patch:

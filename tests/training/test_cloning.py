@@ -149,7 +149,7 @@ class Shown(Player):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [FAR, NUMBERED])
+@pytest.mark.parametrize("name", [pytest.param(FAR, marks=pytest.mark.long), NUMBERED])
 def test_data_in_the_environments_numbers_are_cloned_as_they_were_played(name: str, tmp_path: Path) -> None:
     episodes = list(record_episodes(name, (), Shown(), 64, seed=0))
     folder = tmp_path / "episodes"

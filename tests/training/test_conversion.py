@@ -58,6 +58,7 @@ def test_a_file_becomes_a_run_that_acts_the_same(
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), after, out["carry"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -61,13 +61,15 @@ assert found[0][1]["curriculum/stage"] == 4, found[0][1]
 """
 
 
-@pytest.mark.slow
+# tests/experience/curriculum/ has its sums over devices, tests/parallel/multi_device/ devices.
+@pytest.mark.long
 def test_two_devices_have_the_curriculum_of_one() -> None:
     done = processes.run("-c", _TWO_DEVICES, devices=2)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+# tests/programs/test_make_train.py has members.
+@pytest.mark.long
 def test_members_have_a_curriculum_each() -> None:
     train = jaxrl.make_train(corridor_config())
     keys = jax.random.split(jax.random.key(1), 3)

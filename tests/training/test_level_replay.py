@@ -31,7 +31,7 @@ def level_config(method: str, **fields: Any) -> ConfigDict:
     config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2)
     config.stop.steps = ITERATIONS * STEPS
     config.evaluate.update(every_steps=0, episodes=2)
-    config.log.every_steps = 1_000_000
+    config.log.update(every_steps=1_000_000, layers=False)
     config.curriculum.name = method
     config.levels.update(capacity=6, fill=0.3, refresh_iterations=3, candidates=7, kept=2, episodes=2)
     config.update_from_flattened_dict(fields)
@@ -51,7 +51,7 @@ def advance(trainer: Trainer) -> list[dict[str, float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["accel", "learnability"])
+@pytest.mark.parametrize("method", [pytest.param("accel", marks=pytest.mark.long), "learnability"])
 def test_a_resumed_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
     trainer = Trainer(level_config(method), writer=MultiWriter(()))
     for i in range(ITERATIONS):
@@ -121,13 +121,15 @@ assert found[0][1]["levels/replayed"] > 0
 """
 
 
-@pytest.mark.slow
+# tests/experience/level_replay/ has the levels of devices, tests/parallel/multi_device/ training.
+@pytest.mark.long
 def test_two_devices_have_the_levels_of_one() -> None:
     done = processes.run("-c", _TWO_DEVICES, devices=2)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+# tests/population/test_run_population.py has members, the choice is above.
+@pytest.mark.long
 def test_a_population_chooses_levels_for_each_member(tmp_path: Path) -> None:
     command = ["jaxrl", "ppo", f"--workdir={tmp_path / 'run'}", "--config.population.seeds=2"]
     fields = level_config("learnability").to_dict()

@@ -76,7 +76,8 @@ def test_what_is_said_of_agents_that_are_not_there_changes_nothing() -> None:
     assert_same(*found)
 
 
-@pytest.mark.slow
+# On the device: tests/experience/agents/test_central_value.py; rows are above.
+@pytest.mark.long
 def test_agents_that_push_learn_with_the_state_of_the_whole() -> None:
     changes = {"network__central_value": True, "network__encoder": "mlp", "network__core": "none"}
     run, _ = trainer(several(2, f"{MODULE}:Pushing(max_cycles=7)", **changes))
@@ -100,7 +101,8 @@ def test_wrong_configurations_are_refused_in_one_line(changes: dict[str, Any], m
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
+# On the device: tests/training/test_many_agents.py; the rows of agents on the host are above.
+@pytest.mark.long
 def test_values_are_the_known_ones() -> None:
     """As of `jaxrl:ProbeAgents`, whose rules the environment has; 51,200 steps."""
     gamma = 0.9

@@ -78,7 +78,8 @@ def test_a_run_is_mirrored_to_s3_while_the_server_fails_now_and_then(tmp_path: P
         assert_mirrored(tmp_path / "run", client(environment))
 
 
-@pytest.mark.slow
+# One failure is told and made up for below.
+@pytest.mark.long
 def test_a_bucket_that_refuses_everything_costs_a_warning(tmp_path: Path) -> None:
     with s3_server(lambda environ: 403) as environment:
         done = train(tmp_path / "run", environment)
@@ -89,7 +90,8 @@ def test_a_bucket_that_refuses_everything_costs_a_warning(tmp_path: Path) -> Non
     assert said[1].endswith(f"`jaxrl sync {tmp_path}/run s3://runs/mine` completes it")
 
 
-@pytest.mark.slow
+# It changes with the page alone.
+@pytest.mark.long
 def test_the_policy_of_the_docs_suffices_and_allows_no_more(tmp_path: Path) -> None:
     with s3_server() as environment:
         import boto3

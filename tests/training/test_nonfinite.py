@@ -25,6 +25,7 @@ from jaxrl.training.progress import Progress
 from jaxrl.training.recovery import MAX_ROLLBACKS
 from jaxrl.training.schedule import Schedule
 from jaxrl.training.trainer import Trainer
+from tests.compiled_trainers import compile_once
 
 LENGTH, ENVS = 8, 8
 STEPS = LENGTH * ENVS  # of one iteration
@@ -42,7 +43,8 @@ class Recorder(Writer):
 def faulty(policy: str = "halt", iterations: int = 9, **fields: Any) -> ConfigDict:
     """`where`, `value`, `step`, `chance` and `length` go to the environment, the rest into the config."""
     of_env = {k: fields.pop(k) for k in ("where", "value", "step", "chance", "length") if k in fields}
-    arguments = ", ".join(f"{name}={value!r}" for name, value in of_env.items())
+    usual = {"where": "reward", "value": "nan"}  # left out, so that equal environments have one name
+    arguments = ", ".join(f"{k}={value!r}" for k, value in of_env.items() if usual.get(k) != value)
     config = jaxrl.default_config()
     config.nonfinite = policy
     config.num_devices = 1
@@ -50,7 +52,7 @@ def faulty(policy: str = "halt", iterations: int = 9, **fields: Any) -> ConfigDi
     config.network.update(core="gru", hidden_sizes=(4,), core_size=4)
     config.ppo.update(rollout_length=LENGTH, num_epochs=2, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = iterations * STEPS
-    config.log.every_steps = STEPS
+    config.log.update(every_steps=STEPS, layers=False)
     config.evaluate.update(every_steps=0, episodes=2)
     config.checkpoint.every_steps = 2 * STEPS
     for name, value in fields.items():
@@ -68,6 +70,11 @@ def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Re
     return Trainer(resolve(config, 1), run, MultiWriter([recorder])), recorder
 
 
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_once(monkeypatch)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "value", "quantity", "message"),
@@ -78,11 +85,12 @@ def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Re
             "reward",
             "nan in reward, time step 7 of environment 0, in the rollout of iteration 5",
         ),
-        (
+        pytest.param(
             "reward",
             "inf",
             "reward",
             "inf in reward, time step 7 of environment 0, in the rollout of iteration 5",
+            marks=pytest.mark.long,
         ),
         # Seen one step later: the first observation of the next rollout, or the value bootstrapped from it.
         ("obs", "nan", "value of the next observation", "time step 8 of environment 0"),
@@ -119,7 +127,8 @@ def test_a_mask_that_allows_nothing_halts() -> None:
     assert run.progress.iteration == 150
 
 
-@pytest.mark.slow
+# It is found above, and skipped as what is not finite is below.
+@pytest.mark.long
 def test_a_mask_that_allows_nothing_is_skipped() -> None:
     run, recorder = trainer(stuck("skip"))
     run.fit()
@@ -130,7 +139,7 @@ def test_a_mask_that_allows_nothing_is_skipped() -> None:
 @pytest.mark.slow
 def test_nothing_hides_what_was_not_finite(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "nonfinite.json").mkdir()  # no report can be written there
-    run, _ = trainer(faulty(iterations=6), tmp_path)
+    run, _ = trainer(faulty(), tmp_path)
     with pytest.raises(NonFiniteError, match="nan in reward, time step 7 of environment 0"):
         run.fit()
     (said,) = [r.getMessage() for r in caplog.records if "report" in r.getMessage()]
@@ -237,7 +246,8 @@ def test_a_reason_to_stop_holds_after_a_rollback(tmp_path: Path, monkeypatch: py
     assert (summary["stop_reason"], summary["steps"]) == ("wall_seconds", 4 * STEPS)
 
 
-@pytest.mark.slow
+# With one: below.
+@pytest.mark.long
 def test_rollback_without_a_checkpoint_starts_again() -> None:
     run, _ = trainer(faulty("rollback", step=4))
     with pytest.raises(NonFiniteError, match="of iteration 1"):

@@ -21,7 +21,13 @@ from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.trainer import Trainer
+from tests.compiled_trainers import compile_once
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
+
+
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_once(monkeypatch)
 
 
 def trainer(folder: Path | None = None, iterations: int = 4, **changes: Any) -> Trainer:
@@ -118,6 +124,7 @@ def test_resuming_from_a_run_takes_its_newest(straight: Trainer, tmp_path: Path)
     assert branch.progress.iteration == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

@@ -30,7 +30,7 @@ def tiny_config(iterations: int, **overrides: Any) -> ConfigDict:
     config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = iterations * STEPS
     config.evaluate.update(every_steps=0, episodes=2)
-    config.log.every_steps = 1_000_000
+    config.log.update(every_steps=1_000_000, layers=False)
     config.checkpoint.every_steps = 0
     config.update_from_flattened_dict(overrides)
     return config
@@ -118,6 +118,7 @@ def _assert_same_averages(loop: Recorder, fit: Recorder) -> None:
             assert row["episode/return"] == pytest.approx(row["episode/length"])
 
 
+@pytest.mark.slow
 def test_events_come_at_multiples_of_their_intervals(fitted: tuple[Trainer, Recorder]) -> None:
     recorder = fitted[1]
     # The final state is logged and evaluated though 7 is no multiple of 2 or 3.

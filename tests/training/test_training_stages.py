@@ -276,7 +276,7 @@ def test_a_stage_by_seconds_is_followed_by_the_next() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", ["gymnasium", "envpool"])
+@pytest.mark.parametrize("suite", [pytest.param("gymnasium", marks=pytest.mark.long), "envpool"])
 def test_an_evaluation_ends_a_stage_of_environments_on_the_host(suite: str) -> None:
     config = tiny_config(1_000, **{"log.every_steps": STEPS, "evaluate.every_steps": 2 * STEPS})
     config.network.core = "none"

@@ -100,6 +100,7 @@ def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs
     assert next(shardings) == next(shardings)
 
 
+@pytest.mark.slow
 def test_one_checkpoint_can_be_named(run: Path) -> None:
     state, report = warm_start.load(str(run / "checkpoints" / str(STEP // 2)), ("*",), state_of(seed=0))
     assert_bitwise_equal(state.policy.params, state_of(seed=2).policy.params)
@@ -148,6 +149,7 @@ def test_a_normaliser_is_taken_whole_or_not_at_all(run: Path, pattern: str) -> N
     assert set(left.values()) == {"not among `init_names`", "its normaliser is not taken whole"}
 
 
+@pytest.mark.slow
 def test_a_normaliser_that_the_other_run_lacks_stays_fresh(tmp_path: Path) -> None:
     plain = plain_state(seed=1)
     save(tmp_path, (1, plain))

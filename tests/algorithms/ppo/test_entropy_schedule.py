@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -25,8 +26,8 @@ ONE_UPDATE = {
 
 @pytest.mark.slow
 def test_the_weight_falls_to_nothing() -> None:
-    falling = iteration_of(tiny_config("ppo", **ONE_UPDATE, learner__entropy_schedule="linear"))
-    iterate, state, weights = jax.jit(falling.iterate), _start(falling), []
+    falling, iterate = _falling()
+    state, weights = _start(falling), []
     for _ in range(10):
         state, metrics = iterate(state)
         weights.append(row(metrics)["ppo/entropy_coef"])
@@ -35,8 +36,8 @@ def test_the_weight_falls_to_nothing() -> None:
 
 @pytest.mark.slow
 def test_the_bonus_has_that_weight() -> None:
-    falling = iteration_of(tiny_config("ppo", **ONE_UPDATE, learner__entropy_schedule="linear"))
-    iterate, state = jax.jit(falling.iterate), _start(falling)
+    falling, iterate = _falling()
+    state = _start(falling)
     over = dataclasses.replace(state.learner, updates=jnp.int32(10))
     whole, none = iterate(state)[0], iterate(dataclasses.replace(state, learner=over))[0]
     assert_close(_params(whole), _params(_with_constant(0.5)))
@@ -45,14 +46,22 @@ def test_the_bonus_has_that_weight() -> None:
     assert max(jax.tree.leaves(moved)) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_weight_follows_the_clock_of_a_budget_in_seconds() -> None:
     """The learning rate falls with the seconds too: both reach their ends with the run."""
-    falling = iteration_of(tiny_config("ppo", **ONE_UPDATE, learner__entropy_schedule="linear"))
+    falling, _ = _falling()
     algorithm, learner = falling.learning.algorithm, _start(falling).learner
     for elapsed, expected in ((0.0, 0.5), (0.25, 0.375), (1.0, 0.0)):
         # Far more updates than were planned would be the end by any other clock.
         spent = dataclasses.replace(learner, updates=jnp.int32(1_000), elapsed=jnp.float32(elapsed))
         assert float(algorithm.entropy_coef(spent)) == pytest.approx(expected)
+
+
+@functools.cache
+def _falling() -> tuple[Any, Any]:
+    """(program, its compiled iteration)."""
+    falling = iteration_of(tiny_config("ppo", **ONE_UPDATE, learner__entropy_schedule="linear"))
+    return falling, jax.jit(falling.iterate)
 
 
 def _with_constant(entropy_coef: float) -> Any:

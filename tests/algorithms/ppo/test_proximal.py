@@ -40,7 +40,7 @@ def evaluated(program, params, trajectory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("core", "length", "parts", "minibatches"),
-    [("lstm", 4, 2, 2), ("lstm", 4, 1, 16), ("none", 1, 1, 128)],
+    [("lstm", 4, 2, 2), pytest.param("lstm", 4, 1, 16, marks=pytest.mark.long), ("none", 1, 1, 128)],
 )
 def test_an_update_is_measured_from_where_it_starts(core, length, parts, minibatches):
     # correctness 27: against the policy that collected, all of these would be far from zero.

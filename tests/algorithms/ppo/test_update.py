@@ -52,6 +52,7 @@ def advantages(trajectory, state):
     return [np.asarray(x, np.float64) for x in jax.jit(gae)(*arrays, h.gamma, h.gae_lambda)]
 
 
+@pytest.mark.slow
 def test_one_update_equals_adam_on_the_mean_loss(rolled):
     # correctness 12: the gradient is that of the mean over the whole minibatch, advantages are normalised
     # over the whole batch. Written here as anyone would, over the whole rollout as one sequence.

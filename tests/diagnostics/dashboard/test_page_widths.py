@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync --remote-debugging-port=0"
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,  # what the page holds: test_dashboard.py
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
 ]
 # What is cut has content that is wider than itself.

@@ -81,6 +81,7 @@ def row(tree, i):
     return jax.tree.map(lambda x: x[i], tree)
 
 
+@pytest.mark.slow
 def test_every_rule_is_that_of_a_plain_game(env, random_levels):
     reset, step, rng = jax.jit(env.reset), jax.jit(env.step), np.random.default_rng(0)
     tasks = [row(random_levels, i) for i in range(12)] + list(env.named_tasks.values())

@@ -40,10 +40,12 @@ FAST = [
 ]
 SLOW = [name.removeprefix("memory/") for name in NAMES if re.search("(Easy|Medium|Hard)$", name)]
 SLOW = [name for name in SLOW if name not in FAST and "Noisy" not in name]
-# Sizes between those of the others, by the same code, and mazes so large that a walk takes half a minute.
-LONG = [name for name in SLOW if name.endswith("Medium") or re.fullmatch("Labyrinth.*Hard", name)]
+# Sizes between those of the others, by the same code, and mazes so large that a walk takes half a minute;
+# smaller ones are fast.
+LONG = [name for name in SLOW if name.endswith("Medium") or re.fullmatch("Labyrinth.*(Easy|Hard)", name)]
 BY_COST = [
-    *FAST,
+    *FAST[:5],
+    *(pytest.param(name, marks=pytest.mark.slow) for name in FAST[5:]),
     *(pytest.param(name, marks=pytest.mark.long if name in LONG else pytest.mark.slow) for name in SLOW),
 ]
 
@@ -238,6 +240,7 @@ def test_last_pair_of_concentration_terminates():
         np.testing.assert_array_equal(found.obs, known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["NoisyPositionOnlyCartPoleMedium", "NoisyPositionOnlyPendulumMedium"])
 def test_noise(name):
     """Its size, and that it is clipped; the rest is the task without noise."""

@@ -261,7 +261,7 @@ def test_single_environments_have_tasks_of_their_own(ratio):
     "arguments",
     [
         "goal_conditioned=True, max_steps=5, lidar_rays=3, max_obstacles=2, obstacles=2, moving=1",
-        "max_steps=12",
+        pytest.param("max_steps=12", marks=pytest.mark.long),
     ],
 )
 def test_what_it_declares_holds_in_batches(arguments):

@@ -205,8 +205,8 @@ def test_observations(room):
 @pytest.mark.parametrize(
     "arguments",
     [
-        "max_steps=8",
-        "observation='graph', max_steps=8",
+        pytest.param("max_steps=8", marks=pytest.mark.long),
+        pytest.param("observation='graph', max_steps=8", marks=pytest.mark.long),
         "observation=('local', 'global'), max_steps=8",
     ],
 )
@@ -259,6 +259,7 @@ def test_a_category_is_chosen():
     assert starts == set(range(len(env.levels)))
 
 
+@pytest.mark.slow
 def test_pictures(room):
     state, _ = room.start(jnp.int32(1))
     picture = room.render(state)

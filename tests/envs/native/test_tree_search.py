@@ -61,6 +61,7 @@ class Arms(Game):
         return state.arm >= 0, jnp.zeros((), bool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simulations", [2, 3, 40])
 def test_moves_that_end_a_game_are_visited_as_by_ucb1(simulations: int) -> None:
     """Auer et al. 2002, with results between 0 and 1 and a constant of sqrt(2)."""
@@ -176,7 +177,8 @@ def test_the_only_move_is_found(moves: tuple[int, ...], expected: int) -> None:
     assert set(np.asarray(player(after(game, moves), jax.random.split(KEY, 8))).tolist()) == {expected}
 
 
-@pytest.mark.slow
+# Visits are those of UCT, above.
+@pytest.mark.long
 def test_more_simulations_are_nearer_to_the_solution() -> None:
     """Over states of random play: the share of moves that the solution allows."""
     game, rng = TicTacToe(), np.random.default_rng(0)
@@ -194,6 +196,7 @@ def test_more_simulations_are_nearer_to_the_solution() -> None:
     assert share[2] > 0.95
 
 
+@pytest.mark.slow
 def test_one_simulation_is_a_random_move() -> None:
     game = TicTacToe()
     player = jax.jit(jax.vmap(players.make("test", game, "mcts-1"), in_axes=(None, 0)))

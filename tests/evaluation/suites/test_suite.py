@@ -103,6 +103,7 @@ def test_each_level_plays_episodes_of_its_own(tmp_path: Path, capfd: pytest.Capt
     assert len(played) == 3
 
 
+@pytest.mark.slow
 def test_episodes_have_the_tasks_of_a_group_in_turn(run: Path, tmp_path: Path) -> None:
     """Levels that differ in their tasks alone share an evaluator, and that one program."""
     categories = {size: [{"env": ROOMS, "tasks": f"size={size}"}] for size in ("small", "large")}
@@ -146,6 +147,7 @@ def test_options_of_the_command_overrule_the_suite(run: Path, tmp_path: Path) ->
     assert report["modes"]["sampled"]["all"]["cost"] is None
 
 
+@pytest.mark.slow
 def test_a_film_without_a_suite(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new" / "one.gif"
     arguments = ["jaxrl evaluate", f"--workdir={run}", "--trust", "--episodes=2", f"--video={file}"]

@@ -38,7 +38,7 @@ def policy() -> Trained:
     """Untrained, with memory, and sharp enough to tell who plays."""
     resolved = resolve(config(), 1)
     agent = algorithms.build_agent(resolved, envs.make("jaxrl:TicTacToe").spec)
-    acting = jax.tree.map(lambda x: 5.0 * x, agent.init(jax.random.key(3)))
+    acting = jax.tree.map(lambda x: 5.0 * x, jax.jit(agent.init)(jax.random.key(3)))
     return Trained("policy", GAME, agent, acting, samples=True)
 
 
@@ -194,6 +194,7 @@ def test_policies_of_other_games_are_refused(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_person_plays_in_text() -> None:
     said: list[str] = []
     lines = iter(["12", "x", "4", *map(str, range(9)), *map(str, range(9))])

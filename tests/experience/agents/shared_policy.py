@@ -23,7 +23,7 @@ def config(algorithm: str = "ppo", **fields: Any) -> ConfigDict:
     found[algorithm].update(rollout_length=12, num_minibatches=2)
     found.stop.steps = 48 * 10
     found.evaluate.update(every_steps=0, episodes=2)
-    found.log.every_steps = 1_000_000
+    found.log.update(every_steps=1_000_000, layers=False)
     found.update_from_flattened_dict(fields)
     return found
 

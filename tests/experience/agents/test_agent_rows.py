@@ -85,7 +85,7 @@ def test_rows_are_those_of_a_plain_loop() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("pqn", marks=pytest.mark.long)])
 def test_rows_without_an_agent_count_for_nothing(algorithm: str) -> None:
     """Learning gives the same parameters, statistics and metrics, bit for bit, whatever stands in them."""
     normalize = {"normalize.observations": True, "normalize.rewards": True}
@@ -151,6 +151,7 @@ def test_the_form_for_gpus_tells_the_same_of_episodes() -> None:
     jax.tree.map(np.testing.assert_array_equal, again, totals)
 
 
+@pytest.mark.slow
 def test_films_show_the_environment_and_all_agents() -> None:
     film = filming.film("jaxrl:ProbeAgents", (), 0)
     shot, shots = next(film), []

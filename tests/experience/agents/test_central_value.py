@@ -71,7 +71,7 @@ def agent_and_inputs(**fields: Any) -> tuple[Any, Any, Any]:
     resolved = resolve(config(**{"network.central_value": True, **fields}), 1)
     _, spec = environment(resolved)
     agent = algorithms.build_agent(resolved, dataclasses.replace(spec, has_action_mask=False))
-    acting = agent.init(jax.random.key(0))
+    acting = jax.jit(agent.init)(jax.random.key(0))
     keys = iter(jax.random.split(jax.random.key(1), 2))
     obs = jax.tree.map(
         lambda x: jax.random.normal(next(keys), (5, 6, *x.shape)), jax.eval_shape(lambda: _example(agent))
@@ -139,6 +139,7 @@ def test_the_policy_does_not_see_the_state_of_the_whole(fields: dict[str, Any]) 
     assert has(of_value)["value"]
 
 
+@pytest.mark.slow
 def test_rows_have_the_state_of_their_environment() -> None:
     whole, rows = (AgentRows(registry.make("jaxrl:ProbeAgents", w)) for w in (("central_observation",), ()))
     keys = jax.random.split(jax.random.key(3), 8)

@@ -198,6 +198,7 @@ def test_difficulty_of_a_room() -> None:
     assert drawn({"difficulty": 1.0}, NAVIGATION) == {name: {float(x)} for name, x in hardest.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("difficulty", "count"), [(0.0, 1), (0.5, 3), (1.0, 5)])
 def test_difficulty_of_the_platformer_is_its_first_categories(difficulty: float, count: int) -> None:
     env = registry.make("jaxrl:Platformer")

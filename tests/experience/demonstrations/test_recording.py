@@ -37,7 +37,7 @@ def recorded(env: str, player: Player, episodes: int, **rest: Any) -> list[Episo
     return found
 
 
-@pytest.mark.parametrize("env", [CARTPOLE, "gymnasium:CartPole-v1"])
+@pytest.mark.parametrize("env", [CARTPOLE, pytest.param("gymnasium:CartPole-v1", marks=pytest.mark.slow)])
 def test_whole_episodes_that_a_reset_begins(env: str) -> None:
     pytest.importorskip("gymnasium")
     found = recorded(env, Counting(), 5)
@@ -61,6 +61,7 @@ def test_whole_episodes_that_a_reset_begins(env: str) -> None:
         np.testing.assert_equal([e.observations for e in again], [e.observations for e in found])
 
 
+@pytest.mark.slow
 def test_transitions_are_the_environments_own() -> None:
     (episode,) = recorded(CARTPOLE, RandomPlayer(registry.spec_of(CARTPOLE)), 1)
     # Positions and angles move by what was observed of their velocities: 0.02 seconds a step.
@@ -92,6 +93,7 @@ def test_random_actions_are_allowed_ones() -> None:
     assert {bool(episode.terminations[-1]) for episode in found} == {False, True}
 
 
+@pytest.mark.slow
 def test_success_by_the_rule_of_the_configuration() -> None:
     found = recorded(CARTPOLE, Counting(), 6, success="length>=40")
     assert [episode.success for episode in found] == [len(episode) >= 40 for episode in found]

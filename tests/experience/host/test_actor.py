@@ -21,6 +21,7 @@ from tests.experience.host.playing import B, T, actors, keys_of, stepped
 ROLLOUTS = 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_actor_hands_over_parameters_and_rollouts(device, overlap):
     # With overlap the data are one iteration old, never more and never less.
@@ -46,6 +47,7 @@ def test_actor_hands_over_parameters_and_rollouts(device, overlap):
         actor.rollout(ROLLOUTS, state.learner.policy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [False, True])
 def test_failing_environment_ends_the_actor(device, overlap):
     program, state, recorded = device

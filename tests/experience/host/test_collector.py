@@ -87,6 +87,7 @@ def test_valid_rows_are_those_of_the_device_collector(device, host):
         np.testing.assert_allclose(rows["bootstrap"][valid, b], expected.bootstrap[:n, b], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_that_are_no_transition(host):
     # correctness 10: the true final observation, consumed with the live carry; the reset comes one row later.
     rows = joined(host[2])
@@ -121,6 +122,7 @@ def test_policy_stepped_by_hand_says_the_same(device, host):
             np.testing.assert_allclose(trajectory.last, trajectories[i + 1].extras["value"][0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_update_sees_the_policy_of_the_rollout(device, host):
     # correctness 1: from the stored carries, in chunks, also over rows that are no transition.
     program, state, _, _ = device
@@ -320,6 +322,7 @@ def test_trajectories_outlive_the_next_rollout(device):
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, first), before)
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_the_device_collector(device):
     # The same keys give the same actions wherever an environment runs, as long as no episode has ended.
     program, state, expected, recorded = device

@@ -51,7 +51,7 @@ def assert_same(left, right):
         ("envpool:CartPole-v1(max_episode_steps=20)", None, 1),
         ("envpool:CartPole-v1(max_episode_steps=20)", (3, 40, 1, 17, 20, 5, 9, 2), 2),
         ("envpool:MiniGrid-MemoryS7-v0(max_episode_steps=9, keys=('image',))", None, 1),
-        (ATARI, None, 2),
+        pytest.param(ATARI, None, 2, marks=pytest.mark.long),
     ],
     ids=["CartPole", "CartPole-staggered", "MiniGrid", "Breakout"],
 )
@@ -122,6 +122,7 @@ def test_number_that_is_not_finite_is_named():
         collector.collect(None, given, keys_of(3))
 
 
+@pytest.mark.slow
 def test_closing_gives_up_the_next_rollout(device):
     program, state, recorded = device
     collector = fused(program.agent, TracedPlayback(program.env.spec, recorded))
@@ -131,6 +132,7 @@ def test_closing_gives_up_the_next_rollout(device):
         collector.collect(None, state.learner.policy, keys_of(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fail", "problem"),
     [("raise", ".*broke"), pytest.param("hang", "did not answer within 0.3 s", marks=pytest.mark.slow)],

@@ -38,6 +38,7 @@ def test_the_first_failure_is_raised_when_all_have_ended(culprit):
     assert sorted(ended) == [g for g in range(3) if g != culprit]
 
 
+@pytest.mark.slow
 def test_a_group_that_has_failed_is_not_overdue():
     name = "gymnasium:tests.envs.host_environments:Faulty(fault='raise')"
     env = registry.make_host(name).start(HostOptions(tuple(range(4)), num_groups=2, num_workers=2))

@@ -66,6 +66,7 @@ def test_all_candidates_are_played_and_counted():
     assert found.steps == EPISODES * found.task["goal"].sum()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_does_not_choose_or_count_again():
     made = sampler()
     once = refreshed(made, 1, jax.jit(made.init)(jax.random.key(0)))
@@ -75,6 +76,7 @@ def test_a_resumed_run_does_not_choose_or_count_again():
     assert later.steps == 2 * once.steps  # the key of this test is the same
 
 
+@pytest.mark.slow
 def test_kept_levels_have_their_share_each_as_often_as_the_others():
     made = sampler()
     keys = jax.random.split(jax.random.key(1), 4000)

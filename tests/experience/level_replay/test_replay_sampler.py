@@ -187,6 +187,7 @@ def test_replays_have_their_share_and_levels_their_chances():
     np.testing.assert_allclose(np.bincount(slot, minlength=CAPACITY) / len(slot), chance, atol=0.03)
 
 
+@pytest.mark.slow
 def test_nothing_is_replayed_before_the_buffer_is_filled_enough():
     made = sampler(**{"levels.fill": 0.5})
     assert shares(choices(made, filled_state(made, 9))) == [1, 0, 0]
@@ -194,6 +195,7 @@ def test_nothing_is_replayed_before_the_buffer_is_filled_enough():
     assert shares(choices(made, made.init(jax.random.key(0)))) == [1, 0, 0]
 
 
+@pytest.mark.slow
 def test_edits_are_as_many_as_replays_and_start_from_their_levels():
     made = sampler(name="accel")
     found = choices(made, filled_state(made, 10))
@@ -205,6 +207,7 @@ def test_edits_are_as_many_as_replays_and_start_from_their_levels():
     assert np.bitwise_count(found["task"]["walls"][edited][:, 1:]).sum(1).max() <= 5
 
 
+@pytest.mark.slow
 def test_a_pool_shows_each_level_once_before_it_replays_alone():
     made = sampler(POOL)
     found = choices(made, filled_state(made, 2))

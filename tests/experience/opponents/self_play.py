@@ -24,7 +24,7 @@ def config(**fields: Any) -> ConfigDict:
     found.selfplay.update(enabled=True, pool_size=2, groups=4, latest_share=0.5)
     found.stop.steps = 64 * 10
     found.evaluate.update(every_steps=0, episodes=2)
-    found.log.every_steps = 1_000_000
+    found.log.update(every_steps=1_000_000, layers=False)
     found.update_from_flattened_dict(fields)
     return found
 

@@ -23,53 +23,64 @@ RESET, SEAT, OWN, OTHER, NOISE = 0x52455345, 0x53454154, 0x4F574E, 0x4F544845, 0
 def players() -> tuple[Any, Acting, Acting]:
     """(agent, the policy, two other ones [2, ...]), so different that each plays its own way."""
     agent = iteration().collector.agent
-    every = [agent.init(jax.random.key(i)) for i in range(3)]
+    every = [jax.jit(agent.init)(jax.random.key(i)) for i in range(3)]
     # Fresh heads are near 0: then all would play at random, and nobody would see who plays.
     sharp = [jax.tree.map(lambda x, i=i: 6.0 * x + 0.05 * i, acting) for i, acting in enumerate(every)]
     return agent, sharp[0], jax.tree.map(lambda *x: jnp.stack(x), *sharp[1:])
 
 
+class Programs:
+    """The calls of a game and an agent, each a program: operation by operation they take far longer."""
+
+    def __init__(self, game: Game, agent: Any):
+        for name in ("start", "play", "seat", "observe", "rewards", "is_over", "action_mask"):
+            setattr(self, name, jax.jit(getattr(game, name)))
+        self.initial_carry, self.forward = agent.initial_carry, jax.jit(agent.forward)
+        self.choose = jax.jit(agent.choose)
+        self.draw_noise = jax.jit(lambda key, index: agent.draw_noise(key, (), index))
+
+
 class Loop:
     """One environment: Python, one call at a time."""
 
-    def __init__(self, game: Game, agent: Any, opponent: Acting, index: int, key: jax.Array):
-        self.game, self.agent, self.opponent, self.index = game, agent, opponent, index
-        self.play, self.forward = jax.jit(game.play), jax.jit(agent.forward)
+    def __init__(self, programs: Any, opponent: Acting, index: int, key: jax.Array):
+        self.programs, self.opponent, self.index = programs, opponent, index
         self.begin(key)
 
     def begin(self, key: jax.Array) -> None:
         self.seat = int(jax.random.bernoulli(jax.random.fold_in(key, SEAT)))
-        self.state = self.game.start(key)
-        self.carry, self.fresh = self.agent.initial_carry(1), True
-        self.waits = int(self.game.seat(self.state)) != self.seat
+        self.state = self.programs.start(key)
+        self.carry, self.fresh = self.programs.initial_carry(1), True
+        self.waits = int(self.programs.seat(self.state)) != self.seat
 
     @property
     def obs(self) -> np.ndarray:
-        return np.asarray(self.game.observe(self.state, jnp.int32(self.seat)))
+        return np.asarray(self.programs.observe(self.state, jnp.int32(self.seat)))
 
     def step(self, key: jax.Array, action: int) -> tuple[float, bool, np.ndarray]:
         reward = 0.0
         if not self.waits:
-            self.state = self.play(jax.random.fold_in(key, OWN), self.state, jnp.int32(action))
-            reward += float(self.game.rewards(self.state)[self.seat])
+            self.state = self.programs.play(jax.random.fold_in(key, OWN), self.state, jnp.int32(action))
+            reward += float(self.programs.rewards(self.state)[self.seat])
         key_of_move = jax.random.fold_in(key, 0)
-        if not self.game.is_over(self.state):
+        if not self.programs.is_over(self.state):
             other = 1 - self.seat
             one = lambda x: jnp.asarray(x)[None]  # noqa: E731
-            out = self.forward(
+            out = self.programs.forward(
                 self.opponent,
-                one(self.game.observe(self.state, jnp.int32(other))),
+                one(self.programs.observe(self.state, jnp.int32(other))),
                 self.carry,
                 jnp.array([self.fresh]),
-                one(self.game.action_mask(self.state)),
+                one(self.programs.action_mask(self.state)),
             )
-            noise = self.agent.draw_noise(jax.random.fold_in(key_of_move, NOISE), (), self.index)
-            move = int(self.agent.choose(out, noise[None])[0][0])
-            assert self.game.action_mask(self.state)[move]
+            noise = self.programs.draw_noise(jax.random.fold_in(key_of_move, NOISE), self.index)
+            move = int(self.programs.choose(out, noise[None])[0][0])
+            assert self.programs.action_mask(self.state)[move]
             self.carry, self.fresh = out.carry, False
-            self.state = self.play(jax.random.fold_in(key_of_move, OTHER), self.state, jnp.int32(move))
-            reward += float(self.game.rewards(self.state)[self.seat])
-        final, over = self.obs, bool(self.game.is_over(self.state))
+            key_of_other = jax.random.fold_in(key_of_move, OTHER)
+            self.state = self.programs.play(key_of_other, self.state, jnp.int32(move))
+            reward += float(self.programs.rewards(self.state)[self.seat])
+        final, over = self.obs, bool(self.programs.is_over(self.state))
         self.waits = False
         if over:
             self.begin(jax.random.fold_in(key, RESET))
@@ -89,7 +100,8 @@ def test_matches_are_a_plain_loop_over_the_game() -> None:
     matches = Matches(program.collector.env.spec, game, seats, Axis()).against(now, snapshots)
     keys_B = jax.random.split(jax.random.key(5), B)
     of_group = [now, now, *(jax.tree.map(lambda x, i=i: x[i], snapshots) for i in range(POOLED))]
-    loops = [Loop(game, agent, of_group[b % 4], b, keys_B[b]) for b in range(B)]
+    programs = Programs(game, agent)
+    loops = [Loop(programs, of_group[b % 4], b, keys_B[b]) for b in range(B)]
     rng = np.random.default_rng(2)
     state, obs = jax.jit(matches.reset)(keys_B)
     step = jax.jit(matches.step)

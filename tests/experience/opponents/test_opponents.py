@@ -87,6 +87,7 @@ def test_games_are_counted_for_the_snapshot_they_were_played_against() -> None:
     np.testing.assert_allclose(after.record[1], np.array([9, 1, 0]) / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("results", "is_due"),
     # Of 10 games a score above 5.5 is needed, where a draw is half a win.
@@ -126,6 +127,7 @@ def test_steps_make_a_snapshot_due() -> None:
     assert (state.number.tolist(), int(state.snapshot_age)) == ([1, 2, 0], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drop", "left"), [("oldest", [0, 2, 3]), ("weakest", [1, 0, 3])])
 def test_a_full_pool_drops_one(drop: str, left: list[int]) -> None:
     state = filled(1, drop=drop)

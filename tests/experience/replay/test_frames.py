@@ -130,6 +130,7 @@ def restacked(obs: jax.Array, reset: jax.Array, count: int) -> jax.Array:
     return frames.stack_frames(newest, anew, row, jnp.arange(obs.shape[1]), count)
 
 
+@pytest.mark.slow
 def test_the_wrapper_on_the_device() -> None:
     env = VectorEnv(envs.make("gymnax:Pendulum-v1", ["time_limit(steps=5)", "frame_stack(frames=4)"]))
     assert env.spec.stacked_frames == 4

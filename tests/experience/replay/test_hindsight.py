@@ -216,11 +216,8 @@ def steps(after: Any, ends: list[int]) -> dict[str, Any]:
     return {"obs": obs(after - 1), "next_obs": obs(after), **facts}
 
 
-# Goals of an episode that may still go on, and of one that has ended; the others are slow.
-@pytest.mark.parametrize(
-    "strategy",
-    [pytest.param(x, marks=() if x in ("future", "final") else pytest.mark.slow) for x in STRATEGIES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_buffer_of_ones_own_beside_a_loop(strategy: str) -> None:
     buffer, random = HindsightReplayBuffer(12, K, strategy, NearGoals()), np.random.default_rng(0)
     state, log = buffer.init(step_like()), []  # (place, episode, ended)
@@ -273,8 +270,9 @@ def test_first_age_beside_a_loop() -> None:
             assert found.tolist() == np.searchsorted(numbers[:count], wanted).tolist()
 
 
+# Goals of the same episode are on the same device anyway.
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["episode", "random"])
+@pytest.mark.parametrize("strategy", [pytest.param("episode", marks=pytest.mark.long), "random"])
 def test_devices_exchange_the_goals_that_one_exchanges(strategy: str) -> None:
     plan, found, half = plan_of(strategy, True), rollouts(3), ENVS // 2
 
@@ -307,6 +305,7 @@ def test_devices_exchange_the_goals_that_one_exchanges(strategy: str) -> None:
         jax.tree.map(np.testing.assert_array_equal, joined, getattr(one, name))
 
 
+@pytest.mark.slow
 def test_steps_before_a_restart_by_force_keep_their_goals() -> None:
     """What they achieved is not known: the next row is of another episode."""
     plan = plan_of("random", False)

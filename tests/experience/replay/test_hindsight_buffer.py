@@ -88,6 +88,7 @@ def test_states_can_be_donated() -> None:
 CAPACITY = 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     ["add", *(pytest.param(x, marks=() if x == "future" else pytest.mark.slow) for x in STRATEGIES)],

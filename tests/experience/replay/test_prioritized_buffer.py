@@ -216,6 +216,7 @@ def test_large_batches_hold_no_item_twice(batch_size: int) -> None:
 CAPACITY, WIDTH = 1_000_000, 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["add", "sample", "update_priorities"])
 def test_a_donated_state_is_not_copied(method: str) -> None:
     buffer = PrioritizedReplayBuffer(CAPACITY)
@@ -264,7 +265,8 @@ def test_states_under_vmap_are_each_like_one() -> None:
         jax.tree.map(np.testing.assert_array_equal, part, alone(first[i], keys[i]))
 
 
-@pytest.mark.slow
+# Those of training: test_replay_memory.py and test_priority_tree.py.
+@pytest.mark.long
 def test_states_of_two_devices_are_each_like_one() -> None:
     # In a process of its own, which has two devices.
     env = dict(os.environ, JAX_NUM_CPU_DEVICES="2", JAX_PLATFORMS="cpu")

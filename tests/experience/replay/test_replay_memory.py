@@ -159,6 +159,7 @@ def test_nothing_is_learnt_before_there_is_enough() -> None:
     assert draw(enough, found[1], jax.random.key(0)).ready
 
 
+@pytest.mark.slow
 def test_priorities_and_weights_beside_a_loop() -> None:
     memory, found = Replay(PLAN), rollouts(9)
     state, leaf = memory.init(found[0]), {}  # by action

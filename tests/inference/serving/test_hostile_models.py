@@ -60,6 +60,7 @@ def try_one(model: Path, folder: Path, seed: int) -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [0, pytest.param(100, marks=pytest.mark.slow)])
 def test_changed_files_are_served_or_refused_in_one_line(model: Path, tmp_path: Path, start: int) -> None:
     said = [try_one(model, tmp_path / str(seed), seed) for seed in range(start, start + 100)]

@@ -250,6 +250,7 @@ def test_sigterm_answers_what_is_in_progress_and_ends_with_0(registry: ModelRegi
         assert server.said[-1] == "ended\n"
 
 
+@pytest.mark.slow
 def test_a_kill_and_a_restart_on_the_same_port(registry: ModelRegistry) -> None:
     arguments = (f"{registry.url}:walker@1", "--runtime=numpy")
     with serving(*arguments, "--port=0") as server:

@@ -33,11 +33,16 @@ SPACES = [
             "network__layer_norm": True,
         },
     ),
-    ("numpy", {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"}),
     ("onnx", {"env__name": VECTORS, "network__core": "none"}),
-    (
+    pytest.param(
+        "numpy",
+        {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
+        marks=pytest.mark.long,
+    ),
+    pytest.param(
         "onnx",
         {"env__name": "gymnax:Breakout-MinAtar", "network__encoder": "minatar", "network__core": "none"},
+        marks=pytest.mark.long,
     ),
     ("stablehlo", {"env__name": "gymnax:Pendulum-v1", "network__core": "lru"}),
 ]

@@ -267,7 +267,8 @@ for topology, length, rows, size, dtype, seeds, precision in json.loads(sys.argv
 """
 
 
-@pytest.mark.slow
+# What it computes is above; tests/e2e/test_preflight.py compiles a program for a slice.
+@pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu, which compiles for TPUs, is not installed: pip install -e '.[tpu]', or run .ci/run",

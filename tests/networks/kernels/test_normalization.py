@@ -16,6 +16,7 @@ def plain(x, scale, bias, axes):
     return normal * jnp.broadcast_to(scale, x.shape) + jnp.broadcast_to(bias, x.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "axes"), [((5, 3, 7), 1), ((1,), 1), ((4, 3, 2, 6), 3), ((2, 0, 4), 1)])
 def test_values_and_gradients_are_those_of_the_formula(shape, axes):
     keys = jax.random.split(jax.random.key(0), 4)

@@ -43,7 +43,7 @@ def plain_scan(cell, weight, inputs, carry, reset):
 
 
 @pytest.mark.parametrize("kind", CELLS)
-@pytest.mark.parametrize("length", [1, L])
+@pytest.mark.parametrize("length", [pytest.param(1, marks=pytest.mark.slow), L])
 def test_values_and_gradients_equal_autodiff_of_a_plain_scan(kind, length):
     cell, weight, inputs, carry, reset = problem(kind, length)
     weights = [jnp.asarray(np.random.default_rng(i).normal(size=(length, N, H)), jnp.float32) for i in (1, 2)]
@@ -87,6 +87,7 @@ def inputs_and_carry():
     return x, {name: jnp.asarray(rng.normal(size=(N, H)), jnp.float32) for name in ("c", "h")}
 
 
+@pytest.mark.slow
 def test_lstm_equals_that_of_flax(inputs_and_carry):
     x, carry = inputs_and_carry
     reset = jnp.zeros((L, N), bool)
@@ -142,6 +143,7 @@ def test_lstm_starts_with_open_forget_gates_and_orthogonal_blocks(inputs_and_car
         np.testing.assert_allclose(block.T @ block, np.eye(H), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_bfloat16_keeps_the_carry_in_float32(kind):
     # correctness 22: the cell state sums over hundreds of steps; in bfloat16, 8 bits of mantissa, increments

@@ -50,7 +50,7 @@ def main(folder: Path) -> None:
             found["metrics"] += _train(trainer, 1)["metrics"]
             save(folder / f"{case}_{devices}.npz", _learned(trainer))
             measured[f"{case}_{devices}"] = found
-    for devices, shard in ((2, "on"), (1, "on"), (3, "off")):
+    for devices, shard in ((2, "on"), (3, "off")):
         trainer = Trainer(config_of("clipped", devices, shard))
         trainer.load(folder / "clipped")
         _train(trainer, 1)

@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.slow
+# The kernel equals the scan in tests/networks/kernels/test_lstm_kernel.py, devices in test_devices.py.
+@pytest.mark.long
 def test_training_with_the_kernel_is_training_with_the_scan() -> None:
     env = os.environ | {
         "JAX_PLATFORMS": "cpu",

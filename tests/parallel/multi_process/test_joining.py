@@ -85,7 +85,10 @@ def open_mpi(index: int, port: int) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "environment"), [("SLURM", slurm), ("Open MPI", open_mpi)])
+@pytest.mark.parametrize(
+    ("launcher", "environment"),
+    [("SLURM", slurm), pytest.param("Open MPI", open_mpi, marks=pytest.mark.long)],
+)
 def test_processes_of_a_cluster_meet_and_fail_as_one(launcher, environment, tmp_path: Path) -> None:
     port = free_port()
     started = [

@@ -21,7 +21,8 @@ console.close()
 """
 
 
-@pytest.mark.slow
+# Notebooks run in tests/e2e/test_notebooks.py.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:(jupyter_client|zmq|tornado|nbclient).*")
 def test_one_panel_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")

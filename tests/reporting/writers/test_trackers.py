@@ -89,6 +89,7 @@ class TestMlflow:
         runs = client.search_runs([client.get_experiment_by_name("project").experiment_id])
         assert len(runs) == 2
 
+    @pytest.mark.slow
     def test_a_server_out_of_reach_costs_one_warning(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -110,6 +111,7 @@ class TestWandb:
         package("wandb")
         monkeypatch.setenv("WANDB_MODE", "offline")
 
+    @pytest.mark.slow
     def test_a_resumed_run_goes_on_under_its_id(self, tmp_path: Path) -> None:
         train(WandbTracker(str(tmp_path), "project", "baseline", CONFIG), None, (5, 10), finish=False)
         train(WandbTracker(str(tmp_path), "project", "baseline", CONFIG), 10, (15, 20))

@@ -206,6 +206,7 @@ def test_a_save_that_does_not_move_is_given_up_and_the_next_one_works(
     assert not process_exit.must_leave()
 
 
+@pytest.mark.slow
 def test_looking_at_a_save_leaves_no_listing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(path: object) -> int:
         raise FileNotFoundError(path)

@@ -137,6 +137,7 @@ def test_only_the_newest_keeps_its_memory(folder: Path, caplog: pytest.LogCaptur
     ]
 
 
+@pytest.mark.slow
 def test_a_crash_anywhere_leaves_a_checkpoint_with_its_memory(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

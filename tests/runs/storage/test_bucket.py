@@ -84,6 +84,7 @@ def test_trying_a_bucket_leaves_nothing_but_the_identity_of_the_run(gcs: GcsServ
     assert gcs.files("runs") == {"mine/.run": f"{folder.identity}\n".encode()}
 
 
+@pytest.mark.slow
 def test_the_command_line_looks_before_jax_is_loaded(gcs: GcsServer) -> None:
     started = time.monotonic()
     program = (
