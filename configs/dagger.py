@@ -5,7 +5,7 @@ The teacher is made by `jaxrl train ppo --workdir=runs/teacher`.
 Command:  jaxrl train dagger
 Hardware: 2 CPU cores
 Minutes:  0.5 to 5, busy machine
-Expected: greedy return 485 to 500 after 4,096 to 7,168 steps (3 seeds; docs/results_imitation.md)
+Expected: greedy return 484 to 500 after 2,048 to 4,096 steps (5 seeds; docs/results_imitation.md)
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
 """PPO-LSTM on bsuite's MemoryChain: a cue at the first step must be recalled 40 steps later.
 
-Gradients never flow across rollouts. A rollout of 64 steps covers the 41 of an episode, so that they reach the
-cue in the episodes that begin early enough in it. If the rollout is shorter than the delay, what the LSTM
+Gradients never flow across rollouts. A rollout of 64 steps covers the 41 of an episode, so they reach the cue
+in the episodes that begin early enough in it. If the rollout is shorter than the delay, what the LSTM
 learns is chance (docs/results.md, "MemoryChain and its seeds").
 
 Command:  jaxrl train ppo_memory

@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo_navigation
 Hardware: 2 CPU cores
 Minutes:  3 to 6
-Expected: success in 0.95 of the episodes of the full room or more (3 seeds; docs/navigation.md)
+Expected: success in 0.94 to 0.98 of the episodes of the full room (5 seeds; docs/navigation.md)
 """
 
 from ml_collections import ConfigDict

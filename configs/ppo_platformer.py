@@ -4,7 +4,7 @@ Command:  jaxrl train ppo_platformer
 Others:   --env="jaxrl:Platformer(category='simple')", and medium, complex, mine_heavy, exploration
 Hardware: 2 CPU cores
 Minutes:  3 to 5
-Expected: success in 0.9 of the episodes on the training levels (1 seed; docs/platformer.md)
+Expected: success in 0.81 to 0.91 of the episodes on the training levels (5 seeds; docs/platformer.md)
 """
 
 from ml_collections import ConfigDict

@@ -33,6 +33,7 @@ BAD_OVERRIDES = [
     ("network.hidden_sizes=(64,", "must be a tuple"),
     ("network.core_size=(64,)", "must be an integer"),
     ("network.separate_value=maybe", "must be true or false"),
+    ("network.remat=maybe", "must be true or false"),
     ("network.central_value=maybe", "must be true or false"),
     ("network.layer_norm=maybe", "must be true or false"),
     ("network.frozen=(1,)", "must be a tuple in which each element is a string"),
