@@ -5,8 +5,8 @@
   python benchmarks/simulated_scale.py table --output=runs/scale --picture=docs/img/scale.png
   python benchmarks/simulated_scale.py links      all-reduces between two devices and two processes, measured
 
-`compile` reads the programs of one device, with many environments and with few, and goes on where it was cut
-off. The time of an iteration is a line through the two; exchanges are added by a formula. docs/scaling.md has
+`compile` reads the programs of one device, with many environments and with few, and keeps those that it has
+read. The time of an iteration is a line through the two; exchanges are added by a formula. docs/scaling.md has
 the results, the formula and its assumptions.
 """
 

@@ -69,7 +69,7 @@ def test_an_evaluation_of_all_tasks_and_of_one(run: Path, capfd: pytest.CaptureF
     assert f"task/{POLE}" not in said
 
 
-# Films of suites: tests/evaluation/suites/test_suite.py; those of a task are below.
+# Videos of suites: tests/evaluation/suites/test_suite.py; videos of a task are below.
 @pytest.mark.long
 def test_a_suite_plays_and_films_each_task(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
