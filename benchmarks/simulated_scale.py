@@ -6,8 +6,8 @@
   python benchmarks/simulated_scale.py links      all-reduces between two devices and two processes, measured
 
 `compile` reads the programs of one device, with many environments and with few, and keeps those that it has
-read. The time of an iteration is a line through the two; exchanges are added by a formula. docs/scaling.md has
-the results, the formula and its assumptions.
+read. The time of an iteration is a line through the two; exchanges are added by a formula. docs/scaling.md
+has the results, the formula and its assumptions.
 """
 
 from __future__ import annotations
