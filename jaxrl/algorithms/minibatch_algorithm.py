@@ -256,9 +256,10 @@ class MinibatchAlgorithm(Algorithm):
         return dataclasses.replace(policy, obs_stats=trajectory.behaviour.obs_stats)
 
     def _update(self, prepared: Prepared, seen_by: Acting, key: Array) -> Epochs:
-        """The result of the engine; no update is made from observations that no statistics normalised.
+        """The result of the engine; no update is made from observations that are not normalised yet.
 
         Once there are statistics the network sees other inputs, and what it learnt from these is in its way.
+        Observations without floats (pictures in bytes, symbols) are never normalised: none are waited for.
         """
         learner = prepared.learner
         stats = seen_by.obs_stats
@@ -267,7 +268,7 @@ class MinibatchAlgorithm(Algorithm):
         def run() -> Epochs:
             return self._engine(learner)(learner, prepared.batch, key)
 
-        if stats is None:
+        if stats is None or not stats.mean:
             return run()
 
         # Of several tasks all that are played have rows in every rollout.

@@ -1,5 +1,6 @@
 """Whole iterations: what holds between rollout and update, and from one iteration to the next."""
 
+import dataclasses
 import re
 
 import chex
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs import registry
+from jaxrl.envs.base import Box
 from tests.compiled_programs import Noise, start, tiny_program, with_learner
 
 T, B = 16, 8
@@ -89,6 +91,31 @@ def test_no_update_is_made_before_there_are_statistics(normalized):
     chex.assert_trees_all_equal(first.opt_state, before.opt_state)
     pairs = zip(jax.tree.leaves(first.opt_state), jax.tree.leaves(second.opt_state), strict=True)
     assert any((np.asarray(x) != np.asarray(y)).any() for x, y in pairs)
+
+
+class Symbols(Noise):
+    """Noise whose observations are int32[3]."""
+
+    def __init__(self):
+        super().__init__()
+        self.spec = dataclasses.replace(self.spec, observation_space=Box.of(-99, 99, (3,), np.int32))
+
+    def reset(self, key):
+        state, obs = super().reset(key)
+        return state, obs.astype(jnp.int32)
+
+    def step(self, key, state, action):
+        state, timestep = super().step(key, state, action)
+        return state, timestep.replace(obs=timestep.obs.astype(jnp.int32))
+
+
+def test_observations_without_floats_wait_for_no_statistics():
+    # correctness 26: symbols and pictures in bytes are not normalised, and never have statistics.
+    program = tiny_program(Symbols(), normalize__observations=True)
+    state = start(program)
+    assert state.learner.policy.obs_stats.mean == ()
+    state, _ = jax.jit(lambda state: program.update(*program.rollout(state)))(state)
+    assert state.learner.updates == 4
 
 
 @pytest.mark.slow
