@@ -59,15 +59,24 @@ def memory_step(state: Array, inputs: MemoryInputs, reset_N: Array, corrects: bo
       reset_N: bool; the state counts as zeros.
       corrects: True for the delta rule.
     """
-    # Selected, not multiplied: 0 * NaN is NaN, and one diverged episode would spoil all that follow.
-    state = jnp.where(reset_N[:, None, None, None], 0.0, state) * jnp.exp(inputs.log_decay)[..., None, None]
-    value = inputs.value
-    # Sums of products rather than dots: a CPU computes them in the loop that also reads the state.
-    if corrects:
-        value = value - (state * inputs.key[..., None, :]).sum(axis=-1)
-    written = inputs.strength[..., None] * value
-    state = state + written[..., None] * inputs.key[..., None, :]
-    return state, (state * inputs.query[..., None, :]).sum(axis=-1)
+    decay = jnp.exp(inputs.log_decay)[..., None, None]
+    reset = reset_N[:, None, None, None]
+
+    def faded(x: Array) -> Array:
+        # Selected, not multiplied: 0 * NaN is NaN, and one diverged episode would spoil all that follow.
+        return jnp.where(reset, 0.0, decay * x)
+
+    def after(value: Array) -> tuple[Array, Array]:
+        written = inputs.strength[..., None] * value
+        return faded(state) + written[..., None] * inputs.key[..., None, :], written
+
+    if not corrects:
+        state, _ = after(inputs.value)
+        return state, times(state, inputs.query[..., None])[..., 0]
+    # One product reads the state at the key and at the query; what is written now adds u_t (k_t . q_t) to y.
+    found = faded(times(state, jnp.stack([inputs.key, inputs.query], axis=-1)))
+    state, written = after(inputs.value - found[..., 0])
+    return state, found[..., 1] + written * (inputs.key * inputs.query).sum(axis=-1, keepdims=True)
 
 
 def matrix_memory(
