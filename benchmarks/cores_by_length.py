@@ -76,6 +76,7 @@ def measure(name: str, length: int | str, envs: int, seconds: float) -> tuple[fl
 
 def describe(described: gpus.Gpus, cores: list[str], lengths: list[int | str], envs: int) -> int:
     """Compiles all programs for a GPU and prints what they consist of."""
+    jax.config.update("jax_platforms", "cpu")  # A machine without a GPU's driver would refuse the plugin.
     device, gpu = SingleDeviceSharding(described.devices()[0]), described.gpu
     print(
         f"{gpu.description}, {described.compiler}, not run; kernels, MiB moved, MiB needed, ms by the model"
