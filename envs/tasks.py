@@ -88,7 +88,7 @@ def level_pool(env: JaxEnv) -> Any:
 
 
 def _if_tasks(env: JaxEnv, name: str) -> Any:
-    """An attribute or None; also None if a wrapper (`trials`) chooses the tasks, so that `reset` takes none."""
+    """An attribute or None; None if `reset` takes no task, as where the wrapper `trials` chooses them."""
     return None if env.spec.task_space is None else getattr(env, name, None)
 
 

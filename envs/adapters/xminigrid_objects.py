@@ -26,8 +26,9 @@ def generate(where: str, kind: str) -> dict[str, np.ndarray]:
 
     Args:
       where: the beginning of errors.
-      kind: of the goal, which nothing that the agent sees tells: "near", to walk to a cell beside one of the
-        objects; "hold", to pick one up; "place", to put one of two objects beside the other; or "mixed", any.
+      kind: of the goal, which the agent does not see: "near", to walk to a cell beside one of the objects;
+        "hold", to pick one up; "place", to put one of two objects beside the other; or "mixed", any of these.
+        "hold-6" has objects of 6 looks, from 3 to 60, in all rulesets; without a number 60.
 
     Returns:
       `goals` uint8[COUNT, 5], `rules` uint8[COUNT, 1, 7], `init_tiles` uint8[COUNT, OBJECTS, 2].
@@ -35,24 +36,31 @@ def generate(where: str, kind: str) -> dict[str, np.ndarray]:
     Raises:
       ValueError: there is no such kind.
     """
-    if kind not in (*_KINDS, "mixed"):
+    name, _, looks = kind.partition("-")
+    most = len(_SHAPES) * len(_COLOURS)
+    if name not in (*_KINDS, "mixed"):
         raise ValueError(f"{where}: KIND (={kind!r}) of {PREFIX}KIND must be {', '.join(_KINDS)} or mixed")
-    return dict(_generated(kind))
+    if "-" in kind and not (looks.isdecimal() and OBJECTS <= int(looks) <= most):
+        raise ValueError(f"{where}: KIND (={kind!r}): objects must have {OBJECTS} to {most} looks")
+    return dict(_generated(name, int(looks or most)))
 
 
 @functools.lru_cache(maxsize=8)
-def _generated(kind: str) -> tuple[tuple[str, np.ndarray], ...]:
+def _generated(kind: str, looks: int) -> tuple[tuple[str, np.ndarray], ...]:
     constants, goals, rules = (
         load(f"xminigrid.core.{x}", "xminigrid") for x in ("constants", "goals", "rules")
     )
+    shapes = [getattr(constants.Tiles, shape) for shape in _SHAPES]
+    colours = [getattr(constants.Colors, colour) for colour in _COLOURS]
+    # The first looks differ in both.
     tiles = np.array(
         [
-            (getattr(constants.Tiles, shape), getattr(constants.Colors, colour))
-            for shape in _SHAPES
-            for colour in _COLOURS
+            (shape, colours[(i + j) % len(colours)])
+            for j in range(len(colours))
+            for i, shape in enumerate(shapes)
         ],
         np.uint8,
-    )
+    )[:looks]
     rng = np.random.default_rng(_SEED)
     chosen = rng.permuted(np.tile(np.arange(len(tiles)), (COUNT, 1)), axis=1)[:, :OBJECTS]
     # Objects are put on random cells, so the place of the goal's object among them tells nothing.

@@ -47,9 +47,7 @@ class PreviousAction(Wrapper):
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = self.env.step(key, state, action)
         features = _features(self.spec.action_space, action)
-        return state, dataclasses.replace(
-            timestep, obs=self._joined(timestep.obs, features, timestep.reward)
-        )
+        return state, dataclasses.replace(timestep, obs=self._joined(timestep.obs, features, timestep.reward))
 
     def _joined(self, obs: Any, action: jax.Array, reward: jax.Array) -> Any:
         obs = self._action.join(obs, action)

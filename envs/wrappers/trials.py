@@ -1,4 +1,4 @@
-"""`trials`: several episodes of one task as one episode, for policies that learn a task while they play it."""
+"""`trials`: several episodes of one task as one, for policies that learn a task while they play it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Trials(Wrapper):
     First states of all trials are computed and kept with the episode's first, so that a step computes no
     reset: `count` times the memory of a state.
 
-    It reports `return_trial_1` to `return_trial_COUNT` of the environment's own reward, and if the environment
-    reports `success`, `success_trial_1` and so on; of trials that were not reached, nothing.
+    It reports `return_trial_1` to `return_trial_COUNT` of the environment's own reward, and if the
+    environment reports `success`, `success_trial_1` and so on; of trials that were not reached, nothing.
     """
 
     def __init__(self, env: JaxEnv, count: int = 4, sample_tasks: bool = True):
