@@ -118,7 +118,7 @@ class Trials(Wrapper):
         for i in range(self._count):
             names = [(f"return_trial_{i + 1}", timestep.reported_reward)]
             if self._says_success:
-                names.append((f"success_trial_{i + 1}", timestep.info[_SUCCESS] > 0))
+                names.append((f"success_trial_{i + 1}", timestep.info[_SUCCESS].astype(jnp.float32) > 0))
             for name, x in names:
                 found[name] = jnp.where(trial == i, x.astype(jnp.float32), jnp.float32(jnp.nan))
         return found

@@ -169,13 +169,29 @@ def test_several_rulesets_are_tasks(benchmark):
     assert (colours(state) == GREEN).all()
 
 
-@pytest.mark.parametrize("kind", ["near", "hold", "place", "mixed"])
+def test_ranked_objects_are_rewarded_by_their_rank():
+    pytest.importorskip("xminigrid")
+    count = xminigrid_objects.COUNT
+    found = xminigrid_objects.generate("here", "hold-3-ranked")
+    goals = [tuple(goal) for goal in found["goals"][:, 1:3]]
+    shares = sorted((goals.count(goal) / count for goal in set(goals)), reverse=True)
+    # The deviation of a share of 4,096 is at most 0.008.
+    np.testing.assert_allclose(shares, [1 / 2, 1 / 3, 1 / 6], atol=0.03)
+    even = xminigrid_objects.generate("here", "hold-3")
+    goals = [tuple(goal) for goal in even["goals"][:, 1:3]]
+    np.testing.assert_allclose([goals.count(goal) / count for goal in set(goals)], 1 / 3, atol=0.03)
+    for kind in ("hold-2", "hold-61", "hold-", "hold-x", "-3", "ranked"):
+        with pytest.raises(ValueError, match="here: KIND"):
+            xminigrid_objects.generate("here", kind)
+
+
+@pytest.mark.parametrize("kind", ["near", "hold", "place", "mixed", "hold-60-ranked"])
 def test_generated_rulesets_are_about_objects_that_are_there(kind):
     pytest.importorskip("xminigrid")
     found = xminigrid_objects.generate("here", kind)
     goals, tiles = found["goals"], found["init_tiles"]
     # `xminigrid.core.goals.check_goal`: 1 to hold, 3 to be near, 4 to put two objects side by side.
-    numbers = {"near": [3], "hold": [1], "place": [4], "mixed": [1, 3, 4]}[kind]
+    numbers = {"near": [3], "hold": [1], "place": [4], "mixed": [1, 3, 4]}[kind.partition("-")[0]]
     assert sorted(set(goals[:, 0])) == numbers
     np.testing.assert_array_equal(goals[:, 1:3], tiles[:, 0])
     placed = goals[:, 0] == 4
