@@ -1,4 +1,15 @@
-"""RL² on XLand-MiniGrid: which of three objects is rewarded must be found out, and remembered."""
+"""Learning to learn (RL²) with a GRU on XLand-MiniGrid: find the rewarded object, and remember it.
+
+An episode is four trials of one task in a room of 3 x 3 cells. A trial ends when the agent picks up the one
+of three objects that is rewarded; its six steps rarely suffice for a second object. The agent sees its last
+action and reward, and its carry is reset between tasks alone. It learns from 1 for a success: the suite's own
+reward, 1 - 0.9 t / 6, which is reported, favours the nearest object over the right one.
+
+Command:  jaxrl train ppo_xland
+Hardware: 2 CPU cores
+Minutes:  TODO
+Expected: TODO
+"""
 
 from ml_collections import ConfigDict
 
@@ -7,10 +18,16 @@ from jaxrl.config import default_config
 
 def get_config() -> ConfigDict:
     c = default_config()
-    c.env.name = 'xminigrid:XLand-MiniGrid-R1-9x9(ruleset="objects:hold-6", height=6, width=6, view_size=5, max_steps=10)'
+    c.env.name = (
+        "xminigrid:XLand-MiniGrid-R1-9x9("
+        "ruleset='objects:hold-3-ranked', height=5, width=5, view_size=5, max_steps=6)"
+    )
     c.env.wrappers = (
-        "one_hot_observation(values=15)",
+        "one_hot_observation(values=13)",
         "flatten_observation",
+        # A success is worth at least 0.1.
+        "reward_clip(low=0.0, high=0.1)",
+        "reward_scale(factor=10.0)",
         "trials(count=4)",
         "previous_action",
     )
@@ -18,13 +35,11 @@ def get_config() -> ConfigDict:
     c.network.core = "gru"
     c.network.hidden_sizes = (64,)
     c.network.core_size = 64
-    c.normalize.observations = False
-    c.ppo.rollout_length = 40
-    c.ppo.num_epochs = 2
+    c.network.core_layers = 2
+    c.ppo.rollout_length = 48  # two episodes, so that gradients reach the first trial
+    c.ppo.num_epochs = 4
     c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 1e-3
+    c.ppo.learning_rate = 2e-3
     c.ppo.gamma = 0.99
-    c.ppo.gae_lambda = 0.95
-    c.ppo.entropy_coef = 0.01
     c.stop.steps = 2_000_000
     return c

@@ -32,7 +32,7 @@ def generate(where: str, kind: str) -> dict[str, np.ndarray]:
         "hold", to pick one up; "place", to put one of two objects beside the other; or "mixed", any of these.
         "hold-6" has objects of 6 looks, from 3 to 60, in all rulesets; without a number 60. With "-ranked"
         at its end, looks have an order: the goal is about the first of a ruleset's objects with a probability
-        of 1/2, about the second with 1/3 and the third with 1/6; else with 1/3 each.
+        of 1/2, about the second with 1/3 and about the third with 1/6; else with 1/3 each.
 
     Returns:
       `goals` uint8[COUNT, 5], `rules` uint8[COUNT, 1, 7], `init_tiles` uint8[COUNT, OBJECTS, 2].

@@ -200,7 +200,8 @@ def test_generated_rulesets_are_about_objects_that_are_there(kind):
     assert not found["rules"].any()
     assert all(len({tuple(tile) for tile in row}) == 3 for row in tiles)
     assert len(np.unique(tiles.reshape(len(tiles), -1), axis=0)) > 4000
-    jaxrl.check_env(f"{NAME}(ruleset='objects:{kind}', max_steps=20)")
+    if kind == "mixed":
+        jaxrl.check_env(f"{NAME}(ruleset='objects:{kind}', max_steps=20)")
 
 
 def test_picking_up_the_rewarded_object_and_no_other_ends_a_trial():
