@@ -69,7 +69,8 @@ class Trials(Wrapper):
         Args:
           env: the environment of one trial.
           count: trials in an episode.
-          sample_tasks: False if a curriculum or level replay chooses the tasks.
+          sample_tasks: False if a curriculum or level replay chooses the tasks. Then a task that stands for a
+            random one, as the default of `jaxrl:Maze` does, is another in each trial.
         """
         super().__init__(env)
         self._count = check_positive("wrapper trials: count", count, _MOST_TRIALS)
