@@ -74,17 +74,22 @@ def takes_task(env: JaxEnv) -> bool:
 
 
 def method_of_tasks(env: JaxEnv, name: str) -> Callable[..., Any] | None:
-    """A function of its tasks that `env` may have, or None.
+    """A function of its tasks that `env` may have, or None, as without tasks.
 
     `draw_task(key) -> task` makes a random one, `mutate(key, task) -> task` changes one a little, and
     `is_solvable(task) -> bool[]` tests whether it can be solved at all. All are pure.
     """
-    return getattr(env, name, None)
+    return _if_tasks(env, name)
 
 
 def level_pool(env: JaxEnv) -> Any:
     """Every task there is, leaves [n, ...], if `env` names them in `level_pool`; else None."""
-    return getattr(env, "level_pool", None)
+    return _if_tasks(env, "level_pool")
+
+
+def _if_tasks(env: JaxEnv, name: str) -> Any:
+    """An attribute or None; None if `reset` takes no task, as where the wrapper `trials` chooses them."""
+    return None if env.spec.task_space is None else getattr(env, name, None)
 
 
 def named_tasks(env: JaxEnv) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,13 +12,17 @@ import numpy as np
 
 from jaxrl.envs.adapters import xminigrid_rulesets
 from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
-from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import format_call, unknown
 from jaxrl.envs.trees import strong_types
 
 # Of tiles and of colours. Networks scale bytes by the bound of their space.
 _LARGEST_CODE = 14
 _SIZES = ("height", "width")
+_TASK = "ruleset"
+_ANY = -1  # of a task
+# The suite splits the key of a reset, and `split(key, n)[i]` equals `fold_in(key, i)`: far above any `n`.
+_DRAW = 0x52554C45
 _PARAMS = (*_SIZES, "max_steps", "ruleset", "view_size")
 
 
@@ -32,8 +36,9 @@ def make(name: str, ruleset: str | None = None, **kwargs: Any) -> XMiniGrid:
 
     Args:
       name: of the environment.
-      ruleset: of an environment of XLand, which has no goal without one: `FILE:INDEX`, or `NAME:INDEX` of a
-        benchmark that the suite has downloaded.
+      ruleset: of an environment of XLand, which has no goal without one: `FILE:INDEX`, `NAME:INDEX` of a
+        benchmark that the suite has downloaded, or `objects:KIND:INDEX` (`xminigrid_objects`). Without an
+        index, or with `FIRST-LAST`, the rulesets are tasks, and each episode samples one.
       kwargs: `height`, `width`, `view_size` and `max_steps`.
     """
     return XMiniGrid(name, ruleset, **kwargs)
@@ -43,7 +48,7 @@ class XMiniGrid(JaxEnv):
     """An environment of XLand-MiniGrid, which resets only by its wrappers.
 
     Observations are (tile, colour) of each cell that the agent sees. `info["success"]` is whether the goal
-    was reached with a reward.
+    was reached with a reward. The task, if there are several rulesets, is the index of one, or -1: sampled.
     """
 
     def __init__(self, name: str, ruleset: str | None, **kwargs: Any):
@@ -59,8 +64,14 @@ class XMiniGrid(JaxEnv):
             if kwargs.keys() & set(_SIZES):
                 del settings["max_steps"]  # its default follows from the size
             settings |= kwargs
+            self._rulesets: Any = None  # [n, ...] of several
             if "ruleset" in settings:
-                settings["ruleset"] = _ruleset(label, ruleset, types.RuleSet)
+                rulesets = _rulesets(label, ruleset)
+                table = types.RuleSet(rulesets.goals, rulesets.rules, rulesets.init_tiles)
+                settings["ruleset"] = jax.tree.map(lambda x: x[0], table)
+                if not rulesets.is_single:
+                    self._rulesets = table
+                    self._num_rulesets = len(rulesets.goals)
             elif ruleset is not None:
                 raise ValueError(
                     f"{label}: ruleset (={ruleset!r}) is for XLand-MiniGrid; this has a goal of its own"
@@ -77,11 +88,33 @@ class XMiniGrid(JaxEnv):
             max_episode_steps=int(self._params.max_steps),
             reports=(InfoMetric("success", "max"),),
             reset_ratio=EXPENSIVE_RESETS,
+            task_space=None if self._rulesets is None else _task_space(self._num_rulesets),
         )
 
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+    @property
+    def default_task(self) -> dict[str, jax.Array]:
+        """A ruleset sampled at the reset."""
+        return {_TASK: jnp.asarray(_ANY, jnp.int32)}
+
+    def draw_task(self, key: jax.Array) -> dict[str, jax.Array]:
+        """One of the rulesets, uniformly."""
+        return {_TASK: jax.random.randint(key, (), 0, self._num_rulesets)}
+
+    @property
+    def level_pool(self) -> dict[str, np.ndarray] | None:
+        """All rulesets, if there are several."""
+        return None if self._rulesets is None else {_TASK: np.arange(self._num_rulesets, dtype=np.int32)}
+
+    def reset(self, key: jax.Array, task: Mapping[str, jax.Array] | None = None) -> tuple[Any, Any]:
+        params = self._params
+        if self._rulesets is not None:
+            drawn = self.draw_task(jax.random.fold_in(key, _DRAW))[_TASK]
+            given = drawn if task is None else task[_TASK]
+            index = jnp.where(given == _ANY, drawn, given)
+            chosen = jax.tree.map(lambda x: jnp.asarray(x)[index], self._rulesets)
+            params = params.replace(ruleset=chosen)
         with suite_rules():
-            timestep = self._env.reset(self._params, raw_key(key))
+            timestep = self._env.reset(params, raw_key(key))
         return strong_types((timestep.state, timestep.observation))
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
@@ -103,11 +136,14 @@ class XMiniGrid(JaxEnv):
         )
 
 
-def _ruleset(label: str, given: str | None, kind: Any) -> Any:
+def _task_space(count: int) -> Dict:
+    return Dict(((_TASK, Box.of(_ANY, count - 1, (), np.int32)),))
+
+
+def _rulesets(label: str, given: str | None) -> xminigrid_rulesets.Rulesets:
     if given is None:
         raise ValueError(
             f"{label}: has no goal and would never reward; ruleset must be "
             f"{xminigrid_rulesets.FORM}, as in {label}(ruleset='trivial-21k:0')"
         )
-    found = xminigrid_rulesets.read(label, given)
-    return kind(goal=found["goals"], rules=found["rules"], init_tiles=found["init_tiles"])
+    return xminigrid_rulesets.read(label, given)

@@ -25,6 +25,7 @@ from jaxrl.envs.wrappers.observations import (
 from jaxrl.envs.wrappers.previous_action import PreviousAction, PreviousReward
 from jaxrl.envs.wrappers.reports import LimitCost, ReportInfo
 from jaxrl.envs.wrappers.rewards import PotentialShaping, RewardClip, RewardScale, RewardShaping
+from jaxrl.envs.wrappers.trials import Trials
 from jaxrl.envs.wrappers.wrapper import Wrapper, wrapped
 
 _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
@@ -48,6 +49,7 @@ _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
     "select_observation": SelectObservation,
     "sticky_actions": StickyActions,
     "time_limit": TimeLimit,
+    "trials": Trials,
 }
 
 

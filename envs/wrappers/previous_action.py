@@ -10,41 +10,48 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
-from jaxrl.envs.wrappers.wrapper import Wrapper, require_box
+from jaxrl.envs.wrappers.observation_parts import ObservationPart
+from jaxrl.envs.wrappers.wrapper import Wrapper, require_box, without_goals
 
 
 class PreviousAction(Wrapper):
-    """Appends the previous action, and with `reward` the previous reward, to a vector observation.
+    """Adds the previous action, and with `reward` the previous reward, to an observation.
 
     A recurrent policy can then adapt within an episode to what it cannot observe (Duan et al. 2016,
-    "RL²"). Discrete actions are one-hot; at the start of an episode both are zero. The observation
-    becomes float32.
+    "RL²"). Discrete actions are one-hot; at the start of an episode both are zero. A vector has them behind
+    its own numbers and becomes float32; of other observations they are the parts `previous_action` and
+    `previous_reward` of a dict (`ObservationPart`).
     """
 
     def __init__(self, env: JaxEnv, reward: bool = True):
         super().__init__(env)
         if not isinstance(reward, bool):
             raise ValueError(f"wrapper previous_action: reward (={reward!r}) must be True or False")
-        space = require_box("previous_action", env, ndim=1)
-        action_low, action_high = _bounds(env.spec.action_space)
-        inf = (math.inf,) * bool(reward)
-        low = space.low + action_low + tuple(-x for x in inf)
-        high = space.high + action_high + inf
-        self._reward = reward
-        self._num_appended = len(low) - len(space.low)
-        space = Box(low, high, (len(low),))
-        self.spec = dataclasses.replace(env.spec, observation_space=space, stacked_frames=1)
+        space = env.spec.observation_space
+        low, high = _bounds(env.spec.action_space)
+        self._action = ObservationPart("previous_action", space, "previous_action", low, high)
+        space = self._action.joined_space
+        inf = math.inf
+        self._reward = (
+            ObservationPart("previous_action", space, "previous_reward", (-inf,), (inf,)) if reward else None
+        )
+        space = space if self._reward is None else self._reward.joined_space
+        spec = without_goals(env.spec)
+        self.spec = dataclasses.replace(spec, observation_space=space, stacked_frames=1)
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         state, obs = self.env.reset(key, *task)
-        return state, jnp.concatenate([obs.astype(jnp.float32), jnp.zeros(self._num_appended, jnp.float32)])
+        nothing = jnp.zeros(len(self._action.low), jnp.float32)
+        return state, self._joined(obs, nothing, jnp.zeros((), jnp.float32))
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = self.env.step(key, state, action)
-        parts = [timestep.obs.astype(jnp.float32), _features(self.spec.action_space, action)]
-        if self._reward:
-            parts.append(timestep.reward.reshape(1))
-        return state, dataclasses.replace(timestep, obs=jnp.concatenate(parts))
+        features = _features(self.spec.action_space, action)
+        return state, dataclasses.replace(timestep, obs=self._joined(timestep.obs, features, timestep.reward))
+
+    def _joined(self, obs: Any, action: jax.Array, reward: jax.Array) -> Any:
+        obs = self._action.join(obs, action)
+        return obs if self._reward is None else self._reward.join(obs, reward.reshape(1))
 
 
 def _bounds(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:

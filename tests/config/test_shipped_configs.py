@@ -17,7 +17,7 @@ CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 def test_shipped_config_resolves_on_one_and_two_devices(path: Path) -> None:
     config = load_config(str(path))
     suite = config.env.name.partition(":")[0]
-    if suite in ("jaxmarl", "pgx"):
+    if suite in ("jaxmarl", "pgx", "xminigrid"):
         pytest.importorskip(suite)
     for device_count in (1, 2):
         assert resolve(config, device_count).device_count == device_count

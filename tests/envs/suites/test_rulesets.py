@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxrl
 from jaxrl import envs
 from jaxrl.envs import catalogue, suites
+from jaxrl.envs.adapters import xminigrid_objects
 from jaxrl.envs.adapters.suite import suite_rules
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -109,14 +111,17 @@ def test_what_is_no_ruleset_is_one_line(benchmark, tmp_path, monkeypatch):
         (tmp_path / name).write_bytes(bz2.compress(pickle.dumps(content)))
     for given, message in (
         ("", "ruleset (='') must be 'FILE:INDEX', or 'NAME:INDEX'"),
-        ("balls", "ruleset (='balls') must be 'FILE:INDEX'"),
-        ("balls:-1", "ruleset (='balls:-1') must be 'FILE:INDEX'"),
+        ("balls:-1", "balls:-1 is no file"),
         ("balls:2", "balls has 2 rulesets, from 0 on"),
+        ("balls:1-2", "balls has 2 rulesets, from 0 on"),
+        ("balls:1-0", "the last index must not be below the first"),
+        ("objects:near:4096", "objects:near has 4096 rulesets, from 0 on"),
+        ("objects:far", "KIND (='far') of objects:KIND must be near, hold, place or mixed"),
         ("bals:0", "bals is no file, and no benchmark of the suite (trivial-21k,"),
         ("small-1m:0", "small_1m_v3 is not there; xminigrid.load_benchmark('small-1m') downloads it"),
         ("text:0", "text is no benchmark: Invalid data stream"),
         ("empty:0", "empty is no benchmark: 'goals'"),
-        ("harm:0", "harm is no benchmark: it holds posix.system, which is no array"),
+        ("harm", "harm is no benchmark: it holds posix.system, which is no array"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)) as caught:
             envs.make(f"{NAME}(ruleset={given!r})")
@@ -134,3 +139,90 @@ def test_what_never_rewards_is_not_made_without(tmp_path):
     for name in names:
         with pytest.raises(ValueError, match="has no goal and would never reward; ruleset must be"):
             envs.make(f"xminigrid:{name}")
+
+
+def test_several_rulesets_are_tasks(benchmark):
+    env = envs.make(f"{NAME}(ruleset='{benchmark}')")
+    assert envs.make(env.spec.name).spec == env.spec
+    jaxrl.check_env(env)
+    reset = jax.jit(jax.vmap(env.reset, in_axes=(0, None)))
+    keys = jax.random.split(jax.random.key(5), 30)
+
+    def colours(state):
+        """int[30], the colour of the only ball of each grid; the goal is about that very ball."""
+        grid = np.asarray(state.grid)
+        assert ((grid[..., 0] == 3).sum((1, 2)) == 1).all()
+        found = np.where(grid[..., 0] == 3, grid[..., 1], 0).sum((1, 2))
+        np.testing.assert_array_equal(state.goal_encoding[:, 2], found)
+        return found
+
+    for index, colour in enumerate((RED, GREEN)):
+        state, obs = reset(keys, {"ruleset": jnp.int32(index)})
+        assert (colours(state) == colour).all()
+        alone = envs.make(f"{NAME}(ruleset='{benchmark}:{index}')")
+        assert alone.spec.task_space is None
+        np.testing.assert_array_equal(obs, jax.jit(jax.vmap(alone.reset))(keys)[1])
+    sampled = colours(reset(keys, env.default_task)[0])
+    assert set(sampled) == {RED, GREEN}
+    ranged = envs.make(f"{NAME}(ruleset='{benchmark}:1-1')")
+    state, _ = jax.jit(jax.vmap(ranged.reset, in_axes=(0, None)))(keys, ranged.draw_task(keys[0]))
+    assert (colours(state) == GREEN).all()
+
+
+def test_ranked_objects_are_rewarded_by_their_rank():
+    pytest.importorskip("xminigrid")
+    count = xminigrid_objects.COUNT
+    found = xminigrid_objects.generate("here", "hold-3-ranked")
+    goals = [tuple(goal) for goal in found["goals"][:, 1:3]]
+    shares = sorted((goals.count(goal) / count for goal in set(goals)), reverse=True)
+    # The deviation of a share of 4,096 is at most 0.008.
+    np.testing.assert_allclose(shares, [1 / 2, 1 / 3, 1 / 6], atol=0.03)
+    even = xminigrid_objects.generate("here", "hold-3")
+    goals = [tuple(goal) for goal in even["goals"][:, 1:3]]
+    np.testing.assert_allclose([goals.count(goal) / count for goal in set(goals)], 1 / 3, atol=0.03)
+    for kind in ("hold-2", "hold-61", "hold-", "hold-x", "-3", "ranked"):
+        with pytest.raises(ValueError, match="here: KIND"):
+            xminigrid_objects.generate("here", kind)
+
+
+@pytest.mark.parametrize("kind", ["near", "hold", "place", "mixed", "hold-60-ranked"])
+def test_generated_rulesets_are_about_objects_that_are_there(kind):
+    pytest.importorskip("xminigrid")
+    found = xminigrid_objects.generate("here", kind)
+    goals, tiles = found["goals"], found["init_tiles"]
+    # `xminigrid.core.goals.check_goal`: 1 to hold, 3 to be near, 4 to put two objects side by side.
+    numbers = {"near": [3], "hold": [1], "place": [4], "mixed": [1, 3, 4]}[kind.partition("-")[0]]
+    assert sorted(set(goals[:, 0])) == numbers
+    np.testing.assert_array_equal(goals[:, 1:3], tiles[:, 0])
+    placed = goals[:, 0] == 4
+    np.testing.assert_array_equal(goals[placed, 3:], tiles[placed, 1])
+    assert not goals[~placed, 3:].any()
+    assert not found["rules"].any()
+    assert all(len({tuple(tile) for tile in row}) == 3 for row in tiles)
+    assert len(np.unique(tiles.reshape(len(tiles), -1), axis=0)) > 4000
+    if kind == "mixed":
+        jaxrl.check_env(f"{NAME}(ruleset='objects:{kind}', max_steps=20)")
+
+
+def test_picking_up_the_rewarded_object_and_no_other_ends_a_trial():
+    """The agent stands before each object in turn."""
+    pytest.importorskip("xminigrid")
+    env = envs.make(f"{NAME}(ruleset='objects:hold')", ["trials(count=2)"])
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    found = xminigrid_objects.generate("here", "hold")
+    tiles = np.asarray(state.env.goal_encoding)[1:3]
+    row = np.flatnonzero((found["goals"][:, 1:3] == tiles).all(1))
+    assert len(row)
+    grid = np.asarray(state.env.grid)
+    step = jax.jit(env.step)
+    ends = {}
+    for y, x in np.argwhere(np.isin(grid[..., 0], (3, 4, 5, 7, 11, 12))):
+        # Beside it, wherever that is: a picked up object is the one in front.
+        agent = state.env.agent.replace(position=jnp.array([y + 1, x]), direction=jnp.asarray(0))
+        placed = state.replace(env=state.env.replace(agent=agent))
+        after, timestep = step(jax.random.key(1), placed, jnp.int32(3))
+        ends[tuple(grid[y, x])] = (int(after.trial), float(timestep.reward), bool(timestep.terminated))
+    limit = env.spec.max_episode_steps // 2
+    right = ends.pop(tuple(tiles))
+    assert right == (1, pytest.approx(1 - 0.9 / limit), False)
+    assert list(ends.values()) == [(0, 0.0, False)] * 2
