@@ -181,7 +181,9 @@ class Config(BuiltInSections):
 
     @property
     def total_updates(self) -> int:
-        return self.num_iterations * self.updates_per_iteration
+        """Planned optimiser steps of the run, which schedules follow."""
+        learning = self.num_iterations - self.learner.idle_iterations(self.env.rows)
+        return max(1, learning) * self.updates_per_iteration
 
     @property
     def log_iterations(self) -> int:

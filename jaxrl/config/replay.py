@@ -48,6 +48,11 @@ class MemoryConfig(AlgorithmConfig):
         """None before `learning_starts`."""
         return self.updates_per_rollout
 
+    def idle_iterations(self, num_envs: int) -> int:
+        """Those before `learning_starts` steps are kept."""
+        needed = math.ceil(self.learning_starts / num_envs)  # rows of each environment
+        return max(0, math.ceil(needed / self.rollout_length) - 1)
+
     def groups(self, num_envs: int) -> int:
         """Groups of environments that give equal shares of a batch, whatever the devices."""
         return math.gcd(self.batch_size, num_envs)
