@@ -162,6 +162,13 @@ def test_planned_updates_begin_when_learning_starts(starts: int, learning: int) 
     assert tiny_config("dqn", learner__learning_starts=starts).total_updates == 2 * learning
 
 
+@pytest.mark.parametrize("algorithm", ["r2d2", "dagger", "recurrent_sac"])
+def test_planned_updates_begin_with_the_first_whole_sequence(algorithm: str) -> None:
+    """A burn-in of a whole rollout: the first sequence ends in the second one."""
+    config = tiny_config(algorithm, learner__burn_in=LENGTH, learner__batch_size=ENVS)
+    assert config.total_updates == 2 * 9
+
+
 @pytest.mark.slow
 def test_schedules_end_with_the_run_however_late_learning_starts() -> None:
     fields = {"learning_starts": STEPS + 1, "exploration_fraction": 1.0, "schedule": "linear"}
