@@ -43,6 +43,10 @@ class AlgorithmConfig:
         """Planned optimiser steps on one rollout. Default: one."""
         return 1
 
+    def idle_iterations(self, num_envs: int) -> int:
+        """First iterations of a run, without an update, of `num_envs` environments. Default: none."""
+        return 0
+
     def envs_multiple(self, num_envs: int) -> int:
         """Each device must hold a multiple of so many environments, of `num_envs` in all. Default: one."""
         return 1
@@ -108,6 +112,7 @@ class UnreadSection(AlgorithmConfig):
     rollout_length: ClassVar[Any] = _refused
     carry_interval: ClassVar[Any] = _refused
     updates_per_iteration: ClassVar[Any] = _refused
+    idle_iterations: ClassVar[Any] = _refused
     envs_multiple: ClassVar[Any] = _refused
     accumulation_field: ClassVar[Any] = _refused
     memory_remedies: ClassVar[Any] = _refused

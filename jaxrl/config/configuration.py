@@ -41,6 +41,8 @@ class Config(BuiltInSections):
     Attributes:
       section: the name of the algorithm's section, "" if that is not read.
       learner: that section; it is also the attribute of that name, such as `config.ppo`.
+      planned_updates: of the run, if its `stages` make different numbers of updates on a rollout; 0: as many
+        on each.
     """
 
     algorithm: str = field(
@@ -108,6 +110,7 @@ class Config(BuiltInSections):
     population: PopulationConfig
     profile: ProfileConfig
     device_count: int
+    planned_updates: int = 0
 
     if not TYPE_CHECKING:
 
@@ -181,7 +184,9 @@ class Config(BuiltInSections):
 
     @property
     def total_updates(self) -> int:
-        return self.num_iterations * self.updates_per_iteration
+        """Planned optimiser steps of the run, which schedules follow."""
+        learning = self.num_iterations - self.learner.idle_iterations(self.env.rows)
+        return self.planned_updates or max(1, learning) * self.updates_per_iteration
 
     @property
     def log_iterations(self) -> int:

@@ -5,6 +5,7 @@ This module imports no jax, so that bad input is answered at once.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import platform
@@ -64,8 +65,18 @@ def from_json(data: Mapping[str, Any]) -> Config:
       ConfigError: the data is not from `to_json`.
     """
     fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
-    make = _without_section if is_unread(algorithm_of(fields)) else build
-    return make(fields, data.get("device_count", 1))
+    if is_unread(algorithm_of(fields)):
+        return _without_section(fields, data.get("device_count", 1))
+    config = build(fields, data.get("device_count", 1))
+    # What the other stages add to those of one does not follow from its fields.
+    planned = data.get("derived", {}).get("total_updates") if config.stages else None
+    return with_planned_updates(config, planned) if isinstance(planned, int) else config
+
+
+def with_planned_updates(config: Config, count: int) -> Config:
+    """With the updates that its run plans, if they are not the ones that follow from its fields."""
+    config = dataclasses.replace(config, planned_updates=0)
+    return config if config.total_updates == count else dataclasses.replace(config, planned_updates=count)
 
 
 def read_section(config: Config) -> Config:

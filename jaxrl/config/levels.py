@@ -30,7 +30,11 @@ class LevelsConfig:
         between(0.0, 1.0),
         help="share of the episodes in levels of the buffer, once it is filled; the others are new levels",
     )
-    fill: float = field(0.5, between(0.0, 1.0), help="share of the buffer to fill before any replay")
+    fill: float = field(
+        0.5,
+        between(0.0, 1.0),
+        help="share of the buffer to fill before any replay; or as many episodes, if levels come again",
+    )
     score: str = field(
         MAX_MONTE_CARLO,
         one_of(POSITIVE_VALUE_LOSS, L1_VALUE_LOSS, MAX_MONTE_CARLO),

@@ -116,6 +116,11 @@ class R2D2Config(DQNConfig):
         """Steps from the start of one sequence to the start of the next."""
         return self.trace_length - self.overlap
 
+    @property
+    def window(self) -> int:
+        """Steps of a sequence, with its burn-in and those that its last return sums."""
+        return self.burn_in + self.trace_length + self.n_step
+
     def carry_interval(self, num_envs: int) -> int:
         return max(self.interval, 1)
 
@@ -173,6 +178,11 @@ class SACConfig(ReplayConfig):
         """Steps from the start of one sequence to the start of the next."""
         return self.trace_length - self.overlap
 
+    @property
+    def window(self) -> int:
+        """As of R2D2; of single steps, one."""
+        return self.burn_in + self.trace_length + self.n_step if self.trace_length else 1
+
     def carry_interval(self, num_envs: int) -> int:
         return max(self.interval, 1) if self.trace_length else super().carry_interval(num_envs)
 
@@ -206,7 +216,7 @@ def _check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, 
             f"must divide `{name}.rollout_length` (={section.rollout_length}): sequences begin at stored "
             "carries"
         )
-    window = section.burn_in + section.trace_length + section.n_step
+    window = section.window
     skipped = -(-unseen // section.interval)
     kept = max((section.rows(num_envs) - window) // section.interval + 1 - skipped, 0) * num_envs
     if kept < section.batch_size:

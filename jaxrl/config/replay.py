@@ -48,6 +48,16 @@ class MemoryConfig(AlgorithmConfig):
         """None before `learning_starts`."""
         return self.updates_per_rollout
 
+    @property
+    def window(self) -> int:
+        """Rows of an environment that must be kept before any of them is sampled. Default: one."""
+        return 1
+
+    def idle_iterations(self, num_envs: int) -> int:
+        """Those before `learning_starts` steps, and the first sequence, are kept."""
+        rows = max(math.ceil(self.learning_starts / num_envs), self.window)
+        return math.ceil(rows / self.rollout_length) - 1
+
     def groups(self, num_envs: int) -> int:
         """Groups of environments that give equal shares of a batch, whatever the devices."""
         return math.gcd(self.batch_size, num_envs)

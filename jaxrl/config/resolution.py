@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
 from jaxrl.config import stages, training_stages
 from jaxrl.config.configuration import Config
-from jaxrl.config.construction import build, check_counts, read_section, to_json
+from jaxrl.config.construction import (
+    build,
+    check_counts,
+    read_section,
+    to_json,
+    with_planned_updates,
+)
 from jaxrl.config.declarations import values_of
 from jaxrl.config.environment import check_environment, require_spaces, with_full_names
 from jaxrl.config.errors import ConfigError
@@ -104,7 +110,25 @@ def stage_configs(config: Config) -> tuple[Config, ...]:
                 require_spaces(found[-1].env, before.env)
         except ConfigError as error:
             raise training_stages.in_stage(i, error) from error
-    return tuple(found) or (config,)
+    return _with_planned_updates(config, found) if found else (config,)
+
+
+def _with_planned_updates(config: Config, found: Sequence[Config]) -> tuple[Config, ...]:
+    """The stages with the updates of all of them, which schedules follow over the whole run."""
+    rates = [stage.updates_per_iteration for stage in found]
+    if len(set(rates)) == 1:
+        return tuple(found)
+    parts = training_stages.parse(config)
+    counts = [part.iterations for part in parts]
+    if parts[-1].is_open and None not in counts[:-1]:
+        counts[-1] = config.num_iterations - sum(filter(None, counts))
+    first = found[0]
+    planned = -min(first.learner.idle_iterations(first.env.rows), counts[0] or 0) * rates[0]
+    if None in counts:
+        planned += config.num_iterations * max(rates)  # No schedule ends before the run.
+    else:
+        planned += sum(n * rate for n, rate in zip(counts, rates, strict=True) if n)
+    return tuple(with_planned_updates(stage, max(1, planned)) for stage in found)
 
 
 def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:

@@ -195,12 +195,16 @@ class PolicyFunction(ActingFunction):
     def forward_flops(self) -> float:
         """Floating-point operations of the network for one observation, as XLA counts them.
 
-        Without operations on parameters alone, which are made once for many steps (`Agent.prepare`).
+        Without operations on parameters alone, which are made once for many steps (`Agent.prepare`), and
+        without what a CPU computes beside it to be faster.
         """
         acting = jax.eval_shape(self.agent.prepare, self.state)
         obs, carry, reset, *rest = jax.eval_shape(lambda: self.example(_ROWS))
         mask = rest[0] if self.spec.has_action_mask else None
-        cost: Any = jax.jit(self.agent.forward).lower(acting, obs, carry, reset, mask).cost_analysis()
+        traced = jax.jit(self.agent.forward).trace(acting, obs, carry, reset, mask)
+        # On CPU, for one, kernels of convolutions are widened by zeros.
+        elsewhere = ("cuda",) if jax.default_backend() == "cpu" else None
+        cost: Any = traced.lower(lowering_platforms=elsewhere).cost_analysis()
         return float(cost["flops"]) / _ROWS
 
     def preparation_flops(self) -> float:

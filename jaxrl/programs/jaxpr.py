@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 
 from jaxrl.config import text
@@ -134,6 +135,16 @@ def _dot_flops(equation: Any) -> float:
 
 
 def _conv_flops(equation: Any) -> float:
-    kernel = equation.invars[1].aval.shape
-    features = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
-    return 2.0 * math.prod(kernel) / features * math.prod(equation.outvars[0].aval.shape)
+    """Products with padding, and with the holes that a stride leaves in a gradient, are not counted."""
+    params = equation.params
+    image, kernel = (x.aval.shape for x in equation.invars)
+    result = equation.outvars[0].aval.shape
+    image_axes, kernel_axes, result_axes = params["dimension_numbers"]
+    pairs = 2.0 * kernel[kernel_axes[1]] * math.prod(result[axis] for axis in result_axes[:2])
+    for i, (before, _) in enumerate(params["padding"]):
+        hole = params["lhs_dilation"][i]
+        tap = np.arange(kernel[kernel_axes[2 + i]]) * params["rhs_dilation"][i]
+        first = np.arange(result[result_axes[2 + i]]) * params["window_strides"][i] - before
+        at = first[:, None] + tap
+        pairs *= np.count_nonzero((at >= 0) & (at < image[image_axes[2 + i]] * hole) & (at % hole == 0))
+    return float(pairs)

@@ -92,9 +92,10 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
     agent = algorithms.build_agent(network_on(config, topology.axis, topology.own_device), spec)
     iteration = Iteration.build(config, env, agent, axis)
     algorithm = iteration.learning.algorithm
-    field, folder = algorithm.teacher
-    if folder:
-        raise ConfigError(f"`{field}` (={folder!r}) must be empty: make_train reads no other run")
+    others = {"init_from": config.init_from, "resume_from": config.resume_from}
+    for field, folder in (algorithm.teacher, *others.items()):
+        if folder:
+            raise ConfigError(f"`{field}` (={folder!r}) must be empty: make_train reads no other run")
 
     def train(key: Array, hyperparams: PyTree = None) -> tuple[TrainState, dict[str, Array]]:
         state = iteration.init(key, hyperparams or algorithm.hyperparameters(config))

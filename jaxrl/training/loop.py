@@ -276,6 +276,7 @@ class TrainingLoop:
         interrupted = reason == interruption.name
         if not interrupted:
             self._log_last_row()
+            self.reporter.untrained()
             evaluates = reason != "wall_seconds" or self.assembly.clock.seconds("evaluate") > 0
             if evaluates and not self.run.progress.is_evaluated:
                 interrupted = not self._evaluate(last=True)

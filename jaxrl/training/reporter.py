@@ -73,6 +73,17 @@ class Reporter:
             log.warning("step %d: %s", steps, finding)
         return finding
 
+    def untrained(self) -> None:
+        """Says so if the run ends without an update: its policy is the first one, whatever its returns."""
+        if int(self._run.state.learner.updates):
+            return
+        config = self._config
+        begins = config.learner.idle_iterations(config.env.rows) * config.steps_per_iteration
+        why = f": learning begins after step {begins:,}" if begins >= self._run.steps else ""
+        line = f"no update was made in {self._run.steps:,} {config.clock}, the policy is untrained{why}"
+        log.info(line)
+        self._writer.message(line)
+
     def checkpoint(self) -> None:
         """Writes that the state is saved."""
         steps = self._run.steps

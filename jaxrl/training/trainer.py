@@ -62,7 +62,8 @@ class Trainer:
             metrics = trainer.update(trajectory)
             trainer.log(metrics)
 
-    Between iterations `set` changes hyperparameters, `save` writes the state and `load` takes one.
+    Between iterations `set` changes hyperparameters, `save` writes the state and `load` takes one. The first
+    step begins with `start()`, as `fit` does, unless that or `load` came before.
 
     Attributes:
       config: the resolved configuration.
@@ -129,7 +130,9 @@ class Trainer:
 
     @property
     def state(self) -> TrainState:
-        """The `TrainState`; replaced, and its buffers donated, by every step."""
+        """The `TrainState`; replaced, and its buffers donated, by every step. The first is `start`'s."""
+        if self._run.is_untouched:
+            self.start()
         return self._run.state
 
     @property
@@ -236,8 +239,9 @@ class Trainer:
           ConfigError: the folder cannot be written, or holds another run or this very step.
           SaveError: the checkpoint could not be written.
         """
+        state = self.state  # Of a trainer that has not begun, before the progress.
         progress = self._saver.progress()
-        write_run(path, self.config, self._assembly.learning, self.state, progress, metadata or {})
+        write_run(path, self.config, self._assembly.learning, state, progress, metadata or {})
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.

@@ -19,7 +19,15 @@ from jaxrl.algorithms.replay import Transitions
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry
 from jaxrl.types import Axis
-from tests.algorithms.tiny import ENVS, LENGTH, STEPS, assert_equal, tiny_config
+from tests.algorithms.tiny import (
+    ENVS,
+    LENGTH,
+    STEPS,
+    assert_equal,
+    first_state,
+    iteration_of,
+    tiny_config,
+)
 
 ROWS, ACTIONS = 6, 3
 
@@ -146,6 +154,34 @@ def test_epsilon_follows_the_clock_of_a_budget_in_seconds() -> None:
     for elapsed, epsilon in ((0.0, 1.0), (0.25, 0.525), (0.5, 0.05), (1.0, 0.05)):
         found = own.exploration(dataclasses.replace(start, elapsed=jnp.float32(elapsed)))
         assert float(found) == pytest.approx(epsilon)
+
+
+@pytest.mark.parametrize(("starts", "learning"), [(0, 10), (STEPS, 10), (STEPS + 1, 9), (2 * STEPS, 9)])
+def test_planned_updates_begin_when_learning_starts(starts: int, learning: int) -> None:
+    """Of ten iterations with two updates each, those that keep less than `learning_starts` make none."""
+    assert tiny_config("dqn", learner__learning_starts=starts).total_updates == 2 * learning
+
+
+@pytest.mark.parametrize("algorithm", ["r2d2", "dagger", "recurrent_sac"])
+def test_planned_updates_begin_with_the_first_whole_sequence(algorithm: str) -> None:
+    """A burn-in of a whole rollout: the first sequence ends in the second one."""
+    config = tiny_config(algorithm, learner__burn_in=LENGTH, learner__batch_size=ENVS)
+    assert config.total_updates == 2 * 9
+
+
+@pytest.mark.slow
+def test_schedules_end_with_the_run_however_late_learning_starts() -> None:
+    fields = {"learning_starts": STEPS + 1, "exploration_fraction": 1.0, "schedule": "linear"}
+    config = tiny_config("dqn", stop__steps=4 * STEPS, **{f"learner__{x}": y for x, y in fields.items()})
+    iteration = iteration_of(config)
+    iterate = jax.jit(iteration.iterate)
+    state = first_state(iteration)
+    for _ in range(4):
+        state, _ = iterate(state)
+    own = iteration.learning.algorithm
+    assert int(state.learner.updates) == config.total_updates == 6
+    assert own.scheduled_values(state.learner)["learning rate"] == 0
+    assert float(own.exploration(state.learner)) == pytest.approx(config.dqn.exploration_end)
 
 
 @pytest.mark.slow

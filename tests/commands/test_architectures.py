@@ -7,13 +7,27 @@ from pathlib import Path
 
 import pytest
 
+import jaxrl
 from jaxrl.commands.architectures import main
+from jaxrl.config import resolve
+from jaxrl.evaluation.policy_function import PolicyFunction
 from tests.commands.refusals import refused
 
 CARTPOLE = ("--env=gymnax:CartPole-v1", "--config.env.num_envs=4", "--config.ppo.rollout_length=8")
 # 4 numbers to 256 and 256 units, then 2 logits and a value: the weights of each layer and its biases.
 WEIGHTS = 4 * 256 + 256 * 256 + 256 * 2 + 256
 BIASES = 256 + 256 + 2 + 1
+
+
+def test_operations_of_a_convolution_are_those_of_its_definition() -> None:
+    """MinAtar's: 8 x 8 results of 3 x 3 x 4 products in 16 channels, then 16, and 3 logits and a value."""
+    config = jaxrl.default_config()
+    config.env.name = "gymnax:Breakout-MinAtar"
+    config.network.update(core="none", encoder="minatar", hidden_sizes=(16,))
+    flops = PolicyFunction.untrained(resolve(config, 1)).forward_flops()
+    products = 2 * (8 * 8 * 16 * 3 * 3 * 4 + 8 * 8 * 16 * 16 + 16 * 4)
+    # And less than 2% for biases and activations.
+    assert products <= flops < 1.02 * products
 
 
 @pytest.mark.slow

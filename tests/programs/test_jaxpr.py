@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import pytest
 
 from jaxrl.parallel.sharding import SHARDED, Topology
 from jaxrl.programs.jaxpr import largest_arrays, matmul_flops
@@ -32,6 +35,26 @@ def test_batched_products_and_convolutions() -> None:
     )
     # Each of 2 x 6 x 6 x 16 results sums 3 x 3 x 3 products.
     assert matmul_flops(jax.make_jaxpr(conv)(image, kernel), "cpu") == 2 * 27 * 2 * 6 * 6 * 16
+
+
+@pytest.mark.parametrize("padding", ["VALID", "SAME"])
+def test_gradients_of_a_convolution_take_as_many_products_as_it_does(padding: str) -> None:
+    """Each product of an input and a weight is one of each gradient as well; XLA counts the same."""
+
+    def conv(x: jax.Array, w: jax.Array) -> jax.Array:
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, w, (2, 3), padding, dimension_numbers=layout)
+
+    image, kernel = jnp.ones((2, 9, 12, 3)), jnp.ones((4, 3, 3, 16))
+    forward = matmul_flops(jax.make_jaxpr(conv)(image, kernel), "gpu")
+    # Along the height, of 3 or 5 windows of 4; along the width, of 4 windows of 3 without a gap.
+    height = {"VALID": 3 * 4, "SAME": 3 + 4 + 4 + 4 + 2}[padding]
+    assert forward == 2 * 2 * 3 * 16 * height * 12
+    for argument in (0, 1):
+        gradient = jax.grad(lambda x, w: jnp.sum(conv(x, w)), argument)
+        assert matmul_flops(jax.make_jaxpr(gradient)(image, kernel), "gpu") == 2 * forward
+    counted: Any = jax.jit(conv).lower(image, kernel).cost_analysis()
+    assert counted["flops"] == forward
 
 
 def test_the_dearest_branch_counts_and_the_own_platform() -> None:

@@ -122,3 +122,11 @@ def test_wrong_hyperparameters(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         jaxrl.hyperparameters(tiny_config(), **values)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["init_from", "resume_from"])
+def test_what_it_would_not_read_is_refused(field: str) -> None:
+    config = jaxrl.default_config()
+    config[field] = "runs/other"
+    with pytest.raises(ConfigError, match=rf"`{field}` .='runs/other'. must be empty: make_train reads no"):
+        jaxrl.make_train(config)

@@ -80,19 +80,23 @@ def test_a_resumed_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_new_levels_teach_robust_replay_nothing() -> None:
     parameters = {}
-    for fill in (1.0, 0.0):
-        # Of six places only four levels could be in, so with 1.0 nothing is ever replayed.
-        trainer = Trainer(level_config("robust_plr", **{"levels.fill": fill}), writer=MultiWriter(()))
+    # Two hundred episodes end. There are four levels, far fewer than places: waiting for places to be filled,
+    # instead of for as many episodes, nothing would ever be replayed or learnt.
+    for capacity in (1000, 40):
+        trainer = Trainer(
+            level_config("robust_plr", **{"levels.capacity": capacity, "levels.fill": 0.5}),
+            writer=MultiWriter(()),
+        )
         before = host(trainer.state)
         rows = advance(trainer)
         after = host(trainer.state)
         size = len(jax.tree.leaves(trainer.state.learner.policy.params))
-        parameters[fill] = [(x == y).all() for x, y in zip(before, after, strict=True)][:size]
-        assert (sum(row["levels/replayed"] for row in rows) > 0) == (fill == 0.0)
+        parameters[capacity] = [(x == y).all() for x, y in zip(before, after, strict=True)][:size]
+        assert (sum(row["levels/replayed"] for row in rows) > 0) == (capacity == 40)
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(trainer.state.learner.policy.params))
         trainer.close()
-    assert all(parameters[1.0])
-    assert not all(parameters[0.0])
+    assert all(parameters[1000])
+    assert not all(parameters[40])
 
 
 def test_an_algorithm_without_the_signal_is_refused() -> None:

@@ -127,6 +127,28 @@ def test_events_come_at_multiples_of_their_intervals(fitted: tuple[Trainer, Reco
 
 
 @pytest.mark.slow
+def test_a_run_without_an_update_says_so(fitted: tuple[Trainer, Recorder]) -> None:
+    assert not fitted[1].messages
+    dqn = jaxrl.default_config("dqn")
+    dqn.num_devices = 1
+    dqn.env.update(name="gymnax:CartPole-v1", num_envs=8)
+    dqn.network.update(core="none", hidden_sizes=(4,))
+    # 257 steps are kept after the fifth rollout of 64, which learns: four learn nothing.
+    dqn.dqn.update(rollout_length=8, learning_starts=257, capacity=1024, batch_size=8)
+    dqn.stop.steps = 3 * STEPS
+    dqn.evaluate.update(every_steps=0, episodes=2)
+    dqn.log.layers = False
+    normalized = tiny_config(1)  # The first iteration gathers statistics of observations only.
+    for config, line in (
+        (normalized, "no update was made in 64 steps, the policy is untrained"),
+        (dqn, "no update was made in 192 steps, the policy is untrained: learning begins after step 256"),
+    ):
+        recorder = Recorder()
+        Trainer(config, writer=MultiWriter([recorder])).fit()
+        assert recorder.messages == [line]
+
+
+@pytest.mark.slow
 def test_stops_at_the_target_return() -> None:
     # An episode of CartPole returns at least 1, so the first evaluation is enough.
     trainer = Trainer(tiny_config(50, **{"stop.return": 1.0, "evaluate.every_steps": 2 * STEPS}))

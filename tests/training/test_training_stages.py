@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.parameters import parameter_name
-from jaxrl.config import ConfigError, resolve
+from jaxrl.config import ConfigError, from_json, resolve, to_json
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.plan import _STAGE_STREAM, TrainingPlan
@@ -213,6 +213,26 @@ MASSPOLE = {"curriculum.parameter": "masspole", "curriculum.iterations": 2}
 )
 def test_what_compiles_anew_is_said_beforehand(plan: TrainingPlan, line: str) -> None:
     assert plan.announcement() == (f"stages that compile again: {line}" if line else "")
+
+
+@pytest.mark.parametrize(
+    ("stages", "steps", "planned"),
+    [
+        # Two updates a rollout, four in the second stage, and again two.
+        (("iterations=6", "iterations=3 num_epochs=2", "iterations=1 num_epochs=1"), 1, 12 + 12 + 2),
+        (("iterations=6", "num_epochs=2"), 10, 12 + 16),  # The last one takes what `stop.steps` leaves.
+        (("seconds=6", "num_epochs=2"), 10, 40),  # Nobody knows when the first ends: at most so many.
+        (("iterations=6", "iterations=3 gamma=0.9"), 1, 18),
+    ],
+)
+def test_schedules_follow_the_updates_of_all_stages(stages: Any, steps: int, planned: int) -> None:
+    """A rate that falls to 0 over the run does not do so where a stage with fewer epochs begins."""
+    config = tiny_config(steps, **{"ppo.schedule": "linear"})
+    config.stages = stages
+    plan = TrainingPlan.of(resolve(config, 1))
+    assert [stage.total_updates for stage in plan.configs] == [planned] * len(stages)
+    # A checkpoint holds the configuration of its stage.
+    assert [from_json(json.loads(json.dumps(to_json(stage)))) for stage in plan.configs] == [*plan.configs]
 
 
 def test_a_resumed_run_announces_what_is_left() -> None:

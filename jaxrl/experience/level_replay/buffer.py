@@ -28,7 +28,7 @@ class LevelBuffer:
       played: int32[C], the iteration in which each was played last.
       born: int32[C], a unique number for each level that came in; -1 if there is none.
       digest: uint32[C], a hash of the task.
-      next_born: int32[].
+      next_born: int32[], episodes in new levels so far that were looked at; numbers from there on are free.
     """
 
     task: PyTree
@@ -86,6 +86,7 @@ class ReplayRule:
         buffer already stays out.
         """
         digest = jax.vmap(digest_of)(new.task)
+        offered = new.is_one.sum(dtype=jnp.int32)
         known = ((digest[:, None] == buffer.digest[None]) & buffer.filled[None]).any(1)
         number = jnp.arange(len(digest))
         earlier = (digest[:, None] == digest[None]) & (number[:, None] > number[None]) & new.is_one[None]
@@ -109,7 +110,7 @@ class ReplayRule:
             played=put(buffer.played, jnp.broadcast_to(iteration, (count,))),
             born=put(buffer.born, buffer.next_born + jnp.arange(count)),
             digest=put(buffer.digest, digest),
-            next_born=buffer.next_born + count,
+            next_born=buffer.next_born + offered,
         )
 
     def update(

@@ -119,7 +119,7 @@ class LevelReplaySampler(TaskSampler):
         chance = self.rule.chances(buffer, state.iteration)
         keys_B3 = jax.vmap(lambda key: jax.random.split(key, 3))(keys_B)
         uniform_B2 = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys_B3[:, 0])
-        kind = self._kind(buffer.filled, uniform_B2[:, 0])
+        kind = self._kind(buffer, uniform_B2[:, 0])
         slot = distribution.draw(chance, uniform_B2[:, 1])
         if self.source.pool is None:
             fresh = jax.vmap(self.source.draw)(keys_B3[:, 1])
@@ -175,11 +175,14 @@ class LevelReplaySampler(TaskSampler):
         found = reports.of_buffer(state.buffer, state.iteration)
         return found | reports.of_episodes(episodes, axis, self.knows_success, self.mutate is not None)
 
-    def _kind(self, filled: Array, uniform_B: Array) -> Array:
+    def _kind(self, buffer: LevelBuffer, uniform_B: Array) -> Array:
         """int32[B], what episodes are, by random numbers."""
         share = self.rule.levels.replay
-        count = filled.sum(dtype=jnp.float32)
-        may_replay = (count > 0) & (count >= self.rule.levels.fill * self.source.capacity)
+        filled = buffer.filled
+        count = filled.sum(dtype=jnp.int32)
+        # There may be fewer levels than places: episodes in levels that have one count as well.
+        tried = jnp.maximum(count, buffer.next_born).astype(jnp.float32)
+        may_replay = (count > 0) & (tried >= self.rule.levels.fill * self.source.capacity)
         replayed = jnp.where(may_replay, share, 0.0)
         edited = jnp.zeros(())
         if self.mutate is not None:

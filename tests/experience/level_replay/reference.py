@@ -118,4 +118,4 @@ class PlainReplay:
                 self.places[order[i]] = PlainLevel(
                     level, float(score), result, self.iteration, self.next_born + i
                 )
-        self.next_born += most
+        self.next_born += min(len(new), most)

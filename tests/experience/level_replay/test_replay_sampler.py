@@ -193,6 +193,9 @@ def test_nothing_is_replayed_before_the_buffer_is_filled_enough():
     assert shares(choices(made, filled_state(made, 9))) == [1, 0, 0]
     assert shares(choices(made, filled_state(made, 10)))[1] > 0.7
     assert shares(choices(made, made.init(jax.random.key(0)))) == [1, 0, 0]
+    # Of two levels in all, the tenth episode counts, though it finds its level in the buffer.
+    assert shares(choices(made, filled_state(made, 2, next_born=jnp.int32(9)))) == [1, 0, 0]
+    assert shares(choices(made, filled_state(made, 2, next_born=jnp.int32(10))))[1] > 0.7
 
 
 @pytest.mark.slow
