@@ -87,7 +87,9 @@ def network_on(config: Config, axis: Axis, device: jax.Device | None) -> Config:
                 recurrence = _unless_faulty("recurrence", "scan", networks.kernel_fault(network))
             if network.dense == "auto" and dense == "pallas":
                 dense = _unless_faulty("dense", "layers", networks.dense_fault(network))
-    return dataclasses.replace(config, network=dataclasses.replace(network, recurrence=recurrence, dense=dense))
+    return dataclasses.replace(
+        config, network=dataclasses.replace(network, recurrence=recurrence, dense=dense)
+    )
 
 
 def _unless_faulty(name: str, plain: str, reason: str | None) -> str:

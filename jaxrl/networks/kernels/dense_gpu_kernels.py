@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -165,9 +165,7 @@ def backward_kernel(work: Work, x_NK: Any, *references: Any) -> None:
         triton.store(at, dbias, mask=_mask((width,), (outputs,)))
 
 
-def _hidden_layer(
-    work: Work, h: Array, weight: Array, bias: Array
-) -> tuple[Array, Callable[[Array], Array]]:
+def _hidden_layer(work: Work, h: Array, weight: Array, bias: Array) -> tuple[Array, Callable[[Array], Array]]:
     """(the output, its float32 gradient -> the gradient of what the activation sees); in `dtype`."""
     z = (_dot(work, h, weight) + bias[None]).astype(work.dtype)
     # Triton has the functions of activations for float32 alone.
@@ -177,12 +175,12 @@ def _hidden_layer(
 
 
 def _dot(work: Work, a: Array, b: Array, **transposed: bool) -> Array:
-    product: Array = pl.dot(a, b, precision=work.precision, **transposed)
+    product: Array = triton.dot(a, b, precision=work.precision, **transposed)
     return product
 
 
 def _dot_of_head(work: Work, a: Array, b: Array, **transposed: bool) -> Array:
-    product: Array = pl.dot(a, b, precision=work.precision_of_heads, **transposed)
+    product: Array = triton.dot(a, b, precision=work.precision_of_heads, **transposed)
     return product
 
 

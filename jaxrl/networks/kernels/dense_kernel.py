@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ import numpy as np
 
 from jaxrl.networks.kernels import dense_gpu
 from jaxrl.networks.kernels.dense_gpu import How, Trunk
+from jaxrl.networks.kernels.dense_gpu_kernels import Blocks
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.types import Array, PyTree
 
@@ -44,9 +46,7 @@ def interprets() -> bool:
     return _INTERPRETED.get()
 
 
-def dense_heads(
-    activation: Activation, dtype: Dtype, x: Array, trunks: Sequence[Trunk]
-) -> list[list[Array]]:
+def dense_heads(activation: Activation, dtype: Dtype, x: Array, trunks: Sequence[Trunk]) -> list[list[Array]]:
     """The outputs of the heads on each trunk, by a kernel in programs for NVIDIA GPUs if they fit it.
 
     Args:
@@ -60,13 +60,17 @@ def dense_heads(
     """
     leading = x.shape[:-1]
     x_NK = x.reshape(-1, x.shape[-1])
-    blocks = dense_gpu.plan(len(x_NK), list(map(dense_gpu.shape_of, trunks)))
+    blocks = _plan(x_NK, trunks)
     if blocks is None:
         outputs = by_layers(activation, dtype, x_NK, trunks)
     else:
         how = How(blocks, activation, jnp.dtype(dtype), _INTERPRETED.get())
         outputs = _heads(how, x_NK, tuple(trunks))
     return jax.tree.map(lambda y: y.reshape(*leading, y.shape[-1]), outputs)
+
+
+def _plan(x_NK: Array, trunks: Sequence[Trunk]) -> Blocks | None:
+    return dense_gpu.plan(len(x_NK), list(map(dense_gpu.shape_of, trunks)))
 
 
 def by_layers(
@@ -133,10 +137,12 @@ def fault(activation: Activation, dtype: Dtype, hidden_sizes: Sequence[int]) -> 
     normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
     layer = lambda k, n: (normal(k, n) / k**0.5, normal(n))  # noqa: E731
     sizes = (inputs, *hidden_sizes)
-    hidden = tuple(layer(k, n) for k, n in zip(sizes[:-1], sizes[1:], strict=True))
+    hidden = tuple(layer(k, n) for k, n in pairwise(sizes))
     trunks = [Trunk(hidden, tuple(layer(sizes[-1], n) for n in heads))] * 2
     x_NK = normal(rows, inputs)
     outputs = [[normal(rows, n) for n in heads] for _ in trunks]
+    if _plan(x_NK, trunks) is None:
+        return None  # No program has the kernels.
 
     def values_and_gradients(run: Callable[..., PyTree]) -> PyTree:
         def compute(x_NK: Array, trunks: PyTree) -> PyTree:
