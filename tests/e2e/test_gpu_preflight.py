@@ -25,7 +25,7 @@ def test_one_gpu() -> None:
     assert row(done.stdout, "devices").startswith("1 x NVIDIA H200; jax")
     assert "of 105.30 GiB" in row(done.stdout, "fits")
     assert re.match(r"[\d,]+ per iteration: .*rollout \d", row(done.stdout, "kernels"))
-    assert re.search(r"\n +\d+ per rollout step\n", done.stdout)
+    assert re.search(r"\n +[\d.]+ per rollout step\n", done.stdout)
     # Rollouts of 8 steps, 4 epochs of 2 minibatches.
     assert re.search(r"\n +8 x \d+ in a loop of rollout", done.stdout)
     assert re.search(r"\n +8 x \d+ in a loop of update", done.stdout)

@@ -23,14 +23,14 @@ from tests.compiled_programs import tiny_config
 NETWORK = dataclasses.replace(tiny_config().network, core="none", hidden_sizes=(20, 12))
 GPU = Axis(platform="gpu", runs_triton=True)
 VECTOR = Box((-1.0,) * 4, (1.0,) * 4, (2, 2))
-ACTIONS = {
+ACTIONS: dict[str, Space] = {
     "categorical": Discrete(3),
     "multi_categorical": MultiDiscrete((2, 3)),
     "gaussian": Box((-1.0,) * 2, (1.0,) * 2, (2,)),
 }
 
 
-def values_and_gradients(dense: str, actions: Space, obs: Space, **fields: Any) -> PyTree:
+def values_and_gradients(dense: str, actions: Space, obs: Box | Discrete, **fields: Any) -> PyTree:
     """Leaves of the outputs for 3 x 2 observations, and the gradients of all parameters."""
     network = dataclasses.replace(NETWORK, dense=dense, **fields)
     spec = EnvSpec(name="Test", observation_space=obs, action_space=actions)
@@ -62,7 +62,9 @@ def values_and_gradients(dense: str, actions: Space, obs: Space, **fields: Any) 
         ("gaussian", VECTOR, {"separate_value": True, "remat": True}),
     ],
 )
-def test_outputs_and_gradients_are_those_of_layers(head: str, obs: Space, fields: dict[str, Any]) -> None:
+def test_outputs_and_gradients_are_those_of_layers(
+    head: str, obs: Box | Discrete, fields: dict[str, Any]
+) -> None:
     expected = values_and_gradients("layers", ACTIONS[head], obs, **fields)
     with dense_kernel.interpret():
         got = values_and_gradients("pallas", ACTIONS[head], obs, **fields)

@@ -173,6 +173,7 @@ def test_it_compiles_for_gpus(gpu: str, rows: int, inputs: int, trunk: Any, dtyp
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), arguments)
     step = partial(values_and_gradients, partial(dense_heads, jnp.tanh, jnp.dtype(dtype)))
     text = jax.jit(step).lower(*shapes).compile().as_text()
+    assert text is not None
     assert text.count('custom_call_target="__gpu$xla.gpu.triton"') == 2  # forward and backward
     # The others add up the gradients of programs, and cut them apart.
     assert read_launches(text).kernels <= 2 + 1 + 2 * (len(trunk[0]) + len(trunk[1]))
