@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.encoders import MLP
-from jaxrl.networks.heads import LinearHead
 from jaxrl.networks.layers import DTYPES, activation
 from jaxrl.types import Array, Axis, PyTree
+
+
+class LinearHead(nn.Module):
+    """A head that is a function of the output of one linear layer, which a kernel may compute.
+
+    Attributes:
+      layer: the name of the layer's parameters among the head's; "": they are the head's own.
+    """
+
+    layer: ClassVar[str] = ""
+
+    def finish(self, y: Array, mask: Array | None) -> Any:
+        """The output of the head, from that of the layer."""
+        raise NotImplementedError
 
 
 def chosen_dense(network: NetworkConfig, axis: Axis) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.networks import distributions, gaussians, mixed
 from jaxrl.networks.action_scale import ActionScale
+from jaxrl.networks.dense import LinearHead
 from jaxrl.networks.gaussian_mixture import GaussianMixtureHead
 from jaxrl.networks.layers import Dense, linear, weights_of
 from jaxrl.networks.operations import Layer, bounds_of
@@ -172,20 +173,6 @@ def _mixed(network: NetworkConfig, space: Space) -> Head:
     return Head(module, "normal", space.shape, to_env, from_env, tuple(units))
 
 
-class LinearHead(nn.Module):
-    """A head that is a function of the output of one linear layer, which a kernel may compute.
-
-    Attributes:
-      layer: the name of the layer's parameters among the head's; "": they are the head's own.
-    """
-
-    layer: ClassVar[str]
-
-    def finish(self, y: Array, mask: Array | None) -> Any:
-        """The output of the head, from that of the layer."""
-        raise NotImplementedError
-
-
 class CategoricalHead(LinearHead):
     n: int
     gain: float
@@ -196,7 +183,7 @@ class CategoricalHead(LinearHead):
         return self.finish(Dense(self.n, self.gain, name="logits")(x), mask)
 
     def finish(self, y: Array, mask: Array | None) -> distributions.Categorical:
-        return distributions.Categorical(y if mask is None else distributions.mask_logits(y, mask))
+        return distributions.Categorical(distributions.mask_logits(y, mask))
 
     def describe(self) -> Layer:
         return {"type": "categorical", "weights": weights_of(self)}
@@ -212,8 +199,7 @@ class MultiCategoricalHead(LinearHead):
         return self.finish(Dense(sum(self.nvec), self.gain, name="logits")(x), mask)
 
     def finish(self, y: Array, mask: Array | None) -> distributions.MultiCategorical:
-        logits = y if mask is None else distributions.mask_logits(y, mask)
-        return distributions.MultiCategorical(logits, nvec=self.nvec)
+        return distributions.MultiCategorical(distributions.mask_logits(y, mask), nvec=self.nvec)
 
     def describe(self) -> Layer:
         return {"type": "multi_categorical", "weights": weights_of(self), "nvec": list(self.nvec)}
@@ -296,8 +282,6 @@ class MixedHead(nn.Module):
 
 class ValueHead(LinearHead):
     """float32[...], the value of a state."""
-
-    layer: ClassVar[str] = ""
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> Array:

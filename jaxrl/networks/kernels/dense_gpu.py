@@ -17,9 +17,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from jaxrl.networks.kernels.dense_gpu_kernels import (
-    Blocks,
+    DenseWork,
+    RowBlocks,
     Shape,
-    Work,
     backward_kernel,
     forward_kernel,
     padded,
@@ -34,7 +34,7 @@ Layers = tuple[tuple[Array, Array], ...]
 _MOST_UNITS = 128
 # Registers of a thread for the gradients of weights, which stay there over all rows of a program.
 _MOST_REGISTERS = 48
-_BLOCKS = Blocks(rows=32, warps=8)
+_BLOCKS = RowBlocks(rows=32, warps=8)
 _THREADS_OF_WARP = 32
 # Programs of a backward pass, each of which adds up the gradients of its rows: two for each multiprocessor of
 # a large GPU. More of them would write more sums.
@@ -66,13 +66,13 @@ class How:
       interpret: True interprets the kernels.
     """
 
-    blocks: Blocks
+    blocks: RowBlocks
     activation: Callable[[Array], Array]
     dtype: Dtype
     interpret: bool
 
 
-def plan(rows: int, shapes: Sequence[Shape]) -> Blocks | None:
+def plan(rows: int, shapes: Sequence[Shape]) -> RowBlocks | None:
     """Chooses the blocks; None if the kernels do not apply.
 
     Args:
@@ -144,8 +144,8 @@ def backward(how: How, x_NK: Array, trunk: Trunk, gradients: Sequence[Array]) ->
     return dx_NK, Trunk(tuple(layers[:count]), tuple(layers[count:]))
 
 
-def _work(how: How, rows: int, trunks: Sequence[Trunk]) -> Work:
-    return Work(
+def _work(how: How, rows: int, trunks: Sequence[Trunk]) -> DenseWork:
+    return DenseWork(
         blocks=how.blocks,
         rows=rows,
         shapes=tuple(map(shape_of, trunks)),
@@ -156,7 +156,7 @@ def _work(how: How, rows: int, trunks: Sequence[Trunk]) -> Work:
     )
 
 
-def _rows_spec(work: Work, width: int) -> pl.BlockSpec:
+def _rows_spec(work: DenseWork, width: int) -> pl.BlockSpec:
     """All rows, in whole blocks: the kernel itself leaves out what lies outside of the array."""
     rows = pl.cdiv(work.rows, work.blocks.rows) * work.blocks.rows
     return pl.BlockSpec((rows, padded(width)), lambda n: (0, 0))
@@ -164,7 +164,7 @@ def _rows_spec(work: Work, width: int) -> pl.BlockSpec:
 
 def _call(
     kernel: Callable[..., None],
-    work: Work,
+    work: DenseWork,
     how: How,
     programs: int,
     inputs: Sequence[Array],

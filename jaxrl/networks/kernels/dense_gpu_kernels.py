@@ -24,7 +24,7 @@ _Layer = tuple[Any, Any]
 
 
 @dataclass(frozen=True)
-class Blocks:
+class RowBlocks:
     """The division of a kernel's work; powers of two.
 
     Attributes:
@@ -60,7 +60,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Work:
+class DenseWork:
     """The facts of a compiled kernel.
 
     Attributes:
@@ -73,7 +73,7 @@ class Work:
       precision_of_heads: of the products of heads, in float32.
     """
 
-    blocks: Blocks
+    blocks: RowBlocks
     rows: int
     shapes: tuple[Shape, ...]
     activation: Callable[[Array], Array]
@@ -92,7 +92,7 @@ def padded(size: int) -> int:
     return max(pl.next_power_of_2(size), _FEWEST)
 
 
-def forward_kernel(work: Work, x_NK: Any, *references: Any) -> None:
+def forward_kernel(work: DenseWork, x_NK: Any, *references: Any) -> None:
     """One block of rows; references are to the parameters of all trunks, then to the outputs of all heads."""
     count = sum(2 * len(shape.layers) for shape in work.shapes)
     parameters = iter(references[:count])
@@ -111,7 +111,7 @@ def forward_kernel(work: Work, x_NK: Any, *references: Any) -> None:
             _store_rows(work, next(outputs), y, start, sizes[1])
 
 
-def backward_kernel(work: Work, x_NK: Any, *references: Any) -> None:
+def backward_kernel(work: DenseWork, x_NK: Any, *references: Any) -> None:
     """Some blocks of rows of one trunk.
 
     References are to the gradients of its heads' outputs, to its parameters, to the gradients of its input,
@@ -165,7 +165,9 @@ def backward_kernel(work: Work, x_NK: Any, *references: Any) -> None:
         triton.store(at, dbias, mask=_mask((width,), (outputs,)))
 
 
-def _hidden_layer(work: Work, h: Array, weight: Array, bias: Array) -> tuple[Array, Callable[[Array], Array]]:
+def _hidden_layer(
+    work: DenseWork, h: Array, weight: Array, bias: Array
+) -> tuple[Array, Callable[[Array], Array]]:
     """(the output, its float32 gradient -> the gradient of what the activation sees); in `dtype`."""
     z = (_dot(work, h, weight) + bias[None]).astype(work.dtype)
     # Triton has the functions of activations for float32 alone.
@@ -174,12 +176,12 @@ def _hidden_layer(work: Work, h: Array, weight: Array, bias: Array) -> tuple[Arr
     return round_off(y), lambda dy: round_off(pull(round_off(dy).astype(jnp.float32))[0])
 
 
-def _dot(work: Work, a: Array, b: Array, **transposed: bool) -> Array:
+def _dot(work: DenseWork, a: Array, b: Array, **transposed: bool) -> Array:
     product: Array = triton.dot(a, b, precision=work.precision, **transposed)
     return product
 
 
-def _dot_of_head(work: Work, a: Array, b: Array, **transposed: bool) -> Array:
+def _dot_of_head(work: DenseWork, a: Array, b: Array, **transposed: bool) -> Array:
     product: Array = triton.dot(a, b, precision=work.precision_of_heads, **transposed)
     return product
 
@@ -202,12 +204,12 @@ def _load_bias(ref: Any, sizes: tuple[int, int]) -> Array:
     return _load(ref, (padded(sizes[1]),), sizes[1:])
 
 
-def _load_rows(work: Work, ref: Any, start: Array, width: int) -> Array:
+def _load_rows(work: DenseWork, ref: Any, start: Array, width: int) -> Array:
     """A block of rows of an array [N, width], with 0 outside of it."""
     return _load(ref, (work.blocks.rows, padded(width)), (work.rows, width), start)
 
 
-def _store_rows(work: Work, ref: Any, value: Array, start: Array, width: int) -> None:
+def _store_rows(work: DenseWork, ref: Any, value: Array, start: Array, width: int) -> None:
     at = ref.at[pl.ds(start, value.shape[0]), pl.ds(0, value.shape[1])]
     triton.store(at, value.astype(ref.dtype), mask=_mask(value.shape, (work.rows, width), start))
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxrl.networks.kernels import dense_gpu
 from jaxrl.networks.kernels.dense_gpu import How, Trunk
-from jaxrl.networks.kernels.dense_gpu_kernels import Blocks
+from jaxrl.networks.kernels.dense_gpu_kernels import RowBlocks
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.types import Array, PyTree
 
@@ -69,7 +69,7 @@ def dense_heads(activation: Activation, dtype: Dtype, x: Array, trunks: Sequence
     return jax.tree.map(lambda y: y.reshape(*leading, y.shape[-1]), outputs)
 
 
-def _plan(x_NK: Array, trunks: Sequence[Trunk]) -> Blocks | None:
+def _plan(x_NK: Array, trunks: Sequence[Trunk]) -> RowBlocks | None:
     return dense_gpu.plan(len(x_NK), list(map(dense_gpu.shape_of, trunks)))
 
 
