@@ -18,7 +18,7 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl.networks import HeadOnTrunk, ValueHead
 from jaxrl.networks.kernels import dense_kernel
 from jaxrl.types import Axis, PyTree
-from tests.compiled_programs import tiny_config
+from tests.compiled_programs import Noise, start, tiny_config, tiny_program
 
 NETWORK = dataclasses.replace(tiny_config().network, core="none", hidden_sizes=(20, 12))
 GPU = Axis(platform="gpu", runs_triton=True)
@@ -134,3 +134,19 @@ def test_a_faulty_kernel_is_not_taken(
     with caplog.at_level(logging.WARNING):
         assert suitable_networks.network_on(config, GPU, device).network.dense == "layers"
     assert "network.dense=auto: layers, as the kernel failed: no such instruction" in caplog.text
+
+
+@pytest.mark.slow
+def test_an_iteration_is_that_with_layers() -> None:
+    fields: dict[str, Any] = {"network__core": "none", "network__separate_value": True}
+    build = lambda dense: tiny_program(Noise(truncate=0.3), Axis(), network__dense=dense, **fields)  # noqa: E731
+    layers = build("layers")
+    state = start(layers)
+    expected, _ = jax.jit(layers.iterate)(state)
+    with dense_kernel.interpret():
+        got, _ = jax.jit(build("pallas").iterate)(state)
+    got, expected = got.learner, expected.learner
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)  # noqa: E731
+    jax.tree.map(close, got.policy.params, expected.policy.params)
+    before = state.learner.policy.params
+    assert all(jax.tree.leaves(jax.tree.map(lambda a, b: (a != b).any(), got.policy.params, before)))
