@@ -48,10 +48,11 @@ def _devices() -> dict[str, Any]:
 
 def _agreement(config: Config) -> str:
     device = jax.devices()[0]
-    reason = networks.kernel_fault(config.network)
+    faults = {"lstm": networks.kernel_fault(config.network), "dense": networks.dense_fault(config.network)}
     if device.platform != "tpu" and not runs_triton(device):
-        return "there is no kernel for this device"
-    return f"the kernel {reason}" if reason else "kernel and scan agree"
+        return "there are no kernels for this device"
+    found = [f"the kernel of {name} {reason}" for name, reason in faults.items() if reason]
+    return "; ".join(found) or "kernels and plain forms agree"
 
 
 def _config(case: Case, tiny: bool) -> Config:
@@ -87,7 +88,7 @@ def _measure(case: Case, config: Config, seconds: float) -> dict[str, Any]:
         result["rollout_seconds"] = _rollout_seconds(runtime, state, iteration)
     memory = topology.local_devices[0].memory_stats() or {}
     result["peak_memory_bytes"] = memory.get("peak_bytes_in_use")
-    return result | _facts(case, runtime, topology, result)
+    return result | _facts(case, runtime, topology, result, config.rollout_length)
 
 
 def _windows(runtime: Runtime, state: TrainState, seconds: float) -> tuple[TrainState, list[float]]:
@@ -125,7 +126,9 @@ def _rollout_seconds(runtime: Runtime, state: TrainState, iteration: float) -> f
     return min(took) / count
 
 
-def _facts(case: Case, runtime: Runtime, topology: Topology, result: dict[str, Any]) -> dict[str, Any]:
+def _facts(
+    case: Case, runtime: Runtime, topology: Topology, result: dict[str, Any], rollout_length: int
+) -> dict[str, Any]:
     """Kernels of an iteration; of GPUs that are known also the share of their peak, and the estimate."""
     if topology.axis.platform != "gpu":
         return {}
@@ -134,7 +137,7 @@ def _facts(case: Case, runtime: Runtime, topology: Topology, result: dict[str, A
     found: dict[str, Any] = {
         "kernels": launches.kernels,
         "kernels_by_phase": dict(launches.phases),
-        "kernels_per_rollout_step": step.kernels if step else None,
+        "kernels_per_rollout_step": step.kernels * step.turns / rollout_length if step else None,
     }
     kind = topology.local_devices[0].device_kind
     gpu = next((gpu for gpu in GPUS.values() if gpu.description == kind), None)

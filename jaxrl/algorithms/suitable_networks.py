@@ -68,10 +68,10 @@ def _takes(network: NetworkConfig, space: Space) -> bool:
 
 
 def network_on(config: Config, axis: Axis, device: jax.Device | None) -> Config:
-    """The configuration, its network with a recurrence for these devices in the place of `auto`.
+    """The configuration, its network with ways to compute for these devices in the place of `auto`.
 
-    The kernel is compared with the scan on the device before it is chosen; on devices that are only described
-    it cannot be.
+    A kernel is compared with the plain form on the device before it is chosen; on devices that are only
+    described it cannot be.
 
     Args:
       config: of the run.
@@ -79,11 +79,21 @@ def network_on(config: Config, axis: Axis, device: jax.Device | None) -> Config:
       device: one of them, of this process; None if they are only described.
     """
     network = config.network
-    chosen = networks.chosen_recurrence(network, axis)
-    if network.recurrence == "auto" and chosen == "pallas" and device is not None:
+    recurrence = networks.chosen_recurrence(network, axis)
+    dense = networks.chosen_dense(network, axis)
+    if device is not None:
         with jax.default_device(device):
-            reason = networks.kernel_fault(network)
-        if reason:
-            log.warning("network.recurrence=auto: the scan, as the kernel %s", reason)
-            chosen = "scan"
-    return dataclasses.replace(config, network=dataclasses.replace(network, recurrence=chosen))
+            if network.recurrence == "auto" and recurrence == "pallas":
+                recurrence = _unless_faulty("recurrence", "scan", networks.kernel_fault(network))
+            if network.dense == "auto" and dense == "pallas":
+                dense = _unless_faulty("dense", "layers", networks.dense_fault(network))
+    return dataclasses.replace(
+        config, network=dataclasses.replace(network, recurrence=recurrence, dense=dense)
+    )
+
+
+def _unless_faulty(name: str, plain: str, reason: str | None) -> str:
+    if reason is None:
+        return "pallas"
+    log.warning("network.%s=auto: %s, as the kernel %s", name, plain, reason)
+    return plain

@@ -123,7 +123,7 @@ def _show(report: MemoryReport, devices: str, described: DescribedDevices | None
             ("collectives", f"{kinds} per iteration, {_bytes(work.exchanged_bytes)} from each device")
         )
     if report.launches:
-        rows += _kernels(report.launches)
+        rows += _kernels(report.launches, config.rollout_length)
     if report.launches and isinstance(described, Gpus):
         rows += _estimate(report, report.launches, described.gpu)
     trained, evaluated = report.seconds
@@ -143,14 +143,15 @@ def _replay(report: MemoryReport) -> str:
     return f"{_bytes(report.replay)} of it: {steps:,} steps of {_bytes(report.replay // steps)} each"
 
 
-def _kernels(launches: Launches) -> list[tuple[str, str]]:
+def _kernels(launches: Launches, rollout_length: int) -> list[tuple[str, str]]:
     """Launches per iteration by phase, and by loop."""
     phases = ", ".join(f"{name} {count:,}" for name, count in launches.phases.most_common())
     rows = [("kernels", f"{launches.kernels:,} per iteration: {phases}")]
     conditionals = f"{launches.conditionals:,} per iteration"
     if step := launches.innermost("rollout"):
-        rows.append(("", f"{step.kernels} per rollout step"))
-        conditionals += f", {step.conditionals} per rollout step"
+        turns_per_step = step.turns / rollout_length
+        rows.append(("", f"{step.kernels * turns_per_step:.3g} per rollout step"))
+        conditionals += f", {step.conditionals * turns_per_step:.3g} per rollout step"
     rows.append(("conditionals", conditionals))
     for number, loop in enumerate(launches.loops):
         where = f"{loop.turns:,} x {loop.kernels} in a loop of {loop.phase}"

@@ -89,6 +89,12 @@ class NetworkConfig(ArchitectureConfig):
         help="how an lstm runs over time: scan; pallas, a kernel for TPUs and GPUs; auto, the "
         "kernel on NVIDIA GPUs if it applies, else the scan (docs/performance.md)",
     )
+    dense: str = field(
+        "auto",
+        one_of("auto", "layers", "pallas"),
+        help="how an mlp without a core runs: layers, one after the other; pallas, a kernel for NVIDIA GPUs; "
+        "auto, the kernel on these if it applies (docs/gpu.md)",
+    )
     activation: str = field("tanh", help="after each dense layer: tanh, relu, silu, gelu", fixed=True)
     separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)
     central_value: bool = field(

@@ -61,7 +61,8 @@ def main() -> int:
     for data in json.loads(sys.stdin.read()):
         fields = {name: value for name, value in data.items() if name not in ("derived", "device_count")}
         try:
-            fields["network"]["recurrence"] = "auto"  # Devices of a run may have kernels that a CPU lacks.
+            # Devices of a run may have kernels that a CPU lacks.
+            fields["network"] |= {"recurrence": "auto", "dense": "auto"}
             config = resolve(ConfigDict(fields), 1)
             known |= metric_names(config)
             numbers = numeric_hyperparameters(config) if numbers is None else numbers

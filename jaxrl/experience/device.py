@@ -23,6 +23,7 @@ from jaxrl.experience.rollout_loop import (
     RolloutLoop,
     StepInputs,
     StepReport,
+    count_operations,
     is_cut,
     randomness,
     where_cut,
@@ -43,6 +44,10 @@ from jaxrl.types import (
 # First states of episodes are computed ahead of a rollout if one environment's take less: then they take no
 # more memory than the trajectory.
 _MOST_BYTES_OF_STARTS = 256
+# Steps in a turn of the loop, if few kernels count: the operations between two networks become one or two
+# kernels, and steps share those that store. A step of more operations would take too long to compile.
+_STEPS_OF_TURN = 8
+_MOST_OPERATIONS = 600
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,8 @@ class DeviceCollector(Collector):
                 state.obs, self._action_mask(state.env_state), jnp.zeros_like(state.reset)
             )
         start = RolloutLoop(state, final)
-        packing = self._packing(acting, start, given) if self.few_kernels else None
-        loop, records, carry = self._steps(acting, start, given, packing)
+        packing, steps_of_turn = self._turns(acting, start, given) if self.few_kernels else (None, 1)
+        loop, records, carry = self._steps(acting, start, given, packing, steps_of_turn)
         out, final_bootstrap = self._forward(acting, loop, self._action_mask(loop.at.env_state))
         if packing is not None:
             records = packing.unpack(records)
@@ -156,25 +161,38 @@ class DeviceCollector(Collector):
         """The part of tasks that the environment gets."""
         return None if self.tasks is None else self.tasks.environment_task(task)
 
-    def _packing(self, acting: Acting, loop: RolloutLoop, given: StepInputs) -> Packing:
+    def _turns(self, acting: Acting, loop: RolloutLoop, given: StepInputs) -> tuple[Packing, int]:
+        """The arrangement of records, and the steps in a turn of the loop, that make for few kernels."""
         first = jax.tree.map(lambda x: x[0], given)
         step = lambda loop, xs: self._step(acting, loop, xs)  # noqa: E731
-        return Packing.of(jax.eval_shape(step, loop, first)[1])
+        traced, (_, record) = jax.make_jaxpr(step, return_shape=True)(loop, first)
+        few = count_operations(traced.jaxpr) <= _MOST_OPERATIONS
+        return Packing.of(record), _STEPS_OF_TURN if few else 1
 
     def _steps(
-        self, acting: Acting, start: RolloutLoop, given: StepInputs, packing: Packing | None
+        self,
+        acting: Acting,
+        start: RolloutLoop,
+        given: StepInputs,
+        packing: Packing | None,
+        steps_of_turn: int,
     ) -> tuple[RolloutLoop, PyTree, PyTree]:
         """(the loop after T steps, their records [T, ...], the carries [T / L, ...] before each chunk)."""
 
         def plain_step(loop: RolloutLoop, xs: StepInputs) -> tuple[RolloutLoop, PyTree]:
             return self._step(acting, loop, xs)
 
+        def separate_step(loop: RolloutLoop, xs: StepInputs) -> tuple[RolloutLoop, PyTree]:
+            # Else XLA computes states again from those before the turn, in each of its kernels.
+            at = dataclasses.replace(loop.at, env_state=jax.lax.optimization_barrier(loop.at.env_state))
+            return plain_step(dataclasses.replace(loop, at=at), xs)
+
         step: Callable[[RolloutLoop, PyTree], tuple[RolloutLoop, PyTree]] = plain_step
         if packing is not None:
-            step = packing.pack_outputs(plain_step)
+            step = packing.pack_outputs(separate_step)
 
         def chunk_of_steps(loop: RolloutLoop, xs: PyTree) -> tuple[RolloutLoop, PyTree]:
-            after, records = jax.lax.scan(step, loop, xs)
+            after, records = jax.lax.scan(step, loop, xs, unroll=steps_of_turn)
             return after, (records, loop.at.carry)
 
         split = lambda x: x.reshape(self.length // self.chunk, self.chunk, *x.shape[1:])  # noqa: E731

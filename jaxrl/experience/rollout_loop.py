@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jaxrl.algorithms import Agent
 from jaxrl.envs.base import TimeStep
@@ -84,3 +87,17 @@ def randomness(agent: Agent, keys_B: Array, index_B: Array, length: int) -> tupl
     env_keys_TB = jax.vmap(at, in_axes=(0, None), out_axes=1)(env_keys_B, jnp.arange(length))
     draw = lambda key, index: agent.draw_noise(key, (length,), index)  # noqa: E731
     return env_keys_TB, jax.vmap(draw, out_axes=1)(noise_keys_B, index_B)
+
+
+def count_operations(jaxpr: Any) -> int:
+    """The operations of a traced function, with those of the functions that it calls, loops once."""
+    total = len(jaxpr.eqns)
+    for equation in jaxpr.eqns:
+        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_function):
+            if _is_function(part):
+                total += count_operations(part.jaxpr if isinstance(part, ClosedJaxpr) else part)
+    return total
+
+
+def _is_function(part: Any) -> bool:
+    return isinstance(part, Jaxpr | ClosedJaxpr)

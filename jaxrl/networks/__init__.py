@@ -5,6 +5,7 @@ from jaxrl.networks.central import policy_space
 from jaxrl.networks.core import Core
 from jaxrl.networks.core_check import check_core
 from jaxrl.networks.cores import CORES, check_platform, chosen_recurrence, kernel_fault
+from jaxrl.networks.dense import chosen_dense, dense_fault
 from jaxrl.networks.encoders import ENCODERS, build_encoder
 from jaxrl.networks.heads import (
     HEADS,
@@ -39,7 +40,9 @@ __all__ = [
     "build_head",
     "check_core",
     "check_platform",
+    "chosen_dense",
     "chosen_recurrence",
+    "dense_fault",
     "describe_trunk",
     "head_name",
     "kernel_fault",

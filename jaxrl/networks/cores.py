@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.core import Core, CoreStack
+from jaxrl.networks.dense import check_dense
 from jaxrl.networks.fast_weights import FastWeights
 from jaxrl.networks.ffm import FFM
 from jaxrl.networks.gated_delta import GatedDelta
@@ -260,10 +261,11 @@ def check_recurrence(network: NetworkConfig, platform: str | None = None) -> Non
 
 
 def check_platform(network: NetworkConfig, axis: Axis) -> None:
-    """Raises ConfigError if training on these devices would not use the kernel asked for.
+    """Raises ConfigError if training on these devices would not use the kernels asked for.
 
-    A trained policy acts anywhere: single steps need no kernel.
+    A trained policy acts anywhere: it has the plain forms as well.
     """
+    check_dense(network, axis)
     if network.recurrence != "pallas":
         return
     if not _lstm_kernel().runs_on(axis.platform):

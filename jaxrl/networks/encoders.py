@@ -141,7 +141,12 @@ class MLP(ArrayEncoder):
     @nn.compact
     def operations(self) -> Sequence[ArrayOperation]:
         dense = _dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
-        return [Vector(self.space, self.dtype), *dense]
+        return [self.first, *dense]
+
+    @property
+    def first(self) -> Vector:
+        """The input of the dense layers."""
+        return Vector(self.space, self.dtype)
 
 
 class JointMLP(nn.Module):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.networks import distributions, gaussians, mixed
 from jaxrl.networks.action_scale import ActionScale
+from jaxrl.networks.dense import LinearHead
 from jaxrl.networks.gaussian_mixture import GaussianMixtureHead
 from jaxrl.networks.layers import Dense, linear, weights_of
 from jaxrl.networks.operations import Layer, bounds_of
@@ -171,40 +173,52 @@ def _mixed(network: NetworkConfig, space: Space) -> Head:
     return Head(module, "normal", space.shape, to_env, from_env, tuple(units))
 
 
-class CategoricalHead(nn.Module):
+class CategoricalHead(LinearHead):
     n: int
     gain: float
+    layer: ClassVar[str] = "logits"
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.Categorical:
-        return distributions.Categorical(_logits(x, self.n, self.gain, mask))
+        return self.finish(Dense(self.n, self.gain, name="logits")(x), mask)
+
+    def finish(self, y: Array, mask: Array | None) -> distributions.Categorical:
+        return distributions.Categorical(distributions.mask_logits(y, mask))
 
     def describe(self) -> Layer:
         return {"type": "categorical", "weights": weights_of(self)}
 
 
-class MultiCategoricalHead(nn.Module):
+class MultiCategoricalHead(LinearHead):
     nvec: tuple[int, ...]
     gain: float
+    layer: ClassVar[str] = "logits"
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.MultiCategorical:
-        return distributions.MultiCategorical(_logits(x, sum(self.nvec), self.gain, mask), nvec=self.nvec)
+        return self.finish(Dense(sum(self.nvec), self.gain, name="logits")(x), mask)
+
+    def finish(self, y: Array, mask: Array | None) -> distributions.MultiCategorical:
+        return distributions.MultiCategorical(distributions.mask_logits(y, mask), nvec=self.nvec)
 
     def describe(self) -> Layer:
         return {"type": "multi_categorical", "weights": weights_of(self), "nvec": list(self.nvec)}
 
 
-class GaussianHead(nn.Module):
+class GaussianHead(LinearHead):
     """Mean from the features, one free log standard deviation per component."""
 
     space: Box
     gain: float
     std: float
+    layer: ClassVar[str] = "mean"
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> gaussians.Gaussian:
         return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain, self.std))
+
+    def finish(self, y: Array, mask: Array | None) -> gaussians.Gaussian:
+        return gaussians.Gaussian(y, jnp.broadcast_to(self.get_variable("params", "log_std"), y.shape))
 
     def describe(self) -> Layer:
         return {"type": "gaussian", "weights": weights_of(self), **ActionScale.of(self.space).describe()}
@@ -266,12 +280,15 @@ class MixedHead(nn.Module):
         """No export beside StableHLO knows it."""
 
 
-class ValueHead(nn.Module):
+class ValueHead(LinearHead):
     """float32[...], the value of a state."""
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> Array:
-        return linear(self, x, 1, 1.0)[..., 0]
+        return self.finish(linear(self, x, 1, 1.0), mask)
+
+    def finish(self, y: Array, mask: Array | None) -> Array:
+        return y[..., 0]
 
     def describe(self) -> Layer:
         return {"weights": weights_of(self)}
@@ -314,11 +331,6 @@ class QHead(nn.Module):
         if self.copies > 1:
             return None
         return {"type": "dueling_q" if self.dueling else "q", "weights": weights_of(self)}
-
-
-def _logits(x: Array, n: int, gain: float, mask: Array | None) -> Array:
-    logits = Dense(n, gain, name="logits")(x)
-    return logits if mask is None else distributions.mask_logits(logits, mask)
 
 
 def _mean_and_log_std(module: nn.Module, x: Array, size: int, gain: float, std: float) -> tuple[Array, Array]:

@@ -24,6 +24,7 @@ from jaxrl.networks.architectures.build import require_architecture
 from jaxrl.networks.central import build_trunk_encoder, policy_space
 from jaxrl.networks.core import Core
 from jaxrl.networks.cores import build_core, check_recurrence, core_waits
+from jaxrl.networks.dense import outputs_by_kernel
 from jaxrl.networks.encoders import encoder_names
 from jaxrl.networks.graph.encoder import TABLES
 from jaxrl.networks.kernels.products import precision_of_products
@@ -243,15 +244,21 @@ class _Trunks(nn.Module):
 
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None) -> NetworkOutput:
         parts = self.parts(tuple(carry))
-        remat = self.network.remat
+        network = self.network
+        remat = network.remat
         encode = nn.remat(_call) if remat else _call
-        by_layer = self.network.core_layers > 1  # A stack does it by itself.
+        by_layer = network.core_layers > 1  # A stack does it by itself.
         run = nn.remat(_call) if remat and not by_layer else _call
         features = {}
         after = {}
         for name, (encoder, core) in parts.trunks.items():
             features[name], after[name] = run(core, encode(encoder, obs), carry[name], reset)
         outputs = {name: parts.heads[name](features[trunk], action_mask) for name, trunk, _ in self.heads}
+        if not self.is_initializing():
+            encoders = {name: encoder for name, (encoder, _) in parts.trunks.items()}
+            heads = [(name, trunk, parts.heads[name]) for name, trunk, _ in self.heads]
+            # The compiler removes the layers above, unless something else reads their features.
+            outputs = outputs_by_kernel(network, encoders, heads, obs, action_mask) or outputs
         return NetworkOutput(outputs, features, after)
 
     def describe(self, trunks: Sequence[str]) -> dict[str, Any] | None:

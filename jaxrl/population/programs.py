@@ -128,11 +128,13 @@ class Programs:
           ConfigError: the configuration cannot be trained here.
         """
         self._placement = Placement(members, topology)
-        if topology.axis.platform != "cpu" and config.network.recurrence == "auto":
-            # The kernel is compared with the scan before a run takes it, but not under vmap.
-            config = dataclasses.replace(
-                config, network=dataclasses.replace(config.network, recurrence="scan")
-            )
+        if topology.axis.platform != "cpu":
+            # Kernels are compared with the plain forms before a run takes them, but not under vmap.
+            network = config.network
+            recurrence = "scan" if network.recurrence == "auto" else network.recurrence
+            dense = "layers" if network.dense == "auto" else network.dense
+            network = dataclasses.replace(network, recurrence=recurrence, dense=dense)
+            config = dataclasses.replace(config, network=network)
         # For the work of a single member: its first state, and the search for values that are not finite.
         self._runtimes = [DeviceRuntime(config, Topology.on([device])) for device in topology.local_devices]
         # No mesh inside: members know nothing of each other.

@@ -185,6 +185,7 @@ BAD_NAMES = [
     ("network.head=gausian", "did you mean `gaussian`"),
     ("network.encoder=nowhere:encoder", "cannot be imported"),
     ("ppo.auxiliary_loss=losses.mine", "must be of the form path.to.module:name"),
+    ("network.dense=pallas", "is a kernel for NVIDIA GPUs since Ampere"),
     ("network.recurrence=pallas", "is a kernel for TPUs and GPUs; on cpu it must be scan or auto"),
     ("init_from=/etc", "holds no checkpoint"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),

@@ -184,6 +184,7 @@ def test_what_a_resumed_run_must_keep() -> None:
     env |= {"env.tasks", "env.task_shares", "env.num_agents"}
     network = {name for name in declared_fields() if name.startswith("network.")} - {
         "network.recurrence",
+        "network.dense",
         "network.frozen",
         "network.matmul_precision",
         "network.remat",

@@ -19,15 +19,15 @@ pytestmark = [
 
 
 def test_one_gpu() -> None:
-    done = preflight(*TINY, "--topology=h200")
+    done = preflight(*TINY, "--config.ppo.rollout_length=16", "--topology=h200")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Compiles, and does not run: nothing below was measured.")
     assert row(done.stdout, "devices").startswith("1 x NVIDIA H200; jax")
     assert "of 105.30 GiB" in row(done.stdout, "fits")
     assert re.match(r"[\d,]+ per iteration: .*rollout \d", row(done.stdout, "kernels"))
-    assert re.search(r"\n +\d+ per rollout step\n", done.stdout)
-    # Rollouts of 8 steps, 4 epochs of 2 minibatches.
-    assert re.search(r"\n +8 x \d+ in a loop of rollout", done.stdout)
+    assert re.search(r"\n +[\d.]+ per rollout step\n", done.stdout)
+    # Rollouts of 16 steps, 8 in each turn; 4 epochs of 2 minibatches.
+    assert re.search(r"\n +2 x \d+ in a loop of rollout", done.stdout)
     assert re.search(r"\n +8 x \d+ in a loop of update", done.stdout)
     assert "a model, not a measurement" in row(done.stdout, "estimate")
     for part in ("launches", "memory", "arithmetic"):

@@ -11,6 +11,8 @@ import scipy.stats
 
 from jaxrl import envs
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.experience import device
+from jaxrl.experience.rollout_loop import count_operations
 from jaxrl.networks import normalizer
 from jaxrl.types import Acting, Axis
 from tests import rounding
@@ -324,3 +326,25 @@ def test_few_kernels_collect_the_same(reset_ratio):
     assert [x.dtype for x in jax.tree.leaves(few)] == [x.dtype for x in jax.tree.leaves(expected)]
     data = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
     jax.tree.map(lambda a, b: close(data(a), data(b)), after_few.collector, after.collector)
+
+
+@pytest.mark.slow
+def test_several_steps_in_a_turn_are_for_gpus_and_small_steps(monkeypatch):
+    def several(platform):
+        program = tiny_program(Noise(), Axis(platform=platform), ppo__sequence_length=L)
+        state = jax.eval_shape(lambda: start(program))
+        return f"unroll={device._STEPS_OF_TURN}" in str(jax.make_jaxpr(program.rollout)(state))
+
+    assert several("gpu")
+    assert not several("cpu")
+    monkeypatch.setattr(device, "_MOST_OPERATIONS", 20)
+    assert not several("gpu")
+
+
+def test_operations_are_counted_inside_functions():
+    def function(x):
+        y = jnp.sin(x) + 1.0
+        return jax.jit(lambda y: (y * y, y - x))(y)
+
+    # sin, add and the call; in it, mul and sub.
+    assert count_operations(jax.make_jaxpr(function)(1.0).jaxpr) == 5
