@@ -59,6 +59,20 @@ def memory_step(state: Array, inputs: MemoryInputs, reset_N: Array, corrects: bo
       reset_N: bool; the state counts as zeros.
       corrects: True for the delta rule.
     """
+    # For a GPU a product is a kernel of its own, and a sum a part of the one that computes its inputs.
+    return lax.platform_dependent(
+        state,
+        inputs,
+        reset_N,
+        cpu=partial(step_by_products, corrects),
+        default=partial(step_by_sums, corrects),
+    )
+
+
+def step_by_products(
+    corrects: bool, state: Array, inputs: MemoryInputs, reset_N: Array
+) -> tuple[Array, Array]:
+    """As `memory_step`; the state is read by products of matrices."""
     decay = jnp.exp(inputs.log_decay)[..., None, None]
     reset = reset_N[:, None, None, None]
 
@@ -77,6 +91,17 @@ def memory_step(state: Array, inputs: MemoryInputs, reset_N: Array, corrects: bo
     found = faded(times(state, jnp.stack([inputs.key, inputs.query], axis=-1)))
     state, written = after(inputs.value - found[..., 0])
     return state, found[..., 1] + written * (inputs.key * inputs.query).sum(axis=-1, keepdims=True)
+
+
+def step_by_sums(corrects: bool, state: Array, inputs: MemoryInputs, reset_N: Array) -> tuple[Array, Array]:
+    """As `memory_step`; the state is read by sums of products."""
+    state = jnp.where(reset_N[:, None, None, None], 0.0, state) * jnp.exp(inputs.log_decay)[..., None, None]
+    value = inputs.value
+    if corrects:
+        value = value - (state * inputs.key[..., None, :]).sum(axis=-1)
+    written = inputs.strength[..., None] * value
+    state = state + written[..., None] * inputs.key[..., None, :]
+    return state, (state * inputs.query[..., None, :]).sum(axis=-1)
 
 
 def matrix_memory(

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.kernels.matrix_memory import MemoryInputs, matrix_memory, memory_step
+from jaxrl.networks.kernels.matrix_memory import (
+    MemoryInputs,
+    matrix_memory,
+    memory_step,
+    step_by_products,
+    step_by_sums,
+)
 
 N, H, K, V = 2, 2, 3, 4
 memory = jax.jit(matrix_memory, static_argnames="corrects")
@@ -46,6 +52,19 @@ def test_the_memory_is_its_equation(length, corrects):
                 expected[t, n, h] = s[n, h] @ inputs.query[t, n, h]
     np.testing.assert_allclose(y, expected, atol=1e-5)
     np.testing.assert_allclose(last, s, atol=1e-5)
+
+
+@pytest.mark.parametrize("corrects", [False, True])
+def test_steps_by_products_and_by_sums_agree(corrects):
+    # Sums are for accelerators, which these tests do not have.
+    state, inputs, _ = problem(1)
+    x = jax.tree.map(lambda x: x[0], inputs)
+    reset = np.array([True, False])
+    state[0] = np.nan  # of an episode that has ended
+    found = jax.jit(partial(step_by_products, corrects))(state, x, reset)
+    expected = jax.jit(partial(step_by_sums, corrects))(state, x, reset)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_what_was_written_is_found_and_rewritten():
