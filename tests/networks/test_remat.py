@@ -85,7 +85,7 @@ def test_the_backward_pass_is_given_the_inputs_of_layers_alone(core, layers):
 
 
 @needs_libtpu
-@pytest.mark.slow
+@pytest.mark.long  # 45 s; what the backward pass is given is in the fast and slow tests
 def test_a_layer_more_takes_the_memory_of_its_input():
     # XLA for CPUs drops the barriers, and merges what is computed again with what was.
     device = SingleDeviceSharding(topologies.parse("v5e:1x1").devices()[0])
