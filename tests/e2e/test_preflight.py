@@ -30,7 +30,7 @@ needs_libtpu = pytest.mark.skipif(
 def preflight(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "jaxrl", "preflight", *arguments]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
 
 
 def row(output: str, name: str) -> str:
