@@ -6,7 +6,7 @@ renewed by 10 steps of burn-in.
 Command:  jaxrl train sac_memory
 Hardware: 2 CPU cores
 Minutes:  2 on one core
-Expected: greedy return -1,024 (1 seed), which is not solved: -780 at 32,000 steps was its best
+Expected: greedy return -1,263 to -850 (5 seeds), which is not solved (docs/results_replay.md)
 """
 
 from ml_collections import ConfigDict
