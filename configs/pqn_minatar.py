@@ -6,7 +6,7 @@ Command:  jaxrl train pqn_minatar
 Others:   --env=gymnax:Asterix-MinAtar, gymnax:Freeway-MinAtar, gymnax:SpaceInvaders-MinAtar
 Hardware: 2 CPU cores
 Minutes:  not measured
-Expected: greedy return 12 to 25 with `stop.steps=1000000` (5 seeds), 53 to 93 with 10000000 (3; docs/results.md)
+Expected: greedy return 12 to 25 with `stop.steps=1e6` (5 seeds), 53 to 93 with 1e7 (3; docs/results.md)
 """
 
 from ml_collections import ConfigDict
