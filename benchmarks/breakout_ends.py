@@ -77,9 +77,7 @@ def keeping(state: Any) -> list[int]:
 def describe_end(policy: Any, states: list[Any]) -> str:
     """Where the first episode could still have kept the ball."""
     one = [jax.tree.map(lambda x: x[0], state) for state in states]
-    last = (
-        next(i for i, state in enumerate(one) if bool(state.terminal)) if bool(one[-1].terminal) else len(one)
-    )
+    last = next((i for i, state in enumerate(one) if bool(state.terminal)), len(one))
     for back in range(1, 40):
         good = keeping(one[last - back])
         if good:
