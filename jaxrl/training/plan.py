@@ -16,6 +16,8 @@ from jaxrl.types import TrainState
 
 # Keeps the first episodes of a stage apart from the run's.
 _STAGE_STREAM = 0x53544752
+# The line on `thaws`.
+THAWED = "Adam's state is reset for parameters that were frozen"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class TrainingPlan:
         if stage.fresh:
             parts.append(f"fresh {', '.join(stage.fresh)}")
         if self.thaws(before, index):
-            parts.append("Adam's state is reset for parameters that were frozen")
+            parts.append(THAWED)
         if has_memory and self.empties_memory(before, index):
             parts.append("the memory starts empty, for another environment")
         said = ", ".join(parts)
@@ -115,8 +117,7 @@ class TrainingPlan:
 
     def thaws(self, before: int, after: int) -> bool:
         """True if parameters learn in stage `after` that stage `before` froze."""
-        one, other = (set(self.configs[i].network.frozen) for i in (before, after))
-        return before < after and not one <= other
+        return before < after and thaws(self.configs[before], self.configs[after])
 
     def state_of(self, state: TrainState, before: int, after: int, learning: ShardedLearning) -> TrainState:
         """The state with which stage `after` begins where `before` has ended.
@@ -151,6 +152,11 @@ class TrainingPlan:
         if not restarts:
             return state
         return dataclasses.replace(state, collector=fresh.collector, tasks=fresh.tasks)
+
+
+def thaws(before: Config, after: Config) -> bool:
+    """True if parameters learn with one configuration that the one before it froze."""
+    return not set(before.network.frozen) <= set(after.network.frozen)
 
 
 def _text_of(value: object) -> str:

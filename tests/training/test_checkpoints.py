@@ -52,6 +52,24 @@ def test_resume_keeps_own_hyperparameters_and_takes_those_that_the_config_change
 
 
 @pytest.mark.slow
+def test_what_a_resume_thaws_learns_with_a_fresh_adam(tmp_path: Path) -> None:
+    # Adam counted updates in which frozen parameters had no gradients: with moments of 0 and a large count
+    # their first steps would be several times too long.
+    frozen = ("params/*/kernel", "params/*/bias")
+    saved, runtime = checkpoints(tmp_path, network__frozen=frozen)
+    state = runtime.learning.initial_state()
+    used = jax.tree.map(jnp.ones_like, state.learner.opt_state)
+    progress = dataclasses.replace(Progress(runtime.learning.empty_interval()), iteration=3)
+    saved.save_last(with_learner(state, opt_state=used), progress)
+    for patterns, thaws in ((frozen[:1], True), (frozen, False), ((*frozen, "params/*"), False)):
+        restored = checkpoints(tmp_path, network__frozen=patterns)[0].restore()
+        assert restored is not None
+        expected = 0 if thaws else 1
+        assert all((np.asarray(x) == expected).all() for x in jax.tree.leaves(restored.state.learner.opt_state))
+        assert [line.startswith("Adam's state is reset") for line in restored.changes] == [True] * thaws
+
+
+@pytest.mark.slow
 def test_state_is_saved_once(tmp_path: Path) -> None:
     saved, runtime = checkpoints(tmp_path)
     state, progress = runtime.learning.initial_state(), Progress(runtime.learning.empty_interval())
