@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
 from jaxrl.evaluation.result import Result
@@ -28,7 +27,7 @@ from jaxrl.runs.checkpoint import (
 from jaxrl.runs.checkpoint.checkpoint_record import COMPARABLE_AFTER, MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import resumption_notes
-from jaxrl.training.plan import THAWED, thaws
+from jaxrl.training.plan import THAWED, thawed, thaws
 from jaxrl.training.progress import Progress
 from jaxrl.training.warm_start import find_checkpoint
 from jaxrl.types import TrainState
@@ -238,25 +237,20 @@ class RunCheckpoints:
         earlier = from_json(meta["config"])
         topology = self.learning.topology
         changed = with_changed_numbers(self.learning.algorithm, topology, state, earlier, self.config)
-        was_frozen = thaws(earlier, self.config)
-        if was_frozen:  # As where a stage thaws them: see `TrainingPlan.state_of`.
-            learner: Any = changed.learner
-            fresh = jax.tree.map(jnp.zeros_like, learner.opt_state)
-            changed = dataclasses.replace(changed, learner=dataclasses.replace(learner, opt_state=fresh))
         seconds = progress.trained_seconds
         before = with_elapsed(earlier, topology, state.learner, seconds)
         changed = dataclasses.replace(
             changed, learner=with_elapsed(self.config, topology, changed.learner, seconds)
         )
         return StartingPoint(
-            state=changed,
+            state=thawed(changed, earlier, self.config),
             continues=True,
             origin=origin,
             changes=(
                 *resumption_notes.replanned(
                     self.learning.algorithm, before, changed.learner, earlier, self.config
                 ),
-                *([THAWED] if was_frozen else []),
+                *([THAWED] if thaws(earlier, self.config) else []),
                 *resumption_notes.other_jax(meta),
             ),
             progress=dataclasses.replace(progress, interval=interval),

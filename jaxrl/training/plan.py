@@ -6,6 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxrl.config import Config, ConfigError, text
 from jaxrl.config.declarations import values_of
 from jaxrl.config.resolution import stage_configs
@@ -140,13 +143,12 @@ class TrainingPlan:
         restarts = self.restarts_episodes(before, after)
         if not (patterns or thaws or restarts):
             return state
-        fresh: Any = learning.initial_state(_STAGE_STREAM + after)
-        learner: Any = state.learner
         if thaws:
-            learner = dataclasses.replace(learner, opt_state=fresh.learner.opt_state)
+            state = thawed(state, self.configs[before], self.configs[after])
+        fresh: Any = learning.initial_state(_STAGE_STREAM + after)
         if patterns:
-            learner = learning.renew(learner, fresh.learner, patterns)
-        state = dataclasses.replace(state, learner=learner)
+            learner: Any = learning.renew(state.learner, fresh.learner, patterns)
+            state = dataclasses.replace(state, learner=learner)
         if self.empties_memory(before, after):
             state = dataclasses.replace(state, memory=fresh.memory)
         if not restarts:
@@ -157,6 +159,15 @@ class TrainingPlan:
 def thaws(before: Config, after: Config) -> bool:
     """True if parameters learn with one configuration that the one before it froze."""
     return not set(before.network.frozen) <= set(after.network.frozen)
+
+
+def thawed(state: TrainState, before: Config, after: Config) -> TrainState:
+    """The state, with Adam's of a first update if parameters learn from now on that were frozen."""
+    if not thaws(before, after):
+        return state
+    learner: Any = state.learner
+    opt_state = jax.tree.map(jnp.zeros_like, learner.opt_state)
+    return dataclasses.replace(state, learner=dataclasses.replace(learner, opt_state=opt_state))
 
 
 def _text_of(value: object) -> str:

@@ -64,8 +64,8 @@ def test_what_a_resume_thaws_learns_with_a_fresh_adam(tmp_path: Path) -> None:
     for patterns, thaws in ((frozen[:1], True), (frozen, False), ((*frozen, "params/*"), False)):
         restored = checkpoints(tmp_path, network__frozen=patterns)[0].restore()
         assert restored is not None
-        expected = 0 if thaws else 1
-        assert all((np.asarray(x) == expected).all() for x in jax.tree.leaves(restored.state.learner.opt_state))
+        moments = jax.tree.leaves(restored.state.learner.opt_state)
+        assert all((np.asarray(x) == (0 if thaws else 1)).all() for x in moments)
         assert [line.startswith("Adam's state is reset") for line in restored.changes] == [True] * thaws
 
 
