@@ -106,6 +106,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
 
 def _show(name: str, made: Deployment) -> None:
+    from jaxrl.evaluation.result import cut
+
     print(f"checkpoint  {made.checkpoint}")
     if made.evaluation:
         shown = {"mean": "mean return", "success_rate": "success rate"}
@@ -113,6 +115,8 @@ def _show(name: str, made: Deployment) -> None:
             f"{words} {number(made.evaluation[k])}" for k, words in shown.items() if k in made.evaluation
         ]
         command_line.say(f"evaluated   {count(made.evaluation['episodes'])} episodes, {', '.join(found)}")
+        if said := cut(made.evaluation["unfinished"], made.evaluation["episodes"]):
+            command_line.say(f"cut off     {said}")
     if made.mode == SAMPLED:
         command_line.say(
             "note        evaluations during training were better sampled; models take the most likely action"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from jaxrl.comparison.results import Comparison, Options, compare
 from jaxrl.comparison.variants import (
     Variant,
+    describe_cut,
     describe_lost_end,
     describe_unfinished,
     other_updates,
@@ -79,6 +80,7 @@ def _runs(paths: Sequence[str], options: Options, force: bool) -> tuple[list[Run
             continue
         runs.append(run)
         skipped += [f"left out: {what}" for what in describe_lost_end(run, options.metric)]
+        skipped += describe_cut(run)
     if not runs:
         raise ConfigError(f"there is no run to compare: {'; '.join(skipped)}")
     return runs, skipped

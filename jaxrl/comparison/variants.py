@@ -127,6 +127,14 @@ def describe_lost_end(run: Run, metric: str) -> list[str]:
     return [f"{metric} of {run.path} at step {last:,} is not finite: step {end:,} counts as its end"]
 
 
+def describe_cut(run: Run) -> list[str]:
+    """A clause on the episodes of a run's last evaluation that had no end: their returns are no returns."""
+    cut, of = ((run.summary or {}).get(f"eval_{name}") for name in ("cut_off", "episodes"))
+    if not cut:
+        return []
+    return [f"{cut} of {of} episodes of the last evaluation of {run.path} were cut off: they had no end"]
+
+
 def _steps_made(run: Run) -> int:
     return int(max(row["step"] for row in run.rows))
 

@@ -34,6 +34,17 @@ def described(path: str) -> str:
     return ""
 
 
+def in_place_of_run(path: str) -> str:
+    """As `described`, of what stands where the folder of a run should."""
+    if found := described(path):
+        return found
+    if os.path.isfile(os.path.join(path, "policy.json")):
+        return "is an exported policy, without the run: docs/export.md has how each format acts"
+    if os.path.isfile(path):
+        return "is a file, and a run is a folder; settings are read by jaxrl train --config=FILE"
+    return ""
+
+
 def _is_sb3(path: str) -> bool:
     if os.path.getsize(path) > LARGEST_FILE:
         return path.endswith(".zip")

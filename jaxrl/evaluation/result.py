@@ -43,10 +43,7 @@ class Result:
     @property
     def cut(self) -> str:
         """`2 of 4 episodes were cut off: ...`; "" if none was."""
-        if not self.unfinished:
-            return ""
-        limit = f"after {DEFAULT_MAX_EPISODE_STEPS:,} steps: the environment has no time limit"
-        return f"{self.unfinished} of {self.episodes} episodes were cut off {limit}"
+        return cut(self.unfinished, self.episodes)
 
     @classmethod
     def of(cls, episodes: Episodes, mode: str = GREEDY) -> Result:
@@ -70,6 +67,14 @@ class Result:
             unfinished=int((~np.asarray(episodes.finished)[played]).sum()),
             mode=mode,
         )
+
+
+def cut(unfinished: float, episodes: float) -> str:
+    """`Result.cut` of these numbers."""
+    if not unfinished:
+        return ""
+    limit = f"after {DEFAULT_MAX_EPISODE_STEPS:,} steps: the environment has no time limit"
+    return f"{unfinished:.0f} of {episodes:.0f} episodes were cut off {limit}"
 
 
 def report_values(reports: EpisodeReports, episodes: Episodes) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxrl.config import Config
 from jaxrl.config.text import count, number, one_line
+from jaxrl.evaluation.result import cut
 
 
 def text(record: Mapping[str, Any], config: Config) -> str:
@@ -34,6 +35,8 @@ def text(record: Mapping[str, Any], config: Config) -> str:
         lines += ["| metric | value |", "|---|---|"]
         lines += [f"| {_cell(name)} | {_number(value)} |" for name, value in record["evaluation"].items()]
         lines += ["", "Greedy episodes in the environment above, played before the deployment."]
+        if said := cut(record["evaluation"].get("unfinished", 0), record["evaluation"]["episodes"]):
+            lines += ["", f"{said}. Their returns are of what was played."]
     else:
         lines.append("None was made.")
     if record["gates"]:

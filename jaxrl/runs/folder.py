@@ -193,7 +193,7 @@ class RunFolder:
             if isinstance(recovered, dict):
                 log.warning("%s is missing or damaged: the configuration comes from a checkpoint", file)
                 return from_json(recovered)
-            if foreign := foreign_files.described(str(self.path)):
+            if foreign := foreign_files.in_place_of_run(str(self.path)):
                 raise ConfigError(f"`--workdir` (={self.path}) {foreign}") from error
             if isinstance(error, FileNotFoundError):
                 text = f"`--workdir` (={self.path}) holds no config.json: is it a run folder?"

@@ -45,6 +45,8 @@ _ATTRIBUTES = ("config", "folder", "callbacks", "agent")
 _OTHER_NAMES = {
     "train": "fit()",
     "learn": "fit()",
+    "training_step": "update(rollout())",
+    "predict": "jaxrl.load(folder).act(obs)",
     "mean_and_log": "log(metrics), which `update` has averaged",
     "save_checkpoint": "save(folder)",
     "load_checkpoint": "load(folder)",

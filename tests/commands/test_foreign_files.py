@@ -50,8 +50,17 @@ def test_what_is_there_is_named(make, kind: str, tmp_path: Path, capsys: pytest.
 def test_another_archive_is_not_called_a_model(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("data", "")
-    with pytest.raises(ConfigError, match=r"config\.json cannot be read"):
+    with pytest.raises(ConfigError, match="is a file, and a run is a folder"):
         jaxrl.load(str(tmp_path / "other.zip"))
+
+
+def test_settings_and_exported_policies_are_no_runs(tmp_path: Path) -> None:
+    (tmp_path / "ppo.yml").write_text("CartPole-v1:\n  n_envs: 8\n")
+    with pytest.raises(ConfigError, match="settings are read by jaxrl train --config=FILE"):
+        jaxrl.load(str(tmp_path / "ppo.yml"))
+    (tmp_path / "policy.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"is an exported policy, .*docs/export\.md"):
+        jaxrl.load(str(tmp_path))
 
 
 @pytest.mark.parametrize("start", [[], ["python", "cleanrl/ppo.py"]])

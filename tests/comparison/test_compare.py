@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jaxrl.commands.compare import main
+from jaxrl.comparison import Options, compare_folders
 from tests.comparison.run_folders import write_run
 
 SLOW, FAST = (
@@ -208,6 +209,16 @@ def test_a_last_evaluation_that_is_not_finite_is_named(
     assert f"warning: {line}" in " ".join(capsys.readouterr().out.split())
     assert any(line in skipped for skipped in found["skipped"])
     assert "at step 3,000 is not finite" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_episodes_without_an_end_are_named(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", [10_000.0], evaluated_once=True)
+    options = Options(resamples=10)
+    assert compare_folders([str(path)], options).skipped == []
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps({**summary, "eval_cut_off": 3, "eval_episodes": 4}))
+    (said,) = compare_folders([str(path)], options).skipped
+    assert said == f"3 of 4 episodes of the last evaluation of {path} were cut off: they had no end"
 
 
 @pytest.mark.slow

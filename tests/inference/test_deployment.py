@@ -10,7 +10,8 @@ import pytest
 
 from jaxrl.commands.deploy import main as deploy
 from jaxrl.commands.models import main as models
-from jaxrl.inference import arrays
+from jaxrl.config import default_config, resolve
+from jaxrl.inference import arrays, model_card
 from jaxrl.inference.numpy_policy import NumpyPolicy
 from tests.inference.runs import save_run
 
@@ -76,6 +77,11 @@ def test_a_model_explains_itself(registry: Path) -> None:
         "| data | &lt;script&gt;\\|x, 10 episodes, 4,802 steps, played by solver, digest abcd, learnt" in card
     )
     assert "<script>" not in card
+    # A return of what was played before a cut is no return.
+    assert "cut off" not in card
+    evaluation = {**record["evaluation"], "unfinished": 3.0}
+    card = model_card.text({**record, "evaluation": evaluation}, resolve(default_config(), 1))
+    assert "3 of 8 episodes were cut off after 10,000 steps" in card
 
 
 def test_a_closed_gate_deploys_nothing(run: Path, registry: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -185,6 +185,7 @@ def test_what_no_trainer_has_is_refused_by_name() -> None:
         ("learning_rate", r": it is set\(learning_rate=...\)"),
         ("train", r": it is fit\(\)"),
         ("save_checkpoint", r": it is save\(folder\)"),
+        ("training_step", r": it is update\(rollout\(\)\)"),
         ("evaluat", "; did you mean `evaluate`[?]"),
     ):
         with pytest.raises(AttributeError, match=f"a trainer has no `{name}` to set{hint}"):
