@@ -1,13 +1,14 @@
 """Finds branches that return different classes, and carries that change theirs, while a program is traced.
 
 `jax.lax.cond` and `switch` (0.10.2 and 0.11.2) take two dataclasses with equally many fields for one: the
-result is of the first one's class, with the other's numbers by position. `scan` takes another class for its
-carry in the same way. What jaxrl and its tests trace is compared here.
+result is of the first one's class, with the other's numbers by position. `scan`, `while_loop` and `fori_loop`
+take another class for their carry in the same way. What jaxrl and its tests trace is compared here.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,8 @@ _OURS = ("jaxrl", "envs", "tests", "configs", "examples")
 
 def install() -> None:
     """From here on, in this process."""
-    for name, check in (("cond", _cond), ("switch", _switch), ("scan", _scan)):
+    checks = {"cond": _cond, "switch": _switch, "scan": _scan, "while_loop": _while, "fori_loop": _fori}
+    for name, check in checks.items():
         real = getattr(jax.lax, name)
         setattr(jax.lax, name, functools.wraps(real)(functools.partial(_of_ours, real, check)))
 
@@ -40,7 +42,8 @@ class _Traced:
     @classmethod
     def of(cls, function: Callable[..., Any]) -> _Traced:
         """The same for the same function, so that jax finds what it has traced."""
-        own = getattr(function, "__dict__", {})
+        # The methods of all objects of a class would share the note of their function.
+        own = {} if inspect.ismethod(function) else getattr(function, "__dict__", {})
         found = own.setdefault("_noted", cls(function))
         found.structure = None
         return found
@@ -78,6 +81,20 @@ def _scan(real: Any, f: Any, init: Any, *rest: Any, **given: Any) -> Any:
 
     result = real(noted, init, *rest, **given)
     _require_one({after, str(jax.tree.structure(init))}, "the carry of `scan` is")
+    return result
+
+
+def _while(real: Any, cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
+    noted = _Traced.of(body_fun)
+    result = real(cond_fun, noted, init_val)
+    _require_one({noted.structure, str(jax.tree.structure(init_val))}, "the carry of `while_loop` is")
+    return result
+
+
+def _fori(real: Any, lower: Any, upper: Any, body_fun: Any, init_val: Any, **given: Any) -> Any:
+    noted = _Traced.of(body_fun)
+    result = real(lower, upper, noted, init_val, **given)
+    _require_one({noted.structure, str(jax.tree.structure(init_val))}, "the carry of `fori_loop` is")
     return result
 
 
