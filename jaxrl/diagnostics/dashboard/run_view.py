@@ -35,6 +35,7 @@ _SHOWN = (
     "time/steps_per_second",
     "time/budget_seconds",
 )
+_CUT = "eval/cut_off"  # a row has it only if there were such episodes
 _STARTED = "started as "  # the line of train.log with the command
 
 
@@ -100,6 +101,8 @@ class RunView:
             for name in ("step", "time", *_SHOWN):
                 if row.get(name) is not None:
                     self.latest[name] = row[name]
+            if row.get("eval/return") is not None:
+                self.latest[_CUT] = row.get(_CUT) or 0
             if row.get("time") is not None:
                 times.append(row["time"])
         if len(times) > 1:
@@ -152,6 +155,7 @@ class RunView:
             "share": None if state in (FINISHED, SAVED) else self.share,
             "return": latest.get("episode/return"),
             "eval": returned,
+            "cut_off": latest.get(_CUT, summary.get("eval_cut_off")) or 0,
             "success": latest.get("eval/success_rate", latest.get("env/success_rate")),
             "rate": latest.get("time/steps_per_second"),
             "time": latest.get("time"),

@@ -13,6 +13,7 @@ from etils import epath
 from jaxrl.diagnostics.dashboard import server
 from jaxrl.diagnostics.dashboard.collection import RunCollection
 from jaxrl.diagnostics.dashboard.run_view import RunView
+from jaxrl.reporting.writers import JsonlWriter
 from tests.comparison.run_folders import write_run
 
 
@@ -27,6 +28,19 @@ def test_a_run_is_as_far_as_the_budget_that_ends_it(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     view.poll()
     assert view.share == 0.25
+
+
+def test_episodes_without_an_end_are_said_as_long_as_the_last_evaluation_had_some(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "endless", [1.0])
+    view = RunView("endless", epath.Path(folder))
+    found = []
+    for step, cut in ((2000, {"eval/cut_off": 3.0}), (3000, {})):
+        writer = JsonlWriter(folder / "metrics.jsonl")
+        writer.write(step, {"eval/return": 10_000.0, **cut})
+        writer.close()
+        view.poll()
+        found.append(view.row()["cut_off"])
+    assert found == [3.0, 0]
 
 
 def test_the_load_of_the_machine_is_counted_over_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:

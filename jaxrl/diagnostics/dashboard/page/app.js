@@ -90,6 +90,10 @@ function cell(run, key) {
   if (key === "state") {
     return element("span", { class: "state " + run.state, textContent: run.state, title: run.problem || "" });
   }
+  if (key === "eval" && run.cut_off) {
+    return element("span", { textContent: number(run.eval) + " cut off",
+      title: number(run.cut_off) + " episodes had no end: their returns are of what was played" });
+  }
   if (key === "time") return since(run.time);
   if (key === "success") return typeof run.success === "number" ? (100 * run.success).toFixed(1) + "%" : "-";
   if (key === "step") return rounded(run.step) + (typeof run.share === "number" ? ` ${Math.floor(100 * run.share)}%` : "");

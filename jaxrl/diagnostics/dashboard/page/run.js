@@ -14,6 +14,7 @@ async function showRun(view, name) {
     algorithm: run.algorithm, seed: run.seed, steps: number(run.step), "stopped by": run.summary.stop_reason,
     "best return": run.summary.best_return === undefined ? undefined
       : `${number(run.summary.best_return)} at step ${number(run.summary.best_step)}`,
+    "cut off": run.cut_off ? number(run.cut_off) + " episodes of the last evaluation" : undefined,
     device: run.summary.device, checkpoints: run.checkpoints.map(number).join("  ") || "none", command: run.command };
   const list = Object.entries(facts).filter(([, value]) => value !== undefined && value !== null)
     .flatMap(([key, value]) => [element("dt", { textContent: key }), element("dd", { textContent: String(value) })]);
