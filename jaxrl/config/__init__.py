@@ -2,7 +2,7 @@
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.configuration import Config
-from jaxrl.config.construction import from_json, read_section, to_json, versions
+from jaxrl.config.construction import from_json, read_section, to_json, versions, with_earlier_plan
 from jaxrl.config.curriculum import CurriculumConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.environment import check_same_spaces, environment_spec, task_environment
@@ -79,4 +79,5 @@ __all__ = [
     "task_environment",
     "to_json",
     "versions",
+    "with_earlier_plan",
 ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from collections.abc import Mapping
+from typing import Any
 
+from jaxrl.config import Config, from_json, with_earlier_plan
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
@@ -74,11 +77,29 @@ def stored_stage(folder: RunFolder | None, path: str | os.PathLike[str]) -> int:
       path: of another run or checkpoint that it continues, or "".
     """
     try:
-        if folder is not None and (steps := folder.checkpoints.all_steps()):
-            return int(folder.checkpoints.meta(max(steps)).get("stage", 0))
-        if not path:
-            return 0
-        found = find_checkpoint("resume_from", path)
-        return int(Checkpointer(str(found.parent), create=False).meta(int(found.name)).get("stage", 0))
+        return int(_stored_meta(folder, path).get("stage", 0))
     except (CheckpointError, OSError, TypeError, ValueError):
         return 0  # Restoring it says what is wrong.
+
+
+def with_stored_plan(config: Config, folder: RunFolder | None) -> Config:
+    """The configuration with the updates that the run to continue has planned so far; see `find_start`.
+
+    Stages plan those of the whole run.
+    """
+    try:
+        if config.stages or not (meta := _stored_meta(folder, config.resume_from)):
+            return config
+        return with_earlier_plan(config, from_json(meta["config"]), int(meta["iteration"]))
+    except (CheckpointError, OSError, KeyError, TypeError, ValueError):
+        return config  # As above.
+
+
+def _stored_meta(folder: RunFolder | None, path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """The record of the newest checkpoint, or of the one that `path` names; empty if there is none."""
+    if folder is not None and folder.has_checkpoints:
+        return folder.checkpoints.meta(max(folder.checkpoints.all_steps()))
+    if not path:
+        return {}
+    found = find_checkpoint("resume_from", path)
+    return Checkpointer(str(found.parent), create=False).meta(int(found.name))
