@@ -20,6 +20,7 @@ from jaxrl.training.plan import _STAGE_STREAM, TrainingPlan
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import PyTree
 from tests.algorithms.tiny import LENGTH, config_fields
+from tests.algorithms.tiny import STEPS as ROLLOUT
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
 FROZEN = "params/MLP_0/*"
@@ -233,6 +234,16 @@ def test_schedules_follow_the_updates_of_all_stages(stages: Any, steps: int, pla
     assert [stage.total_updates for stage in plan.configs] == [planned] * len(stages)
     # A checkpoint holds the configuration of its stage.
     assert [from_json(json.loads(json.dumps(to_json(stage)))) for stage in plan.configs] == [*plan.configs]
+
+
+def test_schedules_plan_no_updates_where_a_memory_fills_anew() -> None:
+    """Of 10 iterations the first 2 of each environment only fill the memory."""
+    starts = 3 * ROLLOUT
+    config = config_fields("dqn", learner__learning_starts=starts, learner__capacity=starts)
+    config.stages = ("iterations=4", "iterations=2 gamma=0.9", {"iterations": 4, "env.name": OTHER})
+    plan = TrainingPlan.of(resolve(config, 1))
+    rate = plan.configs[0].updates_per_iteration
+    assert [stage.total_updates for stage in plan.configs] == [(10 - 2 - 2) * rate] * 3
 
 
 def test_a_resumed_run_announces_what_is_left() -> None:
