@@ -14,6 +14,7 @@ import pytest
 
 from jaxrl.algorithms.parameters import parameter_name
 from jaxrl.config import ConfigError, from_json, resolve, to_json
+from jaxrl.evaluation import trained_policy
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.plan import _STAGE_STREAM, TrainingPlan
@@ -35,6 +36,7 @@ STAGES: tuple[Any, ...] = (
         "iterations": 1,
         "env": {"name": "gymnax:CartPole-v1(masspole=0.2)"},
         "learning_rate": 1e-4,
+        "normalize.clip_observations": 5.0,
         "fresh": [HEADS],
     },
 )
@@ -89,6 +91,17 @@ def test_rates_are_exact_and_rows_say_the_stage(straight: tuple[Trainer, Recorde
         (7, 3, third),
         (8, 4, third),
     ]
+
+
+@pytest.mark.slow
+def test_a_policy_acts_in_the_stage_of_its_checkpoint(straight: tuple[Trainer, Recorder, Path]) -> None:
+    trainer, _, folder = straight
+    RunFolder(str(folder)).write_config(trainer.config)
+    found = {i: trained_policy.load(str(folder), str(i * STEPS)) for i in (ENDS[2], ENDS[3])}
+    names = ["gymnax:CartPole-v1", "gymnax:CartPole-v1(masspole=0.2)"]
+    assert [policy.config.env.name for policy in found.values()] == names
+    assert [policy.spec.name for policy in found.values()] == names
+    assert [policy.agent.normalize_config.clip_observations for policy in found.values()] == [10.0, 5.0]
 
 
 @pytest.mark.slow
@@ -198,7 +211,10 @@ MASSPOLE = {"curriculum.parameter": "masspole", "curriculum.iterations": 2}
 @pytest.mark.parametrize(
     ("plan", "line"),
     [
-        (plan_of(*STAGES), "3 (stage 3) for network.frozen; 4 (stage 4) for env.name, fresh"),
+        (
+            plan_of(*STAGES),
+            "3 (stage 3) for network.frozen; 4 (stage 4) for env.name, normalize.clip_observations, fresh",
+        ),
         (
             plan_of("iterations=1", "iterations=1 num_epochs=2", "num_epochs=1"),
             "2 (stage 2) for ppo.num_epochs",  # the third has the program of the first
