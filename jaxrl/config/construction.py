@@ -69,8 +69,10 @@ def from_json(data: Mapping[str, Any]) -> Config:
         return _without_section(fields, data.get("device_count", 1))
     config = build(fields, data.get("device_count", 1))
     # What other stages, or an earlier plan of the run, add to them does not follow from the fields.
-    planned = data.get("derived", {}).get("total_updates")
-    return with_planned_updates(config, planned) if isinstance(planned, int) else config
+    derived = data.get("derived")
+    planned = derived.get("total_updates") if isinstance(derived, Mapping) else None
+    is_count = isinstance(planned, int) and 0 < planned < 2**63
+    return with_planned_updates(config, planned) if is_count else config
 
 
 def with_planned_updates(config: Config, count: int) -> Config:
