@@ -71,8 +71,9 @@ def from_json(data: Mapping[str, Any]) -> Config:
     # What other stages, or an earlier plan of the run, add to them does not follow from the fields.
     derived = data.get("derived")
     planned = derived.get("total_updates") if isinstance(derived, Mapping) else None
-    is_count = isinstance(planned, int) and 0 < planned < 2**63
-    return with_planned_updates(config, planned) if is_count else config
+    if not isinstance(planned, int) or not 0 < planned < 2**63:
+        return config
+    return with_planned_updates(config, planned)
 
 
 def with_planned_updates(config: Config, count: int) -> Config:
