@@ -82,18 +82,18 @@ def with_planned_updates(config: Config, count: int) -> Config:
     return config if config.total_updates == count else dataclasses.replace(config, planned_updates=count)
 
 
-def with_earlier_plan(config: Config, earlier: Config, iteration: int) -> Config:
-    """The configuration of a run that has made `iteration` iterations by another one.
+def planned_after(config: Config, earlier: Config, iteration: int) -> int:
+    """The planned updates of a run that has made `iteration` iterations by another configuration.
 
-    Its planned updates are those that `earlier` planned up to there, and its own from there on: else a run
-    resumed with other epochs or minibatches would reach the ends of its schedules too soon, or never.
+    They are those that `earlier` planned up to there, and the present ones from there on: else a run resumed
+    with other epochs or minibatches would reach the ends of its schedules too soon, or never.
     """
 
     def left(plan: Config) -> int:
         begun = max(iteration, plan.learner.idle_iterations(plan.env.rows))
         return (plan.num_iterations - begun) * plan.updates_per_iteration
 
-    return with_planned_updates(config, max(1, earlier.total_updates - left(earlier) + left(config)))
+    return max(1, earlier.total_updates - left(earlier) + left(config))
 
 
 def read_section(config: Config) -> Config:

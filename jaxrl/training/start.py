@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrl.config import Config, from_json, with_earlier_plan
+from jaxrl.config import Config, from_json, planned_after, with_planned_updates
+from jaxrl.parallel import process_group
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
@@ -87,12 +89,14 @@ def with_stored_plan(config: Config, folder: RunFolder | None) -> Config:
 
     Stages plan those of the whole run.
     """
-    try:
-        if config.stages or not (meta := _stored_meta(folder, config.resume_from)):
-            return config
-        return with_earlier_plan(config, from_json(meta["config"]), int(meta["iteration"]))
-    except (CheckpointError, OSError, KeyError, TypeError, ValueError):
-        return config  # As above.
+    if config.stages:
+        return config
+    planned = config.total_updates
+    with contextlib.suppress(CheckpointError, OSError, KeyError, TypeError, ValueError):  # As above.
+        if meta := _stored_meta(folder, config.resume_from):
+            planned = planned_after(config, from_json(meta["config"]), int(meta["iteration"]))
+    # All compile one program, even if a file system shows the checkpoint to some of them later.
+    return with_planned_updates(config, process_group.everywhere(planned)[0])
 
 
 def _stored_meta(folder: RunFolder | None, path: str | os.PathLike[str]) -> Mapping[str, Any]:
