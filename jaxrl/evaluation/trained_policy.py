@@ -99,14 +99,14 @@ def load(
     config = admit(RunFolder(workdir).read_config(), workdir, trust, trust_said_by)
     checkpoints = Checkpointer(f"{workdir}/checkpoints", create=False)
     step, chosen = _choose(checkpoints, checkpoint)
-    if config.stages:  # In that of the checkpoint it was judged, with its normalisation.
-        config = admit(from_json(checkpoints.meta(step)["config"]), workdir, trust, trust_said_by)
-    spec = environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
-    agent = algorithms.build_agent(config, spec)
-    topology = sharding.Topology.of(devices or jax.device_count())
-    wanted = {_STORED: jax.eval_shape(agent.init, jax.random.key(0))}
-    abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
     try:
+        if config.stages:  # In that of the checkpoint it was judged, with its normalisation.
+            config = admit(from_json(checkpoints.meta(step)["config"]), workdir, trust, trust_said_by)
+        spec = environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
+        agent = algorithms.build_agent(config, spec)
+        topology = sharding.Topology.of(devices or jax.device_count())
+        wanted = {_STORED: jax.eval_shape(agent.init, jax.random.key(0))}
+        abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
         found = checkpoints.restore_partial(step, (_STORED,), abstract)
         mode = _mode(checkpoints.meta(step).get(MODE), agent, config.evaluate.modes)
     except CorruptCheckpoint as error:
