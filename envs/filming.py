@@ -68,7 +68,7 @@ def _film_device(env: JaxEnv, seed: int, arguments: tuple[Any, ...]) -> Film:
         obs = timestep.obs
         over = bool(timestep.done)
         t = t + 1
-        reward = float(timestep.reward)
+        reward = float(timestep.reported_reward)
         reports = reports_of(jax.device_get(timestep.info), names)
 
 
@@ -120,7 +120,7 @@ def _film_observations(factory: HostFactory, seed: int) -> Film:
             over = bool(step.game_over[0])
             picture = partial(draw, obs, factory.spec.observation_space)
             reports = reports_of({name: x[0] for name, x in step.info.items()}, names)
-            action = yield Shot(obs, None, picture, over, float(step.reward[0]), reports=reports)
+            action = yield Shot(obs, None, picture, over, float(step.score[0]), reports=reports)
             env.send(0, np.asarray(action)[None])
     finally:
         env.close()

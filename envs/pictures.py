@@ -27,7 +27,7 @@ class Shot:
       mask: bool[A], the allowed actions, or None; of several agents likewise.
       picture: draws it, uint8[height, width, 3]; only until the next action.
       over: the episode has ended; no action is taken any more.
-      reward: of the action before; 0 at the first step. Of several agents the sum.
+      reward: of the action before, as episodes report it; 0 at the first step. Of several agents the sum.
       fresh: bool[A] of several agents, whose recurrent state restarts with `obs`; None of one.
       reports: what the environment reported of the action before, by name; without missing values, and
         empty for several agents.

@@ -306,8 +306,9 @@ class _Run:
         """True if no step of a minibatch may count."""
         config = self.engine.config
         # Among sequences of one step there may be none that counts; longer ones hold one at least, unless
-        # whole episodes are left out.
-        short = config.sequence_length == 1 or config.curriculum.masks_rows
+        # whole episodes are left out, or an agent has gone long before its environment's episode is over.
+        leaves_out = config.curriculum.masks_rows or bool(self.engine.agent.spec.agents)
+        short = config.sequence_length == 1 or leaves_out
         may_be_empty = self.engine.padded or (self.batch.valid is not None and short)
         return may_be_empty or self.batch.weight is not None  # A task may count for nothing.
 

@@ -2,7 +2,14 @@
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.configuration import Config
-from jaxrl.config.construction import from_json, read_section, to_json, versions
+from jaxrl.config.construction import (
+    from_json,
+    planned_after,
+    read_section,
+    to_json,
+    versions,
+    with_planned_updates,
+)
 from jaxrl.config.curriculum import CurriculumConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.environment import check_same_spaces, environment_spec, task_environment
@@ -74,9 +81,11 @@ __all__ = [
     "flatten",
     "from_json",
     "largest_device_count",
+    "planned_after",
     "read_section",
     "resolve",
     "task_environment",
     "to_json",
     "versions",
+    "with_planned_updates",
 ]

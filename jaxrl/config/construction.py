@@ -68,15 +68,32 @@ def from_json(data: Mapping[str, Any]) -> Config:
     if is_unread(algorithm_of(fields)):
         return _without_section(fields, data.get("device_count", 1))
     config = build(fields, data.get("device_count", 1))
-    # What the other stages add to those of one does not follow from its fields.
-    planned = data.get("derived", {}).get("total_updates") if config.stages else None
-    return with_planned_updates(config, planned) if isinstance(planned, int) else config
+    # What other stages, or an earlier plan of the run, add to them does not follow from the fields.
+    derived = data.get("derived")
+    planned = derived.get("total_updates") if isinstance(derived, Mapping) else None
+    if not isinstance(planned, int) or not 0 < planned < 2**63:
+        return config
+    return with_planned_updates(config, planned)
 
 
 def with_planned_updates(config: Config, count: int) -> Config:
     """With the updates that its run plans, if they are not the ones that follow from its fields."""
     config = dataclasses.replace(config, planned_updates=0)
     return config if config.total_updates == count else dataclasses.replace(config, planned_updates=count)
+
+
+def planned_after(config: Config, earlier: Config, iteration: int) -> int:
+    """The planned updates of a run that has made `iteration` iterations by another configuration.
+
+    They are those that `earlier` planned up to there, and the present ones from there on: else a run resumed
+    with other epochs or minibatches would reach the ends of its schedules too soon, or never.
+    """
+
+    def left(plan: Config) -> int:
+        begun = max(iteration, plan.learner.idle_iterations(plan.env.rows))
+        return (plan.num_iterations - begun) * plan.updates_per_iteration
+
+    return max(1, earlier.total_updates - left(earlier) + left(config))
 
 
 def read_section(config: Config) -> Config:

@@ -138,7 +138,7 @@ def field(
     return declaration
 
 
-def with_default(section: type, name: str, default: T, help: str = "") -> T:
+def with_default(section: type, name: str, default: T, help: str = "", fixed: bool = False) -> T:
     """Declares a field of `section` again in one that derives from it, with another default.
 
     Args:
@@ -146,10 +146,16 @@ def with_default(section: type, name: str, default: T, help: str = "") -> T:
       name: of the field.
       default: of the annotated type.
       help: its meaning there; "": the same.
+      fixed: a resumed run may not change it there, also if it may elsewhere.
     """
     (before,) = (f for f in dataclasses.fields(section) if f.name == name)
     declaration: Any = dataclasses.field(
-        default=default, metadata={**before.metadata, **({"help": help} if help else {})}
+        default=default,
+        metadata={
+            **before.metadata,
+            **({"help": help} if help else {}),
+            "fixed": fixed or before.metadata["fixed"],
+        },
     )
     return declaration
 

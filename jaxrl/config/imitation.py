@@ -30,11 +30,16 @@ class BehaviorCloningConfig(MinibatchConfig):
         1024,
         help="rows of each of the env.num_envs lanes, which together must hold the episodes",
     )
+    # The updates of an iteration are the steps of the clock, which must not change under a run.
     num_epochs: int = with_default(
-        MinibatchConfig, "num_epochs", 1, help="passes over the episodes between two validations"
+        MinibatchConfig, "num_epochs", 1, help="passes over the episodes between two validations", fixed=True
     )
     num_minibatches: int = with_default(
-        MinibatchConfig, "num_minibatches", 32, help="updates of each pass, each on other sequences"
+        MinibatchConfig,
+        "num_minibatches",
+        32,
+        help="updates of each pass, each on other sequences",
+        fixed=True,
     )
     sequence_length: int = with_default(MinibatchConfig, "sequence_length", 16)
     learning_rate: float = with_default(MinibatchConfig, "learning_rate", 3e-4)

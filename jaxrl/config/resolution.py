@@ -116,19 +116,30 @@ def stage_configs(config: Config) -> tuple[Config, ...]:
 def _with_planned_updates(config: Config, found: Sequence[Config]) -> tuple[Config, ...]:
     """The stages with the updates of all of them, which schedules follow over the whole run."""
     rates = [stage.updates_per_iteration for stage in found]
-    if len(set(rates)) == 1:
+    idle = _idle_iterations(found)
+    if len(set(rates)) == 1 and not any(idle[1:]):
         return tuple(found)
     parts = training_stages.parse(config)
     counts = [part.iterations for part in parts]
     if parts[-1].is_open and None not in counts[:-1]:
         counts[-1] = config.num_iterations - sum(filter(None, counts))
-    first = found[0]
-    planned = -min(first.learner.idle_iterations(first.env.rows), counts[0] or 0) * rates[0]
+    planned = -sum(min(n or 0, none) * rate for n, none, rate in zip(counts, idle, rates, strict=True))
     if None in counts:
         planned += config.num_iterations * max(rates)  # No schedule ends before the run.
     else:
         planned += sum(n * rate for n, rate in zip(counts, rates, strict=True) if n)
     return tuple(with_planned_updates(stage, max(1, planned)) for stage in found)
+
+
+def _idle_iterations(found: Sequence[Config]) -> list[int]:
+    """The first iterations of each stage without an update: a memory is empty at first, and of another
+    environment again.
+    """
+    environments = [None, *((stage.env.name, stage.env.wrappers) for stage in found)]
+    return [
+        stage.learner.idle_iterations(stage.env.rows) if environments[i] != environments[i + 1] else 0
+        for i, stage in enumerate(found)
+    ]
 
 
 def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.algorithms import Agent
 from jaxrl.config.sections import GREEDY, SAMPLED
-from jaxrl.envs.vector_mixture import BatchedEnv
+from jaxrl.envs.vector_mixture import BatchedEnv, MixtureVectorEnv
 from jaxrl.experience.episodes import EpisodePlayer, Episodes
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
@@ -146,7 +146,9 @@ def player(
     """
     # As many on every number of devices, which then play the same episodes; some devices may have idle ones.
     environments = min(episodes, MAX_ENVIRONMENTS)
-    per_device = -(-environments // axis.size)
+    # Rows of several tasks have them by their places, alike in each mode and on each device.
+    period = len(env.env.pattern) if isinstance(env, MixtureVectorEnv) else 1
+    per_device = -(-environments // (axis.size * period)) * period
 
     def program(state: Acting, key: Array, tasks: PyTree = None) -> Played:
         index = axis.index() * per_device + jnp.arange(per_device)

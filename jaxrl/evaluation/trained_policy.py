@@ -9,7 +9,7 @@ import jax
 
 from jaxrl import algorithms
 from jaxrl.algorithms import Agent
-from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec
+from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec, from_json
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import GREEDY, SAMPLED, EnvConfig
 from jaxrl.config.trust import admit
@@ -37,7 +37,7 @@ class TrainedPolicy:
 
     Attributes:
       folder: of the run.
-      config: its configuration.
+      config: its configuration; of a run in stages that of the checkpoint's stage.
       spec: of the environment it was trained on.
       agent: acts.
       state: its parameters and frozen statistics, replicated over `topology`.
@@ -97,14 +97,16 @@ def load(
     tpu_slices.hush_libtpu()
     workdir = members.with_policy(workdir)
     config = admit(RunFolder(workdir).read_config(), workdir, trust, trust_said_by)
-    spec = environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
-    agent = algorithms.build_agent(config, spec)
-    topology = sharding.Topology.of(devices or jax.device_count())
     checkpoints = Checkpointer(f"{workdir}/checkpoints", create=False)
     step, chosen = _choose(checkpoints, checkpoint)
-    wanted = {_STORED: jax.eval_shape(agent.init, jax.random.key(0))}
-    abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
     try:
+        if config.stages:  # In that of the checkpoint it was judged, with its normalisation.
+            config = admit(from_json(checkpoints.meta(step)["config"]), workdir, trust, trust_said_by)
+        spec = environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
+        agent = algorithms.build_agent(config, spec)
+        topology = sharding.Topology.of(devices or jax.device_count())
+        wanted = {_STORED: jax.eval_shape(agent.init, jax.random.key(0))}
+        abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
         found = checkpoints.restore_partial(step, (_STORED,), abstract)
         mode = _mode(checkpoints.meta(step).get(MODE), agent, config.evaluate.modes)
     except CorruptCheckpoint as error:

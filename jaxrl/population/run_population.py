@@ -31,6 +31,7 @@ from jaxrl.runs.records import MEMBERS
 from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.training.run import Invocation, RunOutcome, run_writers
+from jaxrl.training.start import with_stored_plan
 
 
 def run_population(
@@ -51,6 +52,8 @@ def run_population(
     cores = cpu_devices.available_cores()
     cpu_devices.offer_cpu_devices(min(seeds, config.num_devices or cores))
     resolved = resolve(config, 1)
+    # All have one plan, and their newest checkpoints are hardly apart.
+    resolved = with_stored_plan(resolved, _member_folder(workdir, resolved, interruption))
     members = [
         Member(f"seed_{each.seed}", each, _member_folder(workdir, each, interruption))
         for each in _member_configs(resolved)

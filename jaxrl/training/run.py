@@ -40,6 +40,7 @@ from jaxrl.training.assembly import Assembly
 from jaxrl.training.benchmark_metrics import benchmark_metrics
 from jaxrl.training.device_count import choose_devices
 from jaxrl.training.mirror import Mirror
+from jaxrl.training.start import with_stored_plan
 from jaxrl.training.trainer import Trainer
 
 # tensorboardX imports them for buckets if they are installed: three quarters of the time that it takes.
@@ -108,6 +109,7 @@ def run(
         require_client("storage.sync_to", resolved.storage.sync_to)
         use_compilation_cache()
         folder = RunFolder(_agree_on_folder(resolved, workdir), resolved.checkpoint.keep, interruption)
+        resolved = with_stored_plan(resolved, folder)
         assembly = Assembly.build(stage_configs(resolved)[0], interruption, invocation.process_started)
         # Before there is a folder to clear away.
         process_group.by_first(lambda: _require_source(resolved, folder, assembly))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
+from collections.abc import Mapping
+from typing import Any
 
+from jaxrl.config import Config, from_json, planned_after, with_planned_updates
+from jaxrl.parallel import process_group
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
@@ -74,11 +79,31 @@ def stored_stage(folder: RunFolder | None, path: str | os.PathLike[str]) -> int:
       path: of another run or checkpoint that it continues, or "".
     """
     try:
-        if folder is not None and (steps := folder.checkpoints.all_steps()):
-            return int(folder.checkpoints.meta(max(steps)).get("stage", 0))
-        if not path:
-            return 0
-        found = find_checkpoint("resume_from", path)
-        return int(Checkpointer(str(found.parent), create=False).meta(int(found.name)).get("stage", 0))
+        return int(_stored_meta(folder, path).get("stage", 0))
     except (CheckpointError, OSError, TypeError, ValueError):
         return 0  # Restoring it says what is wrong.
+
+
+def with_stored_plan(config: Config, folder: RunFolder | None) -> Config:
+    """The configuration with the updates that the run to continue has planned so far; see `find_start`.
+
+    Stages plan those of the whole run.
+    """
+    if config.stages:
+        return config
+    planned = config.total_updates
+    with contextlib.suppress(CheckpointError, OSError, KeyError, TypeError, ValueError):  # As above.
+        if meta := _stored_meta(folder, config.resume_from):
+            planned = planned_after(config, from_json(meta["config"]), int(meta["iteration"]))
+    # All compile one program, even if a file system shows the checkpoint to some of them later.
+    return with_planned_updates(config, process_group.everywhere(planned)[0])
+
+
+def _stored_meta(folder: RunFolder | None, path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """The record of the newest checkpoint, or of the one that `path` names; empty if there is none."""
+    if folder is not None and folder.has_checkpoints:
+        return folder.checkpoints.meta(max(folder.checkpoints.all_steps()))
+    if not path:
+        return {}
+    found = find_checkpoint("resume_from", path)
+    return Checkpointer(str(found.parent), create=False).meta(int(found.name))

@@ -35,7 +35,7 @@ from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver
 from jaxrl.training.schedule import Schedule
-from jaxrl.training.start import find_start, keep_earlier_rows, stored_stage
+from jaxrl.training.start import find_start, keep_earlier_rows, stored_stage, with_stored_plan
 from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,8 @@ class Trainer:
         """
         if isinstance(config, ConfigDict):
             config = resolve(config, config.num_devices or largest_device_count(config, jax.device_count()))
+        if assembly is None:
+            config = with_stored_plan(config, folder)
         self._plan = TrainingPlan.of(config)
         assembly = assembly or Assembly.build(self._plan.configs[0])
         self.config = config

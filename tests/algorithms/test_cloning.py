@@ -12,7 +12,7 @@ import pytest
 from ml_collections import ConfigDict
 
 import jaxrl
-from jaxrl.config import ConfigError, default_config, resolve
+from jaxrl.config import ConfigError, changed_fields, check_config, default_config, resolve
 from jaxrl.diagnostics import hardware_profile, throughput
 from jaxrl.population.run_population import run_population
 from jaxrl.reporting.writers import MultiWriter
@@ -142,3 +142,14 @@ def test_there_are_no_environments_to_fit_into_memory(tmp_path: Path) -> None:
 def test_one_update_after_the_other_is_the_clock() -> None:
     config = resolve(cloning(), 1)
     assert (config.clock, config.steps_per_iteration, config.num_iterations) == ("updates", 1, UPDATES)
+
+
+@pytest.mark.parametrize("name", ["num_epochs", "num_minibatches"])
+def test_a_resumed_clone_makes_as_many_updates_in_each_iteration(name: str) -> None:
+    """Otherwise its steps, which are updates, would not be the sum of those that were made."""
+    before, after = (default_config("behavior_cloning") for _ in range(2))
+    before.algorithm = after.algorithm = "behavior_cloning"
+    there = before.behavior_cloning[name]
+    after.behavior_cloning[name] = 2 * there
+    (changed,) = changed_fields(check_config(before), check_config(after))
+    assert changed == f"`behavior_cloning.{name}` (={there} there, {2 * there} now)"

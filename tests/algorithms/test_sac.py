@@ -156,11 +156,21 @@ def test_the_temperature_moves_towards_the_entropy_that_is_aimed_at(aimed_at: fl
 
 
 @pytest.mark.slow
-def test_a_fixed_temperature_stays() -> None:
+def test_a_fixed_temperature_is_the_hyperparameter() -> None:
+    """A learner whose temperature was changed learns as one that began with that temperature."""
     algorithm = sac(learner__batch_size=N, learner__learn_temperature=False, learner__temperature=0.2)
-    learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(algorithm.config))
-    after = jax.jit(algorithm.learn)(learner, transitions(np.ones(N, bool)), jax.random.key(1)).learner
-    assert float(jnp.exp(after.log_temperature)) == pytest.approx(0.2)
+    given = algorithm.hyperparameters(algorithm.config)
+    other = dataclasses.replace(given, temperature=jnp.float32(0.7))
+    began, same = (algorithm.init(jax.random.key(0), numbers) for numbers in (given, other))
+    changed = dataclasses.replace(began, hyperparams=other)
+    batch = transitions(np.ones(N, bool))
+    learn = jax.jit(algorithm.learn)
+    after, *expected = (
+        copied(learn(learner, batch, jax.random.key(1)).learner) for learner in (changed, same, began)
+    )
+    jax.tree.map(np.testing.assert_array_equal, after, expected[0])
+    assert float(np.exp(after.log_temperature)) == pytest.approx(0.7)
+    assert float(np.exp(expected[1].log_temperature)) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from jaxrl.config import resolve
 from jaxrl.reporting.writers import JsonlWriter, MultiWriter, Writer
 from jaxrl.runs.checkpoint import SaveError, background_save
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.signals import Interruption
+from jaxrl.training.run import run
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
 from tests.compiled_trainers import assembly_of, compile_once
@@ -206,6 +208,22 @@ def test_a_longer_plan_says_that_the_learning_rate_goes_up(tmp_path: Path, sched
     # The first iteration makes no update; of two each, 4 of 6 planned were made, and now 4 of 10.
     assert line.startswith("learning rate resumes at 0.0060, after 0.0050:")
     assert line.endswith(f"the schedule ends at step {5 * STEPS} now, not at step {3 * STEPS}")
+
+
+@pytest.mark.slow
+def test_schedules_end_with_a_run_whose_minibatches_changed(tmp_path: Path) -> None:
+    """The learning rate by hand: the share that is left of the updates planned over the whole run."""
+    given = [(4, 2), (6, 1), (8, 1)]  # iterations, and minibatches of each
+    for iterations, minibatches in given:
+        config = tiny_config(iterations)
+        config.ppo.num_minibatches = minibatches
+        assert run(config, str(tmp_path), Interruption()).exit_code == 0
+    rates = [row["ppo/learning_rate"] for row in training_rows(tmp_path)]
+    # The first iteration makes no update of its two. A row has the mean of its updates' rates.
+    first = [1 - (updates + 0.5) / 8 for updates in (0, 2, 4)]
+    second = [1 - updates / (8 + 2) for updates in (6, 7)]
+    third = [1 - updates / (8 + 4) for updates in (8, 9)]
+    np.testing.assert_allclose(rates, 1e-2 * np.array([*first, *second, *third]), rtol=1e-5)
 
 
 @pytest.mark.slow

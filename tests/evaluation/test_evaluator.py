@@ -12,7 +12,9 @@ from scipy import stats
 
 from jaxrl.config.success import Success
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric
+from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.envs.wrappers.episodes import TimeLimit
 from jaxrl.evaluation import evaluator
 from jaxrl.evaluation.result import Result, report_values
@@ -104,17 +106,20 @@ def test_large_returns_keep_their_spread() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [7, 11])
-def test_every_number_of_devices_plays_the_same_episodes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # At most four environments at a time: three devices have places for six.
+@pytest.mark.parametrize(("count", "tasks"), [(7, 1), (11, 1), (11, 3)])
+def test_every_number_of_devices_plays_the_same_episodes(
+    count: int, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At most four environments at a time: three devices have places for six, and those of tasks for nine.
     monkeypatch.setattr(evaluator, "MAX_ENVIRONMENTS", 4)
-    env = TimeLimit(Noise(), 3)
+    limited = [TimeLimit(Noise(), 3 + task) for task in range(tasks)]
+    env = TaskMixture("test:Mixture", limited) if tasks > 1 else limited[0]
     agent = tiny_agent(env.spec)
     state = jax.jit(agent.init)(jax.random.key(0))
 
     def returns(devices: int) -> np.ndarray:
         modes = ("greedy", "sampled")
-        program = evaluator.player(agent, VectorEnv(env), Axis("data", devices), count, modes)
+        program = evaluator.player(agent, vector_env(env), Axis("data", devices), count, modes)
         on_devices = jax.vmap(
             lambda _: program(state, jax.random.key(1)), axis_name="data", axis_size=devices
         )

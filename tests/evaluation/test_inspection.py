@@ -50,6 +50,13 @@ def test_each_step_is_what_the_policy_does(run: Path) -> None:
     assert shot.over
 
 
+def test_rewards_are_those_that_episodes_report() -> None:
+    """1 for each step of CartPole, whatever is learnt from."""
+    film = filming.film("gymnax:CartPole-v1", ("reward_scale(factor=10.0)",), 0)
+    assert [next(film).reward, film.send(0).reward, film.send(1).reward] == [0.0, 1.0, 1.0]
+    film.close()
+
+
 @pytest.mark.slow
 def test_reports_of_a_step_are_those_of_the_environment(tmp_path: Path) -> None:
     save_run(tmp_path / "run", env__name=ROOM, network__core="none")

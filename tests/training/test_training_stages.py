@@ -14,12 +14,14 @@ import pytest
 
 from jaxrl.algorithms.parameters import parameter_name
 from jaxrl.config import ConfigError, from_json, resolve, to_json
+from jaxrl.evaluation import trained_policy
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.plan import _STAGE_STREAM, TrainingPlan
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import PyTree
 from tests.algorithms.tiny import LENGTH, config_fields
+from tests.algorithms.tiny import STEPS as ROLLOUT
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
 FROZEN = "params/MLP_0/*"
@@ -34,6 +36,7 @@ STAGES: tuple[Any, ...] = (
         "iterations": 1,
         "env": {"name": "gymnax:CartPole-v1(masspole=0.2)"},
         "learning_rate": 1e-4,
+        "normalize.clip_observations": 5.0,
         "fresh": [HEADS],
     },
 )
@@ -88,6 +91,17 @@ def test_rates_are_exact_and_rows_say_the_stage(straight: tuple[Trainer, Recorde
         (7, 3, third),
         (8, 4, third),
     ]
+
+
+@pytest.mark.slow
+def test_a_policy_acts_in_the_stage_of_its_checkpoint(straight: tuple[Trainer, Recorder, Path]) -> None:
+    trainer, _, folder = straight
+    RunFolder(str(folder)).write_config(trainer.config)
+    found = {i: trained_policy.load(str(folder), str(i * STEPS)) for i in (ENDS[2], ENDS[3])}
+    names = ["gymnax:CartPole-v1", "gymnax:CartPole-v1(masspole=0.2)"]
+    assert [policy.config.env.name for policy in found.values()] == names
+    assert [policy.spec.name for policy in found.values()] == names
+    assert [policy.agent.normalize_config.clip_observations for policy in found.values()] == [10.0, 5.0]
 
 
 @pytest.mark.slow
@@ -197,7 +211,10 @@ MASSPOLE = {"curriculum.parameter": "masspole", "curriculum.iterations": 2}
 @pytest.mark.parametrize(
     ("plan", "line"),
     [
-        (plan_of(*STAGES), "3 (stage 3) for network.frozen; 4 (stage 4) for env.name, fresh"),
+        (
+            plan_of(*STAGES),
+            "3 (stage 3) for network.frozen; 4 (stage 4) for env.name, normalize.clip_observations, fresh",
+        ),
         (
             plan_of("iterations=1", "iterations=1 num_epochs=2", "num_epochs=1"),
             "2 (stage 2) for ppo.num_epochs",  # the third has the program of the first
@@ -233,6 +250,16 @@ def test_schedules_follow_the_updates_of_all_stages(stages: Any, steps: int, pla
     assert [stage.total_updates for stage in plan.configs] == [planned] * len(stages)
     # A checkpoint holds the configuration of its stage.
     assert [from_json(json.loads(json.dumps(to_json(stage)))) for stage in plan.configs] == [*plan.configs]
+
+
+def test_schedules_plan_no_updates_where_a_memory_fills_anew() -> None:
+    """Of 10 iterations the first 2 of each environment only fill the memory."""
+    starts = 3 * ROLLOUT
+    config = config_fields("dqn", learner__learning_starts=starts, learner__capacity=starts)
+    config.stages = ("iterations=4", "iterations=2 gamma=0.9", {"iterations": 4, "env.name": OTHER})
+    plan = TrainingPlan.of(resolve(config, 1))
+    rate = plan.configs[0].updates_per_iteration
+    assert [stage.total_updates for stage in plan.configs] == [(10 - 2 - 2) * rate] * 3
 
 
 def test_a_resumed_run_announces_what_is_left() -> None:

@@ -212,9 +212,12 @@ class SAC(ReplayAlgorithm):
     ) -> tuple[SACState, _Gradient, dict[str, Array], Array]:
         """(state, gradient, means over all devices, TD errors float32[N] of this one)."""
         actor, critic = _parts(learner.policy.params)
-        temperature = jnp.exp(learner.log_temperature)
         opt_state = dict(learner.opt_state)
         h = learner.hyperparams
+        learns = self.section.learn_temperature
+        # Of a fixed one the hyperparameter counts, which a sweep, a resume or `set` may have changed.
+        log_temperature = learner.log_temperature if learns else jnp.log(h.temperature)
+        temperature = jnp.exp(log_temperature)
         rows = self._rows(learner, batch)
         critics = self.agent.critics
         # Of all devices. A factor of the steps, so that no gradient is divided by it.
@@ -246,8 +249,7 @@ class SAC(ReplayAlgorithm):
         actor, opt_state["policy"], actor_norm = descend(
             actor, by_actor, opt_state["policy"], h.max_grad_norm, h.learning_rate, scale
         )
-        log_temperature = learner.log_temperature
-        if self.section.learn_temperature:
+        if learns:
             by_temperature = jax.grad(losses.temperature_loss)(
                 log_temperature, found["log_prob"], self.target_entropy
             )

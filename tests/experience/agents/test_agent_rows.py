@@ -121,6 +121,19 @@ def test_rows_without_an_agent_count_for_nothing(algorithm: str) -> None:
 
 
 @pytest.mark.slow
+def test_sequences_of_absent_agents_make_no_update() -> None:
+    """Minibatches of one sequence each: the first of the agents is there in one of four steps."""
+    fields = {"env.num_agents": 4, "ppo.sequence_length": 2, "ppo.num_minibatches": 96, "ppo.num_epochs": 1}
+    program = iteration(**fields)
+    state, trajectory, totals = jax.jit(program.rollout)(first_state(program))
+    after, _ = jax.jit(program.learning.update)(state, trajectory, totals)
+    taught = np.asarray(trajectory.valid).reshape(6, 2, 16).any(axis=1).sum()
+    assert taught < 96
+    assert int(after.learner.updates) == taught
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(after.learner.policy.params))
+
+
+@pytest.mark.slow
 def test_episodes_are_the_team_s() -> None:
     """Return, length and reports of a rollout against sums over its rows."""
     program = iteration(**{"env.stagger": False})
