@@ -2,11 +2,11 @@
 
   python benchmarks/memory_optimum.py
 
-HigherLowerEasy: guesses by the cards that are left, which is optimal, since a guess changes no card; and by the
-rank of the card alone, the best without memory. MultiarmedBanditEasy: Thompson sampling, and an index, the
-mean plus a quantile of the Beta posterior that falls to the mean as the episode ends. NoisyPositionOnlyCartPole:
-a Kalman filter of the linearised dynamics and the linear-quadratic regulator's sign. The expected MMER of a
-fixed policy, the largest of the means of so many epochs of 65,536 steps, stands beside its mean return. Takes
+HigherLowerEasy: guesses by the cards that are left, which is optimal, since a guess changes no card; and by
+the rank of the card alone, the best without memory. MultiarmedBanditEasy: Thompson sampling, and an index, a
+quantile of the Beta posterior that falls to its mean as the episode ends. NoisyPositionOnlyCartPoleEasy: a
+Kalman filter of the linearised dynamics and a linear-quadratic regulator. Beside the mean return stands the
+MMER that a fixed policy is expected to have, the largest of the means of so many epochs of 65,536 steps. Takes
 a minute.
 """
 
@@ -69,7 +69,7 @@ def bandit(rng: np.random.Generator, index: bool) -> np.ndarray:
         if index:
             # As much optimism as pulls are left to use what is learnt.
             quantile = 0.5 + 0.5 * (1 - 1 / max(1.0, 0.06 * (PULLS - step)))
-            score = normal_quantile(won, lost, quantile)
+            score = posterior_quantile(won, lost, quantile)
         else:
             score = rng.beta(won, lost)
         arm = score.argmax(1)
@@ -80,7 +80,7 @@ def bandit(rng: np.random.Generator, index: bool) -> np.ndarray:
     return returns
 
 
-def normal_quantile(won: np.ndarray, lost: np.ndarray, quantile: float) -> np.ndarray:
+def posterior_quantile(won: np.ndarray, lost: np.ndarray, quantile: float) -> np.ndarray:
     """Quantiles of Beta distributions, from a table of the whole counts."""
     most = PULLS + 2
     counts = np.arange(1, most)
