@@ -6,8 +6,8 @@ HigherLowerEasy: guesses by the cards that are left, which is optimal, since a g
 the rank of the card alone, the best without memory. MultiarmedBanditEasy: Thompson sampling, and an index, a
 quantile of the Beta posterior that falls to its mean as the episode ends. NoisyPositionOnlyCartPoleEasy: a
 Kalman filter of the linearised dynamics and a linear-quadratic regulator. Beside the mean return stands the
-MMER that a fixed policy is expected to have, the largest of the means of so many epochs of 65,536 steps. Takes
-a minute.
+MMER that a fixed policy is expected to have, the largest of the means of so many epochs of 65,536 steps.
+Takes a minute.
 """
 
 from __future__ import annotations
