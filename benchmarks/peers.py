@@ -75,7 +75,9 @@ class Session:
     def _measurements(self) -> Iterator[tuple[Peer, dict[str, Any], dict[str, str]]]:
         arguments = self.arguments
         work = WORKS[arguments.work]
-        job, peers = ("population", self.peers) if arguments.members else ("measure", [*self.peers, _FLOOR])
+        job, peers = ("population", self.peers) if arguments.members else ("measure", self.peers)
+        if work.has_floor and not arguments.members:
+            peers = [*peers, _FLOOR]
         cases = itertools.product(range(arguments.repeats), arguments.envs, arguments.members or [0], peers)
         for repeat, num_envs, members, peer in cases:
             steps = int((arguments.steps or work.steps) * peer.share) // max(1, members)

@@ -1,14 +1,15 @@
-"""Replay beside its peers on the same work, in turn: the ring, DQN, SAC.
+"""Replay beside its peers on the same work, interleaved: the ring, DQN, SAC, R2D2.
 
   python benchmarks/replay_peers.py ring --capacities=10000,100000,1000000
   python benchmarks/replay_peers.py dqn --peer-python=PYTHON
   python benchmarks/replay_peers.py sac --peer-python=PYTHON
+  python benchmarks/replay_peers.py r2d2 --peer-python=PYTHON
 
-`ring` measures adding rollouts and drawing batches, uniform and by priority, beside flashbax, each as a loop
+`ring` measures adding rollouts and sampling batches, uniform and by priority, beside flashbax, each as a loop
 of calls inside one compiled program, as training has it. `dqn` measures training steps beside rejax, `sac`
-beside SBX, which another Python runs (rejax needs an older gymnax). Needs flashbax beside jaxrl for `ring`.
-Prints medians, ranges and ratios (the peer's time over jaxrl's: above 1 jaxrl is faster). Run it on an
-otherwise idle machine.
+beside SBX, `r2d2` beside memorax, in another Python (rejax and memorax need an older gymnax). Needs flashbax
+beside jaxrl for `ring`. Prints medians, ranges and ratios (the peer's time over jaxrl's: above 1 jaxrl is
+faster). Run it on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from jaxrl.types import Axis, Trajectory
 ENVS, LENGTH, FEATURES, BATCH = 64, 4, 16, 256
 ALPHA, BETA = 0.6, 0.4
 CALLS = 100  # in one program
-STEPS = 40_000  # of DQN and SAC
+STEPS = 40_000  # of training
 Runs = dict[str, Callable[[], float]]  # by name, the seconds of one measurement
 
 
@@ -44,13 +45,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("work", choices=("ring", "dqn", "sac"))
+    parser.add_argument("work", choices=("ring", *TRAINED))
     parser.add_argument("--capacities", default="10000,100000,1000000", help="of `ring`, steps")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
-        "--peer-python", default=sys.executable, help="with rejax or sbx-rl; for `dqn`, `sac`"
+        "--peer-python", default=sys.executable, help="with the peer of `dqn`, `sac` or `r2d2`"
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help="of `dqn` and `sac`")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of training")
     given = parser.parse_args()
     print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {given.repeats} repeats in turn")
     if given.work == "ring":
@@ -58,8 +59,7 @@ def main() -> None:
             for what, runs in ring(capacity).items():
                 show(f"{what}, capacity {capacity:,}", runs, given.repeats, CALLS, "us per call", 1e6)
     else:
-        config = {"dqn": dqn, "sac": sac}[given.work](given.steps)
-        name = {"dqn": "rejax", "sac": "SBX"}[given.work]
+        config, name = TRAINED[given.work][0](given.steps), TRAINED[given.work][1]
         runs = {
             "jaxrl": jaxrl_training(config, given.steps),
             name: peer_training(given.peer_python, given.work, given.steps),
@@ -254,6 +254,24 @@ def sac(steps: int) -> Any:
     config.sac.update(rollout_length=4, updates_per_rollout=16, batch_size=256, learning_starts=1_000)
     config.stop.steps = steps
     return config
+
+
+def r2d2(steps: int) -> Any:
+    """Likewise. memorax samples sequences from any step of the memory, jaxrl every twentieth."""
+    config = default_config()
+    config.algorithm = "r2d2"
+    config.num_devices = 1
+    config.env.update(name="gymnax:CartPole-v1", num_envs=16)
+    config.network.update(core="lstm", hidden_sizes=(128,), core_size=128, activation="relu")
+    config.normalize.observations = False
+    config.r2d2.update(rollout_length=4, updates_per_rollout=1, batch_size=32, capacity=40_000)
+    config.r2d2.update(learning_starts=4_000, burn_in=20, trace_length=40, overlap=20, n_step=5)
+    config.r2d2.update(dueling=False, exploration="linear", value_rescaling=False, target_period=25)
+    config.stop.steps = steps
+    return config
+
+
+TRAINED = {"dqn": (dqn, "rejax"), "sac": (sac, "SBX"), "r2d2": (r2d2, "memorax")}
 
 
 def peer_training(python: str, work: str, steps: int) -> Callable[[], float]:

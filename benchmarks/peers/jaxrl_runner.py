@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 from ml_collections import ConfigDict
+from works import WORKS
 
 from jaxrl.config import default_config, resolve, versions
 from jaxrl.population.make_population import make_population
@@ -47,7 +48,9 @@ def _config(task: dict[str, Any]) -> ConfigDict:
     c.env.name = f"gymnax:{work['env']}"
     c.env.num_envs = num_envs
     c.network.encoder = "minatar" if work["network"] == "cnn" else "mlp"
-    c.network.core = "lstm" if work["network"] == "lstm" else "none"
+    c.network.core = WORKS[work["name"]].core
+    # With the present one as many steps as memorax's attention sees.
+    c.network.memory_length = task["rollout_length"] - 1
     c.network.hidden_sizes = tuple(work["hidden_sizes"])
     c.network.core_size = work["hidden_sizes"][-1]
     c.network.activation = work["activation"]
@@ -59,7 +62,7 @@ def _config(task: dict[str, Any]) -> ConfigDict:
         c.network.layer_norm = True
         learner.sequence_length = 1  # single steps are shuffled
     else:
-        c.network.separate_value = work["network"] == "mlp"
+        c.network.separate_value = work["network"] == "mlp" or work["network"].startswith("core:")
     c.evaluate.every_steps = c.checkpoint.every_steps = 0
     c.evaluate.episodes = 8
     return c

@@ -1,4 +1,6 @@
-"""rejax's DQN and SBX's SAC for `replay_peers.py`: trains once for each line on stdin and prints the seconds.
+"""rejax's DQN, SBX's SAC and memorax's R2D2 for `replay_peers.py`.
+
+Trains once for each line on stdin and prints the seconds.
 
 PYTHON benchmarks/peers/replay_runner.py dqn STEPS
 """
@@ -59,8 +61,70 @@ def sac(steps: int) -> Train:
     return lambda: peer.learn(steps, reset_num_timesteps=False) and None
 
 
+def r2d2(steps: int) -> Train:
+    """CartPole, 16 environments, 4 steps of each, then an update on 32 sequences of 20 + 40 steps."""
+    import flax.linen as nn
+    import jax
+    import optax
+    from memorax.algorithms import R2D2, R2D2Config
+    from memorax.buffers import make_prioritised_episode_buffer
+    from memorax.buffers.episode_buffer import get_full_start_flags
+    from memorax.environments import environment
+    from memorax.networks import MLP, RNN, FeatureExtractor, Network, heads
+
+    env, env_params = environment.make("gymnax::CartPole-v1")
+    cfg = R2D2Config(
+        name="R2D2",
+        learning_rate=2.5e-4,
+        num_envs=16,
+        num_eval_envs=16,
+        buffer_size=40_000,
+        gamma=0.997,
+        tau=1.0,
+        target_network_frequency=1_600,
+        batch_size=32,
+        start_e=1.0,
+        end_e=0.05,
+        exploration_fraction=0.5,
+        learning_starts=4_000,
+        train_frequency=64,
+        burn_in_length=20,
+        sequence_length=64,
+        n_step=5,
+    )
+    network = Network(
+        FeatureExtractor(observation_extractor=MLP((128,))),
+        RNN(nn.OptimizedLSTMCell(128)),
+        heads.DiscreteQNetwork(env.action_space(env_params).n),
+    )
+    # 20 steps of burn-in and 44 more, of which 40 have a 5-step return.
+    buffer = make_prioritised_episode_buffer(
+        max_length=cfg.buffer_size,
+        min_length=cfg.learning_starts,
+        sample_batch_size=cfg.batch_size,
+        sample_sequence_length=cfg.sequence_length,
+        add_batch_size=cfg.num_envs,
+        get_start_flags=get_full_start_flags,
+        add_sequences=True,
+        device="cpu",
+    )
+    peer = R2D2(
+        *(cfg, env, env_params, network, optax.chain(optax.clip_by_global_norm(10.0), optax.adam(2.5e-4))),
+        buffer=buffer,
+        epsilon_schedule=optax.linear_schedule(1.0, 0.05, steps // 2),
+        beta_schedule=optax.constant_schedule(0.6),
+    )
+    key, state = peer.init(jax.random.key(0))
+    held = [peer.warmup(key, state, cfg.learning_starts)]
+
+    def run() -> None:
+        held[0] = jax.block_until_ready(peer.train(*held[0], steps))[:2]
+
+    return run
+
+
 def main() -> None:
-    train = {"dqn": dqn, "sac": sac}[sys.argv[1]](int(sys.argv[2]))
+    train = {"dqn": dqn, "sac": sac, "r2d2": r2d2}[sys.argv[1]](int(sys.argv[2]))
     for _ in sys.stdin:
         started = time.perf_counter()
         train()

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from works import CORES
+
 HERE = Path(__file__).parent
 _APART = "actor and critic apart"
 _TWO_ADAMS = f"{_APART}, each with its Adam"
@@ -54,6 +56,7 @@ PEERS = {
                 "cartpole-lstm": "dense 128, LSTM 128, heads",
                 "minatar-breakout-mlp": _APART,
                 "minatar-breakout-cnn": "conv 16, dense 64, heads",
+                **{f"cartpole-{core}-apart": f"dense 128, {core} 128, head; {_APART}" for core in CORES},
                 "pqn-cartpole-mlp": "dense 256, 256; Adam",
                 "pqn-breakout-cnn": "conv 16, dense 128; Adam",
             },
@@ -79,6 +82,13 @@ PEERS = {
             "its ppo.py: 4 environments, 128 steps, 4 epochs, 4 minibatches, always 500,000 steps",
             checkout=True,
             trains_populations=True,
+        ),
+        Peer(
+            "memorax",
+            "memorax_runner.py",
+            {f"cartpole-{core}-apart": f"dense 128, its {core} 128, head; {_TWO_ADAMS}" for core in CORES},
+            "",
+            share=0.25,
         ),
         Peer(
             "purejaxql",

@@ -19,8 +19,9 @@ class Work:
       env: the environment, by the name gymnax has for it.
       obs_shape, num_actions: of that environment.
       network: "mlp" (actor and critic apart), "lstm" (dense, LSTM, heads) or "cnn" (one 3x3 convolution of
-        16 channels, dense, heads). PQN has one network, with layer normalisation before activations.
-      hidden_sizes: widths of the dense layers; an LSTM is as wide as the last of them.
+        16 channels, dense, heads), or "core:NAME", a core by jaxrl's name (dense, core, head; actor and
+        critic apart). PQN has one network, with layer normalisation before activations.
+      hidden_sizes: widths of the dense layers; a core is as wide as the last of them.
       activation: of the dense layers.
       num_minibatches: per epoch.
       steps: environment steps that the fast trainers are measured over.
@@ -40,6 +41,18 @@ class Work:
     algorithm: str = "ppo"
     rollout_length: int = 128
     epochs: int = 4
+
+    @property
+    def core(self) -> str:
+        """Of the network, by jaxrl's name."""
+        if self.network.startswith("core:"):
+            return self.network.removeprefix("core:")
+        return "lstm" if self.network == "lstm" else "none"
+
+    @property
+    def has_floor(self) -> bool:
+        """If the sizes of its matrix products are known here."""
+        return not self.network.startswith("core:")
 
     @property
     def forward_flops(self) -> int:
@@ -79,12 +92,15 @@ def _dense(inputs: int, sizes: tuple[int, ...]) -> list[tuple[int, int, int]]:
 
 
 _CARTPOLE = ("CartPole-v1", (4,), 2)
+# What both jaxrl and memorax have.
+CORES = "lstm gru mingru lru s5 ffm slstm mlstm mamba2 linear_attention gtrxl".split()
 _BREAKOUT = ("Breakout-MinAtar", (10, 10, 4), 3)
 WORKS = {
     work.name: work
     for work in (
         Work("cartpole-mlp", *_CARTPOLE, "mlp", (64, 64), "tanh", 4, 2_000_000),
         Work("cartpole-lstm", *_CARTPOLE, "lstm", (128,), "tanh", 4, 400_000),
+        *(Work(f"cartpole-{x}-apart", *_CARTPOLE, f"core:{x}", (128,), "tanh", 4, 200_000) for x in CORES),
         Work("minatar-breakout-mlp", *_BREAKOUT, "mlp", (64, 64), "relu", 8, 1_000_000),
         Work("minatar-breakout-cnn", *_BREAKOUT, "cnn", (64,), "relu", 8, 200_000),
         # Network and counts of purejaxql's pqn_cartpole.yaml and pqn_minatar.yaml.

@@ -134,5 +134,5 @@ class DAggerConfig(MemoryConfig):
         if kept < self.batch_size:
             raise ConfigError(
                 f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "
-                f"whole sequences of {self.window} steps, `{name}.batch_size` (={self.batch_size}) are drawn"
+                f"whole sequences of {self.window} steps; `{name}.batch_size` is {self.batch_size}"
             )

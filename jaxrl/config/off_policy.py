@@ -222,5 +222,5 @@ def _check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, 
     if kept < section.batch_size:
         raise ConfigError(
             f"`{name}.capacity` (={section.capacity}) is below a batch: {num_envs} environments keep {kept} "
-            f"whole sequences of {window} steps, `{name}.batch_size` (={section.batch_size}) are drawn"
+            f"whole sequences of {window} steps; `{name}.batch_size` is {section.batch_size}"
         )

@@ -9,12 +9,13 @@ import pytest
 from jaxrl import algorithms
 from jaxrl.config import default_config, resolve
 from jaxrl.envs import registry
+from jaxrl.networks import cores
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "peers"))
 
 import outcome
 import tables
-from works import WORKS
+from works import CORES, WORKS
 
 
 def test_flops_by_hand():
@@ -27,13 +28,13 @@ def test_flops_by_hand():
     assert WORKS["minatar-breakout-cnn"].forward_flops == 2 * (convolution + 8 * 8 * 16 * 64 + 64 * 4)
 
 
-@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize("name", [name for name, work in WORKS.items() if work.has_floor])
 def test_our_network_has_the_parameters_that_the_work_counts(name):
     work = WORKS[name]
     c = default_config()
     c.env.name = f"gymnax:{work.env}"
     c.network.encoder = "minatar" if work.network == "cnn" else "mlp"
-    c.network.core = "lstm" if work.network == "lstm" else "none"
+    c.network.core = work.core
     c.network.hidden_sizes = work.hidden_sizes
     c.algorithm = work.algorithm
     c.network.layer_norm = work.algorithm == "pqn"
@@ -41,6 +42,11 @@ def test_our_network_has_the_parameters_that_the_work_counts(name):
     agent = algorithms.build_agent(resolve(c, 1), registry.make(c.env.name).spec)
     shapes = jax.eval_shape(agent.network.init, jax.random.key(0))
     assert sum(x.size for x in jax.tree.leaves(shapes)) == work.num_parameters
+
+
+def test_cores_beside_memorax_are_ours_but_those_that_it_lacks():
+    assert set(cores.CORES.names()) - set(CORES) == {"none", "gated_delta"}
+    assert {WORKS[f"cartpole-{core}-apart"].core for core in CORES} == set(CORES)
 
 
 def sample(peer, seconds, **fields):
