@@ -1,16 +1,15 @@
 """Finds how long each core remembers: delays of 4 to 1,024 steps, PPO and PQN, three seeds.
 
   python benchmarks/memory_lengths.py run --out=runs/memory_lengths
-  python benchmarks/memory_lengths.py run --out=runs/memory_lengths --series=ppo,pqn --cores=lstm,s5
   python benchmarks/memory_lengths.py table --out=runs/memory_lengths
   python benchmarks/memory_lengths.py figure --out=runs/memory_lengths --pictures=docs/img
 
 `run` trains one seed of a core at one delay after another and appends a line to OUT/runs.jsonl for each; the
-same command continues where it was cut off. A run ends if 95% of its latest answers in training are right
-(256 episodes at least), or when it has used both budgets, --steps and --seconds, or --limit seconds. Seconds
-are of the processor, not of the clock, and without compilation, so that other programs matter little; pin
-the command to one core (`taskset -c 0`), as threads add up. A seed that has failed at a delay is not trained
-at longer ones. docs/memory_lengths.md has the results.
+same command continues where it was cut off. A run ends if 95% of its latest answers in training are right,
+or when it has used both budgets, --steps and --seconds, or --limit seconds. Seconds are of the processor, not
+of the clock, and without compilation, so that other programs matter little; pin the command to one core
+(`taskset -c 0`), as threads add up. A seed that has failed at a delay is not trained at longer ones.
+docs/memory_lengths.md has the results.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Array, Axis, TrainState
 
 DELAYS = (4, 16, 64, 256, 1024)
-SOLVED, EPISODES = 0.95, 256
+SOLVED = 0.95
 BETWEEN = 16_384  # steps from one look at the answers to the next
 
 
@@ -57,20 +56,22 @@ class Series:
     Attributes:
       config: the configuration whose settings hold, but for the task, the core and a constant learning rate.
       task: `chain` for MemoryChain, `repeat` for RepeatPrevious.
+      window: the latest episodes that are looked at; each has one answer in `chain`, 90 or more in `repeat`.
       rollouts: by delay, (steps, environments).
     """
 
     config: str
     task: str
+    window: int
     rollouts: dict[int, tuple[int, int]]
 
 
 _COVERING = {64: (512, 16), 256: (512, 16), 1024: (2048, 8)}
 SERIES = {
-    "ppo": Series("ppo_memory", "chain", dict.fromkeys(DELAYS, (64, 128))),
-    "ppo_covering": Series("ppo_memory", "chain", _COVERING),
-    "pqn": Series("pqn_memory", "chain", dict.fromkeys(DELAYS, (64, 64))),
-    "ppo_repeat": Series("ppo_memory", "repeat", dict.fromkeys(DELAYS, (64, 128))),
+    "ppo": Series("ppo_memory", "chain", 256, dict.fromkeys(DELAYS, (64, 128))),
+    "ppo_covering": Series("ppo_memory", "chain", 256, _COVERING),
+    "pqn": Series("pqn_memory", "chain", 256, dict.fromkeys(DELAYS, (64, 64))),
+    "ppo_repeat": Series("ppo_memory", "repeat", 16, dict.fromkeys(DELAYS, (64, 64))),
 }
 
 
@@ -162,7 +163,7 @@ def _program(shipped: str, core: str, rollout: tuple[int, int], repeated: int, s
         decks = max(2, -(-2 * repeated // 52))  # At least half of the answers count.
         name = f"jaxrl:memory/RepeatPrevious(num_decks={decks}, k={repeated})"
         known = known_environment(name)  # as `jaxrl train --env` takes it
-        fields |= {"env.name": name, **(known.settings if known else {})}
+        fields = {**(known.settings if known else {}), **fields, "env.name": name}
     config.update_from_flattened_dict(fields)
     resolved = resolve(config, 1)
     env = registry.make(config.env.name) if repeated else Chain(1)
@@ -182,14 +183,13 @@ def _program(shipped: str, core: str, rollout: tuple[int, int], repeated: int, s
             lambda state, _: iteration(delay).iterate(state), state, length=iterations
         )
         count = metrics["episode/count"].value()
-        # An episode's return is the share of its right answers less that of the wrong ones.
+        # A return is the share of right answers less that of the wrong ones.
         returned = jnp.nansum(metrics["episode/return"].value() * count)
         return state, (returned + count.sum()) / 2, count.sum()
 
     given, key = jnp.int32(DELAYS[0]), jax.random.key(0)
     started = jax.jit(start).lower(given, key).compile()
-    state = jax.eval_shape(start, given, key)
-    advanced = jax.jit(advance, donate_argnums=1).lower(given, state).compile()
+    advanced = jax.jit(advance, donate_argnums=1).lower(given, jax.eval_shape(start, given, key)).compile()
     return Program(iterations * rollout[0] * rollout[1], started, advanced)
 
 
@@ -214,17 +214,17 @@ def train(cell: Cell, budget: Budget) -> dict[str, Any]:
         seconds += time.process_time() - before
         steps += made.steps
         curve.append((steps, round(seconds, 3), float(right), float(episodes)))
-        share = latest_share(curve)
+        share = latest_share(curve, SERIES[cell.series].window)
     ended = {"solved": bool(share and share >= SOLVED), "share": share, "steps": steps, "seconds": seconds}
     return dataclasses.asdict(cell) | ended | {"curve": curve}
 
 
-def latest_share(curve: Sequence[tuple[int, float, float, float]]) -> float | None:
-    """The share of right answers in the last `EPISODES` episodes or a few more; None before there are any."""
+def latest_share(curve: Sequence[tuple[int, float, float, float]], window: int) -> float | None:
+    """The share of right answers in the last `window` episodes or a few more; None if there are fewer."""
     right = episodes = 0.0
     for *_, some_right, some in reversed(curve):
         right, episodes = right + some_right, episodes + some
-        if episodes >= EPISODES:
+        if episodes >= window:
             return right / episodes
     return None
 
@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--series", default=",".join(SERIES))
     parser.add_argument("--cores", default=",".join(CORES.names()))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=500_000)
+    parser.add_argument("--steps", type=int, default=31 * BETWEEN)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--limit", type=float, default=40.0)
     given = parser.parse_args()

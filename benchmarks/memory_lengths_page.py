@@ -98,7 +98,8 @@ def draw(runs: Sequence[Run], delays: Mapping[str, Sequence[int]], pictures: Pat
         shares = [[share(seeds(core, delay)) for delay in columns] for core in cores]
         image = ax.imshow(shares, cmap="cividis", vmin=0.5, vmax=1.0, aspect="auto")
         _write(ax, cores, columns, seeds)
-        ax.set(xlabel="delay, steps", title=name)
+        ax.set(xlabel="delay, steps", title=f"{name}: CPU seconds to solve, or right answers")
+        ax.title.set_size("medium")
         figure.colorbar(image, label="right answers at the end")
         figure.tight_layout()
         figure.savefig(pictures / f"memory_lengths_{name}.png", dpi=100)
@@ -108,13 +109,15 @@ def draw(runs: Sequence[Run], delays: Mapping[str, Sequence[int]], pictures: Pat
 def _write(
     ax: Any, cores: Sequence[str], delays: Sequence[int], seeds: Callable[[str, int], list[Run]]
 ) -> None:
-    """Labels the axes, and writes the seconds to solve or "not run" into each field."""
+    """Labels the axes; writes the seconds to solve, the share of right answers or "not run" in each field."""
     for row, core in enumerate(cores):
         for column, delay in enumerate(delays):
             found = seeds(core, delay)
             solved = [run["seconds"] for run in found if run["solved"]]
-            text = f"{statistics.median(solved):.1f} s" if solved else "" if found else "not run"
-            text += f" ({len(solved)}/{len(found)})" if 0 < len(solved) < len(found) else ""
+            text = f"{100 * share(found):.0f}%" if found else "not run"
+            if solved:
+                text = f"{statistics.median(solved):.1f} s"
+                text += f" ({len(solved)}/{len(found)})" if len(solved) < len(found) else ""
             colour = "white" if share(found) < 0.75 else "black"
             ax.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
     ax.set_xticks(range(len(delays)), [f"{x:,}" for x in delays])

@@ -73,8 +73,8 @@ def test_a_run_ends_after_both_budgets_or_at_the_limit(lengths: ModuleType) -> N
 def test_the_share_is_of_the_latest_episodes(lengths: ModuleType) -> None:
     # (steps, seconds, right answers, episodes): the last two make 300 episodes, 270 of them right.
     curve = [(1, 1.0, 100.0, 200.0), (2, 2.0, 130.0, 150.0), (3, 3.0, 140.0, 150.0)]
-    assert lengths.latest_share(curve) == 0.9
-    assert lengths.latest_share(curve[:1]) is None
+    assert lengths.latest_share(curve, 256) == 0.9
+    assert lengths.latest_share(curve[:1], 256) is None
 
 
 def test_tables_name_the_longest_delay_of_all_seeds(page: ModuleType) -> None:
