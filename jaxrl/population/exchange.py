@@ -51,6 +51,11 @@ class Candidate:
     score: float
     learner: LearnerState
 
+    @property
+    def rank(self) -> float:
+        """The score to compare by: one that is not finite is the lowest."""
+        return self.score if math.isfinite(self.score) else -math.inf
+
 
 @dataclass(frozen=True)
 class _Postponed:
@@ -122,13 +127,14 @@ class Exchange:
         chosen: dict[int, LearnerState | None] = dict.fromkeys(found)
         lines = []
         for loser in ranked[:count]:
-            better = [m for m in reversed(ranked[-count:]) if found[m].score > found[loser].score]
+            better = [m for m in reversed(ranked[-count:]) if found[m].rank > found[loser].rank]
             if not better:
                 continue
             winner = better[int(rng.integers(len(better)))]
             values = self._values(found[winner].learner, rng)
             chosen[loser] = _copy(found[winner].learner, found[loser].learner, values)
-            scores = {"score": found[loser].score, "source_score": found[winner].score}
+            score = found[loser].score
+            scores = {"score": score if math.isfinite(score) else None, "source_score": found[winner].score}
             names = {"member": self._members[loser], "source": self._members[winner]}
             lines.append({"step": step, **names, **scores, "values": values})
         self._lineage.append(lines)
@@ -140,7 +146,7 @@ class Exchange:
         lots = np.random.default_rng([self._seed, step, 1]).permutation(len(self._members))
 
         def place(member: int) -> tuple[float, int, int]:
-            return candidates[member].score, -since.get(self._members[member], 0), int(lots[member])
+            return candidates[member].rank, -since.get(self._members[member], 0), int(lots[member])
 
         return sorted(candidates, key=place)
 

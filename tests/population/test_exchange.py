@@ -94,6 +94,20 @@ def test_only_a_better_member_is_copied(tmp_path: Path) -> None:
     assert firsts == {0, 1, 2}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_the_worst(score: float, tmp_path: Path) -> None:
+    exchange = Exchange("abcd", RATE, 0, tmp_path / "lineage.jsonl")
+    learners = [learner(rate) for rate in (1e-3, 2e-3, 3e-3, 4e-3)]
+    for step in range(4):
+        scores = [9.0, 5.0, 3.0]
+        scores.insert(step, score)
+        asked = {i: (step, Candidate(each, learners[i])) for i, each in enumerate(scores)}
+        assert [i for i, answer in exchange.choose(asked).items() if answer is not None] == [step]
+    lines = [json.loads(line) for line in (tmp_path / "lineage.jsonl").read_text().splitlines()]
+    assert [(line["score"], line["source_score"]) for line in lines] == [(None, 9.0)] * 4
+
+
 def test_of_equal_trials_the_longest_held_values_win(tmp_path: Path) -> None:
     trials = [StudyTrial(number, {}, DONE, 500.0) for number in range(4)]
     values = {"values": {"learning_rate": 1e-3}}
