@@ -147,12 +147,16 @@ def write_recording(**asked: object) -> int:
 
 def _conclude(output: str, manifest: dict[str, Any]) -> int:
     """Prints what was written; returns the exit code."""
+    from jaxrl.evaluation import recordings
+
     listed = manifest["episodes"].values()
     steps = sum(entry["length"] for entry in listed)
     mean = sum(entry["return"] for entry in listed) / len(listed)
     if player := manifest.get("player"):
         command_line.say(f"played by {player}")
     command_line.say(f"{len(listed)} episodes, {steps:,} steps, mean return {mean:.2f}: {output}")
+    if cut := recordings.cut(manifest):
+        command_line.say(cut)
     command_line.say(f"to learn from them:  jaxrl pretrain --config=CONFIG --data={output}")
     return 0
 

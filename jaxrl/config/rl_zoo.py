@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl.config import words
 from jaxrl.config.errors import ConfigError, did_you_mean
+
+# Of `CnnPolicy`, behind the convolutions that pictures get by themselves.
+_CNN = {"hidden_sizes": [512], "activation": "relu", "separate_value": False}
 
 
 def is_zoo(data: Mapping[Any, Any]) -> bool:
@@ -31,6 +34,8 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
     """
     name = environment.partition("(")[0].rpartition(":")[2]
     known = [key for key in data if isinstance(key, str) and isinstance(data[key], Mapping)]
+    if name not in known and "atari" in known and _is_game(environment, name, known):
+        name = "atari"
     if name not in known:
         hint = did_you_mean(name, known) if name else f", of {len(known)} such as {known[-1]}"
         raise ConfigError(f"it has a section for each environment of rl-zoo: choose one by --env=NAME{hint}")
@@ -43,7 +48,7 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
     training = dict(algorithms[algorithm]["training"])
     environments = section.pop("n_envs", 1)
     normalize = section.pop("normalize", False)
-    section.pop("policy", None)
+    is_cnn = str(section.pop("policy", "")).startswith("Cnn")
     for key, value in section.items():
         falls = isinstance(value, str) and value.startswith("lin_")
         training[key] = value.removeprefix("lin_") if falls else value
@@ -60,7 +65,14 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
         left_out["normalize"] = normalize
     return {
         "algorithm": algorithm.removesuffix("_lstm"),
-        "model": algorithms[algorithm]["network"],
+        "model": algorithms[algorithm]["network"] | (_CNN if is_cnn else {}),
         "environment": place,
         "training": training | left_out,
     }
+
+
+def _is_game(environment: str, name: str, known: Sequence[str]) -> bool:
+    """True of games of Atari, which have one section together."""
+    others = any(key.rpartition("-v")[0] == name.rpartition("-v")[0] for key in known)
+    is_named = "ALE/" in environment or "NoFrameskip" in name
+    return is_named or (environment.startswith("envpool:") and name.endswith("-v5") and not others)

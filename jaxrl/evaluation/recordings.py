@@ -28,6 +28,7 @@ from jaxrl.experience.demonstrations.recording import (
     RandomPlayer,
     SolverPlayer,
 )
+from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS
 from jaxrl.parallel import tpu_slices
 from jaxrl.runs.commits import commits
 from jaxrl.runs.origin import origin
@@ -134,6 +135,13 @@ class Recording:
             wrappers=config.env.wrappers,
             success=config.env.success,
         )
+
+
+def cut(manifest: Mapping[str, Any]) -> str:
+    """A sentence on episodes without an end of their own; "" if there are none."""
+    lengths = [entry["length"] for entry in manifest["episodes"].values()]
+    count = lengths.count(DEFAULT_MAX_EPISODE_STEPS)
+    return f"{count} of them were cut off after {DEFAULT_MAX_EPISODE_STEPS:,} steps" if count else ""
 
 
 def _require_one_agent(spec: EnvSpec) -> None:

@@ -98,8 +98,7 @@ class Trainer:
         """
         if isinstance(config, ConfigDict):
             config = resolve(config, config.num_devices or largest_device_count(config, jax.device_count()))
-        if assembly is None:
-            config = with_stored_plan(config, folder)
+        config = config if assembly else with_stored_plan(config, folder)
         self._plan = TrainingPlan.of(config)
         assembly = assembly or Assembly.build(self._plan.configs[0])
         self.config = config

@@ -207,6 +207,23 @@ def test_two_keys_may_say_the_same_but_not_different_things(write: Callable[[str
                 "normalize.rewards": True,
             },
         ),
+        # Games of Atari share a section, and a network of convolutions.
+        *(
+            (
+                name,
+                {
+                    "env.name": name,
+                    "env.num_envs": 8,
+                    "network.hidden_sizes": (512,),
+                    "network.activation": "relu",
+                    "network.separate_value": False,
+                    "ppo.entropy_coef": 0.01,
+                    "ppo.clip_range": 0.1,
+                    "stop.steps": 10_000_000,
+                },
+            )
+            for name in ("envpool:Pong-v5", "gymnasium:ALE/Pong-v5")
+        ),
     ],
 )
 def test_section_of_an_environment_of_rl_zoo(environment: str, changes: dict[str, Any]) -> None:
@@ -223,8 +240,12 @@ def test_section_of_an_environment_of_rl_zoo(environment: str, changes: dict[str
     default = flatten(default_config().to_dict())
     found = {name: x for name, x in flatten(config.to_dict()).items() if x != default[name]}
     assert found == {name: x for name, x in expected.items() if x != default[name]}
-    left = "clip_range falling to 0" if environment == "CartPole-v1" else "use_sde, training.policy_kwargs"
-    assert remarks.lines[0].endswith(f"left out: training.{left}")
+    left = {
+        "CartPole-v1": "clip_range falling to 0",
+        "gymnax:Pendulum-v1(max_torque=1)": "use_sde, training.policy_kwargs",
+    }
+    atari = "env_wrapper, training.frame_stack, training.clip_range falling to 0"
+    assert remarks.lines[0].endswith(f"left out: training.{left.get(environment, atari)}")
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "dqn", "ppo_lstm", "sac"])
@@ -241,6 +262,7 @@ def test_every_algorithm_of_rl_zoo_can_be_trained(algorithm: str, tmp_path: Path
     [
         ("ppo.yml", "", "it has a section for each environment of rl-zoo: choose one by --env=NAME"),
         ("ppo.yml", "CartPole-v2", "did you mean `CartPole-v1`?"),
+        ("ppo.yml", "envpool:Pendulum-v5", "did you mean `Pendulum-v1`?"),  # no game of Atari
         (
             "tqc.yml",
             "CartPole-v1",

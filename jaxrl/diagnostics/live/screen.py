@@ -13,7 +13,7 @@ from rich.text import Text
 from jaxrl.config import text
 from jaxrl.diagnostics.live.live_run import LiveRun
 from jaxrl.reporting.display.panel import RunPanel
-from jaxrl.reporting.display.progress import EVALUATION, MODES, PACE, RETURN
+from jaxrl.reporting.display.progress import CUT_OFF, EVALUATION, MODES, PACE, RETURN
 
 _MAX_WIDTH = 110
 _WIDE = 100  # narrower tables leave out host, device and the curve: the names of runs tell rows apart
@@ -72,11 +72,11 @@ def plain(runs: Sequence[LiveRun]) -> Iterator[str]:
         ]
         shown = [(RETURN, "return"), *((key, f"{name} return") for key, name in progress.evaluations)]
         parts += [f"{name} {text.number(latest[key])}" for key, name in shown if key in latest]
-        yield ", ".join([*parts, *_usage(run), *([run.problem] if run.problem else [])])
+        yield ", ".join([*parts, *_cut(run), *_usage(run), *([run.problem] if run.problem else [])])
 
 
 def _panel(run: LiveRun, compact: bool) -> RunPanel:
-    usage = _usage(run)
+    usage = [*_cut(run), *_usage(run)]
     if run.age is not None and not run.done:
         usage.append(f"last row {text.seconds(run.age)} ago")
     notes = [Text(", ".join(usage), style="dim")]
@@ -162,6 +162,11 @@ def _crop(name: str, room: int) -> str:
 def _state(run: LiveRun) -> Text:
     phase = run.progress.phase
     return Text(phase, style=_STYLES.get(phase.partition(":")[0], "yellow"))
+
+
+def _cut(run: LiveRun) -> list[str]:
+    count = run.progress.latest.get(CUT_OFF)
+    return [f"{count:.0f} evaluated episodes were cut off"] if count else []
 
 
 def _usage(run: LiveRun) -> list[str]:

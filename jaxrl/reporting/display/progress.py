@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 RETURN = "episode/return"
 EVALUATION = "eval/return"
+CUT_OFF = "eval/cut_off"  # in rows of evaluations that had such episodes
 # In the rows of evaluations that play both ways.
 MODES = (("eval/greedy/return", "greedy"), ("eval/sampled/return", "sampled"))
 LENGTH = "episode/length"
@@ -141,6 +142,8 @@ class RunProgress:
         at = self.now() if at is None else at
         self.steps = step
         changed = any(scalars.get(key, x) != x for key in STAGES if (x := self.latest.get(key)) is not None)
+        if EVALUATION in scalars:
+            self.latest.pop(CUT_OFF, None)
         self.latest.update(scalars)
         for key, history in self.histories.items():
             if changed:

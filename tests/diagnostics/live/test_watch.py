@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -208,6 +209,19 @@ def test_a_pipe_gets_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     )
     assert "eval return 4.000" in second
     assert "\x1b" not in first
+
+
+def test_episodes_that_were_cut_off_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path, [1.0, 2.0], finished=False)
+    said = "3 evaluated episodes were cut off"
+    with contextlib.closing(JsonlWriter(tmp_path / "metrics.jsonl")) as writer:
+        writer.write(2 * STEPS, {"eval/return": -250.0, "eval/cut_off": 3.0})
+    assert said in render([followed(tmp_path)])
+    assert main(["jaxrl watch", str(tmp_path)]) == 0
+    assert said in capsys.readouterr().out
+    with contextlib.closing(JsonlWriter(tmp_path / "metrics.jsonl")) as writer:
+        writer.write(2 * STEPS, {"eval/return": -250.0})
+    assert said not in render([followed(tmp_path)])
 
 
 @pytest.mark.parametrize(

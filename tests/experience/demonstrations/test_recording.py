@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs import registry
+from jaxrl.evaluation import recordings
 from jaxrl.experience.demonstrations import Episode, record_episodes
 from jaxrl.experience.demonstrations.episode import check_episode
 from jaxrl.experience.demonstrations.recording import Player, RandomPlayer
@@ -98,3 +99,10 @@ def test_success_by_the_rule_of_the_configuration() -> None:
     found = recorded(CARTPOLE, Counting(), 6, success="length>=40")
     assert [episode.success for episode in found] == [len(episode) >= 40 for episode in found]
     assert recorded(CARTPOLE, Counting(), 1)[0].success is None
+
+
+def test_episodes_without_an_end_are_counted() -> None:
+    lengths = {"0": 10_000, "1": 9_999, "2": 10_000}
+    manifest = {"episodes": {name: {"length": length} for name, length in lengths.items()}}
+    assert recordings.cut(manifest) == "2 of them were cut off after 10,000 steps"
+    assert not recordings.cut({"episodes": {"1": manifest["episodes"]["1"]}})
