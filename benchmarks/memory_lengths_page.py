@@ -98,8 +98,8 @@ def draw(runs: Sequence[Run], delays: Mapping[str, Sequence[int]], pictures: Pat
         shares = [[share(seeds(core, delay)) for delay in columns] for core in cores]
         image = ax.imshow(shares, cmap="cividis", vmin=0.5, vmax=1.0, aspect="auto")
         _write(ax, cores, columns, seeds)
-        ax.set(xlabel="delay, steps", title=f"{name}: CPU seconds to solve, or right answers")
-        ax.title.set_size("medium")
+        ax.set_xlabel("delay, steps")
+        ax.set_title(f"{name}: CPU seconds to solve, or right answers", fontsize="medium")
         figure.colorbar(image, label="right answers at the end")
         figure.tight_layout()
         figure.savefig(pictures / f"memory_lengths_{name}.png", dpi=100)
