@@ -228,7 +228,7 @@ class Trainer:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.
 
         They are part of the state: checkpoints keep them. A learning rate is exactly the next update's;
-        a schedule that falls continues falling from there.
+        a schedule that falls continues falling from there. During a warm-up it is the rate at its end.
 
         Raises:
           ConfigError: there is no such hyperparameter, or its field does not allow the value.
