@@ -82,7 +82,7 @@ def with_hyperparameters(
       topology: the devices that hold the state.
       state: before an iteration.
       values: by name, such as `learning_rate`; that is exactly the rate of the next update, from which a
-        schedule continues as it would.
+        schedule continues as it would, and during a warm-up the rate at its end.
 
     Raises:
       ConfigError: there is no such hyperparameter, its field does not allow the value, or its schedule has
@@ -113,7 +113,7 @@ def _with_exact_rate(
     numbers: PyTree = learner.hyperparams
     wanted = float(getattr(numbers, _RATE))
     rate = algorithm.scheduled_values(learner).get("learning rate", wanted)
-    if rate == wanted:
+    if rate == wanted or _is_warming_up(algorithm, learner, rate):
         return learner
     if rate == 0:
         raise ConfigError(
@@ -122,6 +122,12 @@ def _with_exact_rate(
         )
     peak = topology.replicate(np.float32(wanted * (wanted / rate)))
     return dataclasses.replace(learner, hyperparams=dataclasses.replace(numbers, **{_RATE: peak}))
+
+
+def _is_warming_up(algorithm: Algorithm, learner: LearnerState, rate: float) -> bool:
+    """True if the rate rises from one update to the next: with another peak it would pass the one set."""
+    after = dataclasses.replace(learner, updates=learner.updates + 1)
+    return algorithm.scheduled_values(after)["learning rate"] > rate
 
 
 def with_elapsed(config: Config, topology: Topology, learner: LearnerState, seconds: float) -> LearnerState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -17,9 +18,10 @@ from jaxrl.evaluation.modes import add, deciding_mode, mode_name
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces
+from jaxrl.parallel import process_group
 from jaxrl.parallel.process_group import is_first
 from jaxrl.programs import memory
-from jaxrl.programs.hyperparameters import with_hyperparameters
+from jaxrl.programs.hyperparameters import with_elapsed, with_hyperparameters
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
@@ -164,10 +166,11 @@ class Trainer:
         Raises:
           RuntimeError: the algorithm steps no environments.
         """
-        state = self.state
-        if self.config.refreshes(self.progress.iteration):
-            state = self._runtime.refresh(state)
-        state, trajectory, self._totals = self._runtime.rollout(state)
+        state = self._state_now()
+        with self._assembly.clock.measure("train"):
+            if self.config.refreshes(self.progress.iteration):
+                state = self._runtime.refresh(state)
+            state, trajectory, self._totals = self._runtime.rollout(state)
         if trajectory is None:
             raise RuntimeError(f"{self.config.algorithm} steps no environments: call update() alone")
         self._run.replace(state)
@@ -181,10 +184,25 @@ class Trainer:
         """
         if self.config.collects and (trajectory is None or self._totals is None):
             raise RuntimeError("update() needs the trajectory of a rollout() before it")
-        state, metrics = self._runtime.learning.update(self.state, trajectory, self._totals)
+        state = self.state if self.config.collects else self._state_now()
+        clock = self._assembly.clock
+        with clock.measure("train"):
+            state, metrics = self._runtime.learning.update(state, trajectory, self._totals)
+            found = reduction.row(metrics)  # Waits for the devices.
+        clock.end_warm_up()
         self._totals = None
         self._run.advance(state, self.progress.iteration + 1)
-        return reduction.row(metrics)
+        return found
+
+    def _state_now(self) -> TrainState:
+        """The state, whose schedules may follow the seconds of rollouts and updates."""
+        state = self.state
+        config = self._assembly.config
+        if not config.follows_clock:
+            return state
+        (seconds, *_) = process_group.everywhere(self._assembly.clock.trained_seconds())
+        learner = with_elapsed(config, self._assembly.topology, state.learner, seconds)
+        return dataclasses.replace(state, learner=learner)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Writes metrics at the current step."""
@@ -211,7 +229,7 @@ class Trainer:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.
 
         They are part of the state: checkpoints keep them. A learning rate is exactly the next update's;
-        a schedule that falls continues falling from there.
+        a schedule that falls continues falling from there. During a warm-up it is the rate at its end.
 
         Raises:
           ConfigError: there is no such hyperparameter, or its field does not allow the value.

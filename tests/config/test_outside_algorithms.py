@@ -247,7 +247,7 @@ def test_variant_of_a_built_in_algorithm_shares_its_section(write: Write) -> Non
 def test_stored_module_is_not_imported_without_trust(write: Write, tmp_path: Path) -> None:
     algorithm = f"{write('# not named by anything but the data')}:Reinforce"
     stored = to_json(check_config(default_config())) | {"algorithm": algorithm}
-    del stored["ppo"]
+    del stored["ppo"], stored["derived"]  # The latter holds the updates that PPO plans.
     stored["reinforce"] = {"learning_rate": 0.5, "shaping": "other:function"}
     config = from_json(stored)
     assert needs_trust(config)

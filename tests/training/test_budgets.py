@@ -200,8 +200,32 @@ def test_schedules_follow_the_seconds_that_are_the_budget() -> None:
 
 
 @pytest.mark.slow
-def test_the_rate_that_is_set_is_that_of_the_next_update() -> None:
+def test_schedules_of_a_custom_loop_follow_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate of each update is what is left of the budget when its rollout began."""
+    budget, peak = 10.0, 1e-2
+    fields = {"stop.steps": None, "stop.seconds": budget, "ppo.schedule": "linear", "network.core": "none"}
+    config = tiny_config(LONG, **{"normalize.observations": False, "ppo.num_minibatches": 1, **fields})
+    trainer = Trainer(resolve(config, 1), writer=MultiWriter(()))
+    assert trainer.update(trainer.rollout())["ppo/learning_rate"] == pytest.approx(peak)
+    assert 0 <= trainer._assembly.clock.trained_seconds() < budget
+    for seconds, rate in ((4.0, 0.6 * peak), (20.0, 0.0)):
+        monkeypatch.setattr(trainer._assembly.clock, "trained_seconds", lambda now=seconds: now)
+        assert trainer.update(trainer.rollout())["ppo/learning_rate"] == pytest.approx(rate)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("warmup", "expected"),
+    [
+        # From 5/6 of the first peak on: exact, and then it falls by the same share of what is left.
+        (0, [1e-2, 2e-3, 2e-3 * 4 / 5]),
+        # The second and the third of four updates, which lead to the rate that was set and not beyond it.
+        (4, [1e-2 / 4, 2e-3 * 2 / 4, 2e-3 * 3 / 4]),
+    ],
+)
+def test_the_rate_that_is_set_is_that_of_the_next_update(warmup: int, expected: list[float]) -> None:
     fields = {"ppo.num_minibatches": 1, "ppo.schedule": "linear", "network.core": "none"}
+    fields["ppo.warmup_updates"] = warmup
     config = resolve(tiny_config(6, **{"normalize.observations": False, **fields}), 1)
     trainer = Trainer(config, writer=MultiWriter(()))
     seen = []
@@ -209,5 +233,4 @@ def test_the_rate_that_is_set_is_that_of_the_next_update() -> None:
         if rate:
             trainer.set(learning_rate=rate)
         seen.append(trainer.update(trainer.rollout())["ppo/learning_rate"])
-    # From 5/6 of the first peak on: exact, and then it falls by the same share of what is left.
-    np.testing.assert_allclose(seen, [1e-2, 2e-3, 2e-3 * 4 / 5], rtol=1e-6)
+    np.testing.assert_allclose(seen, expected, rtol=1e-6)
