@@ -65,7 +65,7 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
         left_out["normalize"] = normalize
     return {
         "algorithm": algorithm.removesuffix("_lstm"),
-        "model": algorithms[algorithm]["network"] | (_CNN if is_cnn else {}),
+        "model": {**algorithms[algorithm]["network"], **(_CNN if is_cnn else {})},
         "environment": place,
         "training": training | left_out,
     }

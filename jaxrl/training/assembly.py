@@ -14,11 +14,11 @@ from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
 from jaxrl.evaluation.evaluators import build
 from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.compilation import await_turn
-from jaxrl.parallel.process_group import is_first
+from jaxrl.parallel.process_group import everywhere, is_first
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.host_runtime import HostRuntime
-from jaxrl.programs.hyperparameters import program_shape
+from jaxrl.programs.hyperparameters import program_shape, with_elapsed
 from jaxrl.programs.memory import replay_bytes, require_memory
 from jaxrl.programs.runtime import Runtime
 from jaxrl.programs.sharded_learning import ShardedLearning
@@ -171,6 +171,20 @@ class Assembly:
                 job.result()
             self.coordinator.begin()  # Other processes may still be compiling.
         return state
+
+    def at_present(self, state: TrainState, seconds: float | None = None) -> TrainState:
+        """The state, whose schedules may follow the seconds of training.
+
+        Args:
+          state: before an iteration.
+          seconds: that all processes have agreed on; None if they have yet to.
+        """
+        if not self.config.follows_clock:
+            return state
+        if seconds is None:
+            (seconds, *_) = everywhere(self.clock.trained_seconds())
+        learner = with_elapsed(self.config, self.topology, state.learner, seconds)
+        return dataclasses.replace(state, learner=learner)
 
     def programs(self) -> tuple[Any, ...]:
         """The programs that have been compiled."""

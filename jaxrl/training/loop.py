@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -13,7 +12,6 @@ from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces, host_phase
 from jaxrl.parallel.process_group import num_processes
-from jaxrl.programs.hyperparameters import with_elapsed
 from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, notify
@@ -24,7 +22,6 @@ from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver
 from jaxrl.training.schedule import STAGE, Schedule
-from jaxrl.types import TrainState
 
 log = logging.getLogger(__name__)
 
@@ -141,16 +138,9 @@ class TrainingLoop:
         event = min(self.schedule.next_event(self.run.progress), self.traces.edge())
         target = self.queue.fits(iteration, event)
         closes_row = self.schedule.due(target, logged_at=self.queue.logged_at).row
-        state, iteration = self.queue.dispatch(self._state_now(), iteration, target, closes_row)
+        now = self.assembly.at_present(self.run.state, self.assembly.coordinator.trained_seconds)
+        state, iteration = self.queue.dispatch(now, iteration, target, closes_row)
         self.run.advance(state, iteration)
-
-    def _state_now(self) -> TrainState:
-        """The state, whose schedules may follow the clock."""
-        state = self.run.state
-        assembly = self.assembly
-        seconds = assembly.coordinator.trained_seconds
-        learner = with_elapsed(assembly.config, assembly.topology, state.learner, seconds)
-        return dataclasses.replace(state, learner=learner)
 
     def _stop_reason(self) -> str | None:
         """Returns the reason to stop, with all rows logged; None to train on.

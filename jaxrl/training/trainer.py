@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import os
@@ -18,10 +17,9 @@ from jaxrl.evaluation.modes import add, deciding_mode, mode_name
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces
-from jaxrl.parallel import process_group
 from jaxrl.parallel.process_group import is_first
 from jaxrl.programs import memory
-from jaxrl.programs.hyperparameters import with_elapsed, with_hyperparameters
+from jaxrl.programs.hyperparameters import with_hyperparameters
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
@@ -44,9 +42,7 @@ log = logging.getLogger(__name__)
 
 _ATTRIBUTES = ("config", "folder", "callbacks", "agent")
 # What other trainers call ours.
-_OTHER_NAMES = {
-    "train": "fit()",
-    "learn": "fit()",
+_OTHER_NAMES = dict.fromkeys(("train", "learn"), "fit()") | {
     "training_step": "update(rollout())",
     "predict": "jaxrl.load(folder).act(obs)",
     "mean_and_log": "log(metrics), which `update` has averaged",
@@ -166,7 +162,7 @@ class Trainer:
         Raises:
           RuntimeError: the algorithm steps no environments.
         """
-        state = self._state_now()
+        state = self._assembly.at_present(self.state)
         with self._assembly.clock.measure("train"):
             if self.config.refreshes(self.progress.iteration):
                 state = self._runtime.refresh(state)
@@ -184,25 +180,14 @@ class Trainer:
         """
         if self.config.collects and (trajectory is None or self._totals is None):
             raise RuntimeError("update() needs the trajectory of a rollout() before it")
-        state = self.state if self.config.collects else self._state_now()
-        clock = self._assembly.clock
-        with clock.measure("train"):
+        state = self.state if self.config.collects else self._assembly.at_present(self.state)
+        with self._assembly.clock.measure("train"):
             state, metrics = self._runtime.learning.update(state, trajectory, self._totals)
             found = reduction.row(metrics)  # Waits for the devices.
-        clock.end_warm_up()
+        self._assembly.clock.end_warm_up()
         self._totals = None
         self._run.advance(state, self.progress.iteration + 1)
         return found
-
-    def _state_now(self) -> TrainState:
-        """The state, whose schedules may follow the seconds of rollouts and updates."""
-        state = self.state
-        config = self._assembly.config
-        if not config.follows_clock:
-            return state
-        (seconds, *_) = process_group.everywhere(self._assembly.clock.trained_seconds())
-        learner = with_elapsed(config, self._assembly.topology, state.learner, seconds)
-        return dataclasses.replace(state, learner=learner)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Writes metrics at the current step."""
@@ -218,12 +203,11 @@ class Trainer:
             evaluations of `fit` and this one.
         """
         policy = self.state.learner.policy
-        progress = self.progress
         modes = None if sample is None else (mode_name(sample),)
-        played = self._assembly.evaluators.play("eval/", policy, progress.iteration, episodes, modes)
+        played = self._assembly.evaluators.play("eval/", policy, self.progress.iteration, episodes, modes)
         results = {mode: Result.of(found, mode) for mode, found in played.items()}
         means = {mode: result.mean for mode, result in results.items()}
-        return results[deciding_mode(add(progress.recent_returns, means))]
+        return results[deciding_mode(add(self.progress.recent_returns, means))]
 
     def set(self, **hyperparameters: float) -> None:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.
@@ -261,8 +245,7 @@ class Trainer:
           SaveError: the checkpoint could not be written.
         """
         state = self.state  # Of a trainer that has not begun, before the progress.
-        progress = self._saver.progress()
-        write_run(path, self.config, self._assembly.learning, state, progress, metadata or {})
+        write_run(path, self.config, self._assembly.learning, state, self._saver.progress(), metadata or {})
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.
@@ -353,12 +336,9 @@ class Trainer:
         """Trains stage after stage; returns the summary."""
         if line := self._plan.announcement(self.progress.stage):
             self._say(line)
-        loop = self._loop()
         notify(self.callbacks.on_start, self)
-        summary = loop.train()
-        while summary is None:
+        while (summary := self._loop().train()) is None:
             self._change_stage()
-            summary = self._loop().train()
         notify(self.callbacks.on_end, self, summary)
         return summary
 
