@@ -41,10 +41,17 @@ def _table(name: str, runs: Sequence[Run], delays: Sequence[int], steps: int, se
 
 
 def longest(runs: Sequence[Run], unit: str, most: float) -> str:
-    """The longest delay that every seed solved within `most` of `unit`, "steps" or "seconds"."""
-    delays = {run["delay"] for run in runs}
-    solved = [x for x in delays if all(run["solved"] and run[unit] <= most for run in _at(runs, x))]
-    return f"{max(solved):,}" if solved else "none"
+    """The longest delay that every seed solved within `most` of `unit`, "steps" or "seconds".
+
+    A seed that was not trained at a delay, since it had failed at a shorter one, has not solved it.
+    """
+    seeds = {run["seed"] for run in runs}
+    solved = {
+        delay: {run["seed"] for run in _at(runs, delay) if run["solved"] and run[unit] <= most}
+        for delay in {run["delay"] for run in runs}
+    }
+    found = [delay for delay, of_delay in solved.items() if of_delay == seeds]
+    return f"{max(found):,}" if found else "none"
 
 
 def outcome(runs: Sequence[Run]) -> str:
