@@ -264,7 +264,7 @@ def r2d2(steps: int) -> Any:
     config.env.update(name="gymnax:CartPole-v1", num_envs=16)
     config.network.update(core="lstm", hidden_sizes=(128,), core_size=128, activation="relu")
     config.normalize.observations = False
-    config.r2d2.update(rollout_length=4, updates_per_rollout=1, batch_size=32, capacity=40_000)
+    config.r2d2.update(rollout_length=20, updates_per_rollout=5, batch_size=32, capacity=40_000)
     config.r2d2.update(learning_starts=4_000, burn_in=20, trace_length=40, overlap=20, n_step=5)
     config.r2d2.update(dueling=False, exploration="linear", value_rescaling=False, target_period=25)
     config.stop.steps = steps
