@@ -97,7 +97,7 @@ def r2d2(steps: int) -> Train:
         RNN(nn.OptimizedLSTMCell(128)),
         heads.DiscreteQNetwork(env.action_space(env_params).n),
     )
-    # 20 steps of burn-in and 44 more, of which 40 have a 5-step return.
+    # 20 steps of burn-in, 40 with a 5-step return, and the 4 that the last of these also sum.
     buffer = make_prioritised_episode_buffer(
         max_length=cfg.buffer_size,
         min_length=cfg.learning_starts,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
@@ -135,11 +136,17 @@ def _idle_iterations(found: Sequence[Config]) -> list[int]:
     """The first iterations of each stage without an update: a memory is empty at first, and of another
     environment again.
     """
-    environments = [None, *((stage.env.name, stage.env.wrappers) for stage in found)]
+    fills = [True, *(empties_memory(before, after) for before, after in pairwise(found))]
     return [
-        stage.learner.idle_iterations(stage.env.rows) if environments[i] != environments[i + 1] else 0
-        for i, stage in enumerate(found)
+        stage.learner.idle_iterations(stage.env.rows) if begins_empty else 0
+        for stage, begins_empty in zip(found, fills, strict=True)
     ]
+
+
+def empties_memory(before: Config, after: Config) -> bool:
+    """True if the experience of a stage is of another environment than that of the stage after it."""
+    one, other = ((stage.env.name, stage.env.wrappers) for stage in (before, after))
+    return after.collects and one != other
 
 
 def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:

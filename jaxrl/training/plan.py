@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import Config, ConfigError, text
 from jaxrl.config.declarations import values_of
-from jaxrl.config.resolution import stage_configs
+from jaxrl.config.resolution import empties_memory, stage_configs
 from jaxrl.config.training_stages import TrainingStage, in_stage, parse
 from jaxrl.programs.hyperparameters import program_shape, with_numbers_of
 from jaxrl.programs.sharded_learning import ShardedLearning
@@ -115,8 +115,7 @@ class TrainingPlan:
 
     def empties_memory(self, before: int, after: int) -> bool:
         """True if the experience collected is of another environment than stage `after`'s."""
-        one, other = (self.configs[i] for i in (before, after))
-        return other.collects and (one.env.name, one.env.wrappers) != (other.env.name, other.env.wrappers)
+        return empties_memory(self.configs[before], self.configs[after])
 
     def thaws(self, before: int, after: int) -> bool:
         """True if parameters learn in stage `after` that stage `before` froze."""
