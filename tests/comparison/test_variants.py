@@ -26,8 +26,10 @@ def test_seeds_of_one_configuration_are_one_variant(tmp_path: Path) -> None:
 
 def test_how_a_run_logs_does_not_set_it_apart(tmp_path: Path) -> None:
     first, second = read(write_run(tmp_path / "a", [1]), write_run(tmp_path / "b", [1], 1))
-    second = Run(second.path, {**second.config, "log.every_steps": 7}, second.rows, second.summary)
-    assert len(variants_of([first, second], pool=False)) == 1
+    # The address of its copy is each run's own.
+    for field, value in (("log.every_steps", 7), ("storage.sync_to", "s3://b/1"), ("host.num_workers", 4)):
+        other = Run(second.path, {**second.config, field: value}, second.rows, second.summary)
+        assert len(variants_of([first, other], pool=False)) == 1
 
 
 def test_runs_that_were_evaluated_differently_are_apart(tmp_path: Path) -> None:
@@ -39,7 +41,11 @@ def test_runs_that_were_evaluated_differently_are_apart(tmp_path: Path) -> None:
         assert len(variants_of([first, other], pool=False, metric="episode/return")) == 1
     other = Run(second.path, {**second.config, "evaluate.unseen": "x"}, second.rows, second.summary)
     assert len(variants_of([first, other], pool=False)) == 1
-    assert len(variants_of([first, other], pool=False, metric="eval/unseen_return")) == 2
+    for metric in ("eval/unseen_return", "eval/greedy/unseen_return"):
+        assert len(variants_of([first, other], pool=False, metric=metric)) == 2
+    other = Run(second.path, {**second.config, "evaluate.suite": "x"}, second.rows, second.summary)
+    for metric, count in (("eval/return", 1), ("eval/all/success_rate", 2), ("eval/sampled/all/steps", 2)):
+        assert len(variants_of([first, other], pool=False, metric=metric)) == count
 
 
 def test_the_table_of_runs_has_both_modes_of_their_evaluations(tmp_path: Path) -> None:
