@@ -151,7 +151,9 @@ def _conclude(
     if not interrupted:
         summary |= _statistics(ended) | {"failed": failed}
         best = summary["best_member"]
-        folder.write_summary(summary)
+        # As of a single run: if no member had a step left, their speed is that of before.
+        if summary["steps_per_second"] or not folder.has_summary:
+            folder.write_summary(summary)
     writer.finish(summary)
     for name, error in failed.items():
         writer.message(f"{name} failed: {error}")

@@ -80,6 +80,15 @@ def test_a_member_is_the_single_run_of_its_seed(population: tuple[Path, str], tm
 
 
 @pytest.mark.slow
+def test_the_same_command_again_leaves_the_summary(population: tuple[Path, str]) -> None:
+    folder, _ = population
+    before = (folder / "summary.json").read_text()
+    assert json.loads(before)["steps_per_second"] > 0
+    train(folder, "--config.population.seeds=3", "--config.seed=5", "--config.stop.steps=4096")
+    assert (folder / "summary.json").read_text() == before
+
+
+@pytest.mark.slow
 def test_tools_take_a_population_as_its_best_member_and_as_its_members(
     population: tuple[Path, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
