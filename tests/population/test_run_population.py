@@ -17,7 +17,7 @@ from jaxrl.config import ConfigError, resolve
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.members import Conditions, Member, MemberEnding, train_members
-from jaxrl.population.run_population import run_population
+from jaxrl.population.run_population import pace, run_population
 from jaxrl.programs.hyperparameters import program_shape
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
@@ -59,6 +59,15 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("population")
     arguments = ("--config.population.seeds=3", "--config.seed=5", "--config.stop.steps=4096")
     return folder, train(folder, *arguments)
+
+
+def test_the_speed_of_all_is_their_steps_in_the_longest_time() -> None:
+    """Each does 100 steps a second while both train, and the second one 200 alone."""
+    both = [MemberEnding({"steps_per_second": 100}, seconds=10.0), MemberEnding(None, "NaN", 3.0)]
+    assert pace(both) == 100
+    both[1] = MemberEnding({"steps_per_second": (1_000 + 10 * 200) / 20}, seconds=20.0)
+    assert pace(both) == 200
+    assert pace([MemberEnding({"steps_per_second": 0}, seconds=0.0)]) == 0
 
 
 @pytest.mark.slow
