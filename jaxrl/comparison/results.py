@@ -162,7 +162,7 @@ def compare(
     if pooled:
         curves = {run.path: scale_curve(curves[run.path], scales[environment_of(run)]) for run in runs}
     shown = curves if drawn == options.metric else {run.path: curve_of(run, drawn) for run in runs}
-    scored = [_Scored.of(variant, curves, shown, environments) for variant in variants]
+    scored = [_Scored.of(variant, curves, shown, environments, pooled) for variant in variants]
     threshold = _threshold(scored, options)
     reference = scored[names.index(baseline)]
     low, high = span([x for s in scored for x in s.finals])
@@ -184,9 +184,13 @@ def compare(
 
 @dataclass(frozen=True)
 class _Scored:
-    """A variant: its curves and the ones to plot, by path; its last and highest returns by environment."""
+    """A variant: its curves and the ones to plot, by path; its last and highest returns by environment.
+
+    `environments` are those of the returns, in their order, if they are pooled.
+    """
 
     variant: Variant
+    environments: list[str]
     curves: Mapping[str, Points]
     drawn: Mapping[str, Points]
     last: list[np.ndarray]
@@ -199,14 +203,17 @@ class _Scored:
         curves: Mapping[str, Points],
         drawn: Mapping[str, Points],
         environments: Iterable[str],
+        pooled: bool,
     ) -> _Scored:
-        groups = [runs for e in environments if (runs := variant.of(e))]
+        played = [e for e in environments if variant.of(e)]
+        groups = [variant.of(e) for e in played]
 
         def strata(score: Callable[[np.ndarray], float]) -> list[np.ndarray]:
             return [np.array([score(curves[run.path][1]) for run in runs]) for runs in groups]
 
         own, shown = ({run.path: x[run.path] for run in variant.runs} for x in (curves, drawn))
-        return cls(variant, own, shown, strata(lambda values: float(values[-1])), strata(np.max))
+        last, highest = strata(lambda values: float(values[-1])), strata(np.max)
+        return cls(variant, played if pooled else [], own, shown, last, highest)
 
     @property
     def finals(self) -> list[float]:
@@ -221,8 +228,8 @@ def _outcome(
     paces = _paces(variant)
     base = _paces(reference.variant)
     itself = scored is reference
-    # With --force, a variant may lack environments of the baseline.
-    matched = len(scored.last) == len(reference.last)
+    # With --force, a variant may lack environments of the baseline, or have others.
+    matched = scored.environments == reference.environments
     single = len(variant.runs) == len(reference.variant.runs) == 1
     beats = [*scored.last, *reference.last] if matched and not itself and not single else None
     above = [stratum > grid[:, None] for stratum in scored.last]

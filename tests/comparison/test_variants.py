@@ -118,3 +118,17 @@ def test_pooled_environments_must_be_complete(tmp_path: Path) -> None:
     variants = variants_of(runs, pool=True)
     assert [len(variant.runs) for variant in variants] == [2, 1]
     assert problems(variants, pool=True) == ["learning_rate=0.5 has no run of gymnax:Acrobot-v1"]
+
+
+def test_returns_of_other_environments_beat_none(tmp_path: Path) -> None:
+    """Compared by force: each has runs in two of three environments, not the same two."""
+    places = {0.1: ("CartPole-v1", "Acrobot-v1"), 0.2: ("Acrobot-v1", "MountainCar-v0")}
+    runs = [
+        write_run(tmp_path / f"{rate}-{name}-{seed}", [1, 2], seed, rate=rate, env=f"gymnax:{name}")
+        for rate, names in places.items()
+        for name in names
+        for seed in (0, 1)
+    ]
+    variants = variants_of(read(*runs), pool=True)
+    found = compare(variants, problems(variants, pool=True), Options(pool=True, resamples=10))
+    assert [outcome.improvement for outcome in found.outcomes] == [None, None]
