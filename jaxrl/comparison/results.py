@@ -40,8 +40,8 @@ class Options:
 
     Attributes:
       metric: key of metrics.jsonl that is taken as the return.
-      threshold: return that measures sample efficiency when first reached; None for nine tenths of the
-        way from the lowest return at the start to the highest final one.
+      threshold: return that measures sample efficiency when first reached, scaled with `pool`; None for
+        nine tenths of the way from the lowest return at the start to the highest final one.
       baseline: name of the variant with which others are compared; None for the first.
       pool: average over environments, each scaled to [0, 1].
       resamples: the number of bootstrap resamples.
@@ -147,7 +147,8 @@ def compare(
     """Computes all results; `problems` and `skipped` are passed on, see `Comparison`.
 
     Raises:
-      ConfigError: a run lacks the metric, or there is no such baseline.
+      ConfigError: a run lacks the metric, there is no such baseline, or scaled returns never reach the
+        threshold.
     """
     runs = [run for variant in variants for run in variant.runs]
     environments = sorted({environment_of(run) for run in runs})
@@ -157,6 +158,11 @@ def compare(
         raise ConfigError(f"`--baseline` (={baseline!r}) is no variant{did_you_mean(baseline, names)}")
     curves = {run.path: curve_of(run, options.metric) for run in runs}
     pooled = options.pool and len(environments) > 1
+    if pooled and options.threshold is not None and not 0 <= options.threshold <= 1:
+        raise ConfigError(
+            f"`--threshold` (={options.threshold:g}) must be from 0 to 1 with `--pool`: returns are scaled "
+            "to the lowest and the highest of each environment"
+        )
     drawn = options.metric if pooled else drawn_metric(runs, options.metric)
     scales = {e: span_of(curves, runs, e) for e in environments} if pooled else {}
     if pooled:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from jaxrl.comparison import problems, tables, variants_of
 from jaxrl.comparison.results import Options, compare
+from jaxrl.config import ConfigError
 from jaxrl.runs import records
 from jaxrl.runs.records import Run
 from tests.comparison.run_folders import write_run
@@ -132,3 +135,5 @@ def test_returns_of_other_environments_beat_none(tmp_path: Path) -> None:
     variants = variants_of(read(*runs), pool=True)
     found = compare(variants, problems(variants, pool=True), Options(pool=True, resamples=10))
     assert [outcome.improvement for outcome in found.outcomes] == [None, None]
+    with pytest.raises(ConfigError, match=r"`--threshold` \(=195\) must be from 0 to 1 with `--pool`"):
+        compare(variants, [], Options(pool=True, threshold=195.0, resamples=10))
