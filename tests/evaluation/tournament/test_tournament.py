@@ -264,7 +264,7 @@ def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
 
 
 class Points(Game):
-    """Three moves each; the first of a seat gives it 1, the last of seat 0 takes 2 from it."""
+    """Three moves each; the first of a seat gives it 1, the second of seat 1 one more."""
 
     def __init__(self) -> None:
         self.spec = EnvSpec("tests:Points", Box.of(0.0, 6.0, (1,)), Discrete(2), max_episode_steps=3)
@@ -285,14 +285,14 @@ class Points(Game):
         return jnp.ones(2, bool)
 
     def rewards(self, state: jax.Array) -> jax.Array:
-        return jnp.array([[0, 0], [1, 0], [0, 1], [0, 0], [0, 0], [-2, 0], [0, 0]], jnp.float32)[state]
+        return jnp.array([[0, 0], [1, 0], [0, 1], [0, 0], [0, 1], [0, 0], [0, 0]], jnp.float32)[state]
 
     def ends(self, state: jax.Array) -> tuple[jax.Array, jax.Array]:
         return state >= 6, jnp.zeros((), bool)
 
 
 def test_the_larger_sum_wins_also_if_both_do_not_cancel() -> None:
-    """Seat 0 gets -1 and seat 1 gets 1, by rewards on the way and none at the end."""
+    """Seat 0 gets 1 and seat 1 gets 2, by rewards on the way and none at the end."""
     game = Points()
     player = Scripted("random", game, players.make("test", game, "random"))
     first, second = play_both(player, player, seed=0, games=4)
@@ -310,5 +310,5 @@ def test_the_larger_sum_wins_also_if_both_do_not_cancel() -> None:
             state, step = env.step(jax.random.key(0), state, jnp.int32(0))
             rewards.append(float(step.reward))
             won.append(bool(step.info["success"]))
-        assert rewards == [[1, 0, -2], [1, 0, 0]][seat]
+        assert rewards == [[1, 0, 0], [1, 1, 0]][seat]
         assert won == [False, False, seat == 1]
