@@ -26,7 +26,7 @@ from jaxrl.comparison.variants import Variant, environment_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.reporting.pages.figures import Curve
-from jaxrl.runs.members import member_folders, population_of
+from jaxrl.runs.members import member_folders, pace_of_all, population_of
 from jaxrl.runs.records import Run
 
 _PROFILE_POINTS = 101
@@ -294,13 +294,17 @@ def _paces(variant: Variant) -> list[float]:
 
     Members of a population train in one program, whose pace counts all of them together.
     """
-    populations = {population_of(run.path) for run in variant.runs} - {None}
-    sizes = {folder: len(member_folders(folder)) for folder in populations if folder}
+    populations = {folder for run in variant.runs if (folder := population_of(run.path))}
+    together = {folder: pace_of_all(folder) for folder in populations}
     found = []
     for run in variant.runs:
+        folder = population_of(run.path) or ""
+        if pace := together.get(folder):
+            found.append(pace)
+            continue
         rows = [x for row in run.rows if (x := row.get("time/steps_per_second"))]
-        pace = run.summary.get("steps_per_second") if run.summary else plain.median(rows or [0.0])
-        found += [float(pace) * sizes.get(population_of(run.path) or "", 1)] if pace else []
+        own = run.summary.get("steps_per_second") if run.summary else plain.median(rows or [0.0])
+        found += [float(own) * (len(member_folders(folder)) if folder else 1)] if own else []
     return found
 
 
