@@ -50,12 +50,8 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
         )
     game = game_of(env)
     # An environment of a user's own may call something else so.
-    alternates = isinstance(game, Game) and game.alternates
-    if alternates and jax.jit(functools.partial(_moves_twice, game))(jax.random.key(0)):
-        raise ValueError(
-            f"{label}: a player of its game moved twice in a row, and `alternates` is True: opponents would "
-            "miss the second move; set it to False"
-        )
+    if isinstance(game, Game):
+        _check_turns(label, game)
     limit = env.spec.max_episode_steps
     limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
     if limit_to_reach is None and not env.spec.has_action_mask:
@@ -94,6 +90,14 @@ def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array
     begin = (state, jnp.zeros(_EPISODES, bool), jnp.ones((), bool))
     _, ended, allowed = jax.lax.fori_loop(0, steps, step, begin)
     return ended.all(), allowed
+
+
+def _check_turns(label: str, game: Game) -> None:
+    if game.alternates and jax.jit(functools.partial(_moves_twice, game))(jax.random.key(0)):
+        raise ValueError(
+            f"{label}: a player of its game moved twice in a row, and `alternates` is True: opponents would "
+            "miss the second move; set it to False"
+        )
 
 
 def _moves_twice(game: Game, key: jax.Array) -> jax.Array:
