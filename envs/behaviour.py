@@ -1,7 +1,8 @@
-"""Checks of what a device environment does: that methods are pure, and that episodes end. Plays a few."""
+"""Checks of what a device environment does: that methods are pure, that episodes end. Plays a few."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any, cast
@@ -14,6 +15,8 @@ from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.multi_agent import WholeEnv
 from jaxrl.envs.base import Discrete, JaxEnv, MultiDiscrete, Space
 from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
+from jaxrl.envs.games import Game, game_of
+from jaxrl.envs.games.players import evenly
 from jaxrl.envs.numbering import counted_from_zero
 from jaxrl.envs.spaces import has_choice, sample
 from jaxrl.envs.tasks import default_task
@@ -25,6 +28,7 @@ _TASK = 0x5441534B  # folded into the key of an episode
 _LONGEST_EPISODE = 10_000
 _STACKED_STEPS = 20  # that are played to look at stacks of frames
 _MASKED_STEPS = 1000  # that are played to look at masks, if episodes have no such limit
+_MOVES = 200  # of a game, that are played to look at turns
 
 
 def check_behaviour(label: str, env: JaxEnv) -> None:
@@ -44,6 +48,10 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
             f"{label}: spec.stacked_frames (={env.spec.stacked_frames}) declares stacks of "
             "that many frames, but reset() or step() returns no such stacks: leave it at 1"
         )
+    game = game_of(env)
+    # An environment of a user's own may call something else so.
+    if isinstance(game, Game):
+        _check_turns(label, game)
     limit = env.spec.max_episode_steps
     limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
     if limit_to_reach is None and not env.spec.has_action_mask:
@@ -82,6 +90,33 @@ def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array
     begin = (state, jnp.zeros(_EPISODES, bool), jnp.ones((), bool))
     _, ended, allowed = jax.lax.fori_loop(0, steps, step, begin)
     return ended.all(), allowed
+
+
+def _check_turns(label: str, game: Game) -> None:
+    if game.alternates and jax.jit(functools.partial(_moves_twice, game))(jax.random.key(0)):
+        raise ValueError(
+            f"{label}: a player of its game moved twice in a row, and `alternates` is True: opponents would "
+            "miss the second move; set it to False"
+        )
+
+
+def _moves_twice(game: Game, key: jax.Array) -> jax.Array:
+    """bool[], whether the same seat has two turns in a row in games of random moves."""
+
+    def play(key: jax.Array) -> jax.Array:
+        def move(t: jax.Array, loop: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+            state, found = loop
+            move_key = jax.random.fold_in(key, t)
+            after = strong_types(game.play(move_key, state, evenly(move_key, game.choices(state))))
+            goes_on = ~game.is_over(state) & ~game.is_over(after)
+            found |= goes_on & (game.seat(after) == game.seat(state))
+            return jax.tree.map(lambda x, y: jnp.where(game.is_over(state), x, y), state, after), found
+
+        begin = strong_types(game.start(key)), jnp.zeros((), bool)
+        found: jax.Array = jax.lax.fori_loop(0, _MOVES, move, begin)[1]
+        return found
+
+    return jax.vmap(play)(jax.random.split(key, _EPISODES)).any()
 
 
 def _is_stack(env: JaxEnv, key: jax.Array) -> jax.Array:

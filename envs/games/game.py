@@ -53,7 +53,7 @@ class Game(abc.ABC):
 
     @abc.abstractmethod
     def rewards(self, state: Any) -> jax.Array:
-        """float32[2], what the last move gave each seat."""
+        """float32[2], what the last move gave each seat; a seat whose sum is larger than the other's wins."""
 
     @abc.abstractmethod
     def ends(self, state: Any) -> tuple[jax.Array, jax.Array]:
@@ -63,6 +63,11 @@ class Game(abc.ABC):
         """bool[], whether the game has ended in either way."""
         terminated, truncated = self.ends(state)
         return terminated | truncated
+
+    def leads(self, state: Any) -> jax.Array:
+        """float32[2], what the last move gave each seat more than the other: the winner's sum is above 0."""
+        rewards = self.rewards(state)
+        return rewards - rewards[::-1]
 
     def choices(self, state: Any) -> jax.Array:
         """`action_mask` if something is allowed, else everything: a policy needs a choice."""

@@ -17,11 +17,19 @@ from jaxrl.envs.names import format_call
 
 @flax.struct.dataclass
 class GameEnvState:
-    """The state of the game; int32[], the agent's seat; float32[], what it got before its first turn."""
+    """A game in which one seat is the agent's.
+
+    Attributes:
+      game: its state.
+      seat: int32[], the agent's.
+      owed: float32[], what the agent got before its first turn.
+      lead: float32[], what it got more than the opponent until now.
+    """
 
     game: Any
     seat: jax.Array
     owed: jax.Array
+    lead: jax.Array
 
 
 class GameEnv(JaxEnv):
@@ -30,7 +38,7 @@ class GameEnv(JaxEnv):
     A step is the agent's move and the opponent's until it is the agent's turn again; the reward is what these
     moves gave the agent. The first step also has the reward of the moves before it: a game may be over by
     then, and its episode is that step, whatever the action. `info["success"]` is whether the agent has won:
-    whether its return is above 0.
+    whether its return is above the opponent's.
 
     Args:
       game: the rules.
@@ -61,44 +69,46 @@ class GameEnv(JaxEnv):
         game = self.game.start(start_key)
         drawn = jax.random.bernoulli(seat_key).astype(jnp.int32)
         seat = drawn if self._seat < 0 else jnp.int32(self._seat)
-        game, owed = self._others(game, seat, others_key)
-        return GameEnvState(game, seat, owed), self.game.observe(game, seat)
+        game, got = self._others(game, seat, others_key)
+        return GameEnvState(game, seat, got[seat], got[seat] - got[1 - seat]), self.game.observe(game, seat)
 
     def step(self, key: jax.Array, state: GameEnvState, action: jax.Array) -> tuple[GameEnvState, TimeStep]:
         step_key, others_key = jax.random.split(key)
         game = self.game.play(step_key, state.game, action)
-        reward = self.game.rewards(game)[state.seat]
+        got = self.game.rewards(game)
         # A game that was over before the agent's first turn stands still.
         was_over = self.game.is_over(state.game)
         game = jax.tree.map(lambda old, new: jnp.where(was_over, old, new), state.game, game)
-        reward = jnp.where(was_over, 0.0, reward)
+        got = jnp.where(was_over, 0.0, got)
         game, more = self._others(game, state.seat, others_key)
-        reward = reward + more + state.owed
+        got = got + more
+        reward = got[state.seat] + state.owed
+        lead = state.lead + got[state.seat] - got[1 - state.seat]
         terminated, truncated = self.game.ends(game)
         timestep = TimeStep(
             obs=self.game.observe(game, state.seat),
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            info={"success": (terminated | truncated) & (reward > 0)},
+            info={"success": (terminated | truncated) & (lead > 0)},
         )
-        return GameEnvState(game, state.seat, jnp.zeros((), jnp.float32)), timestep
+        return GameEnvState(game, state.seat, jnp.zeros((), jnp.float32), lead), timestep
 
     def action_mask(self, state: GameEnvState) -> jax.Array:
         return self.game.choices(state.game)
 
     def _others(self, game: Any, seat: jax.Array, key: jax.Array) -> tuple[Any, jax.Array]:
-        """The game when it is the agent's turn or over, and what the agent got until then."""
+        """The game when it is the agent's turn or over; float32[2], what each seat got until then."""
 
         def waits(loop: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
             game, *_ = loop
             return (self.game.seat(game) != seat) & ~self.game.is_over(game)
 
         def move(loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
-            game, reward, key = loop
+            game, got, key = loop
             key, choice_key, step_key = jax.random.split(key, 3)
             game = self.game.play(step_key, game, self._opponent(game, choice_key))
-            return game, reward + self.game.rewards(game)[seat], key
+            return game, got + self.game.rewards(game), key
 
-        game, reward, _ = jax.lax.while_loop(waits, move, (game, jnp.zeros((), jnp.float32), key))
-        return game, reward
+        game, got, _ = jax.lax.while_loop(waits, move, (game, jnp.zeros(2, jnp.float32), key))
+        return game, got

@@ -174,7 +174,8 @@ class ParallelSlot:
         # Of one that has gone without a flag, which has terminated, no observation counts.
         silent = {agent for agent in self._here - present if not any(flags[agent])}
         flags |= dict.fromkeys(silent, (True, False))
-        there = {agent for agent in present if not any(flags.get(agent, ()))}
+        # Some environments keep agents that have ended in their list, with flags: they have not come back.
+        there = {a for a in present if not (terminations.get(a) or truncations.get(a))}
         self._left -= 1
         is_cut = bool(there) and self._left <= 0
         if is_cut:

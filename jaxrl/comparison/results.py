@@ -26,7 +26,7 @@ from jaxrl.comparison.variants import Variant, environment_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.reporting.pages.figures import Curve
-from jaxrl.runs.members import member_folders, population_of
+from jaxrl.runs.members import member_folders, pace_of_all, population_of
 from jaxrl.runs.records import Run
 
 _PROFILE_POINTS = 101
@@ -40,8 +40,8 @@ class Options:
 
     Attributes:
       metric: key of metrics.jsonl that is taken as the return.
-      threshold: return that measures sample efficiency when first reached; None for nine tenths of the
-        way from the lowest return at the start to the highest final one.
+      threshold: return that measures sample efficiency when first reached, scaled with `pool`; None for
+        nine tenths of the way from the lowest return at the start to the highest final one.
       baseline: name of the variant with which others are compared; None for the first.
       pool: average over environments, each scaled to [0, 1].
       resamples: the number of bootstrap resamples.
@@ -147,7 +147,8 @@ def compare(
     """Computes all results; `problems` and `skipped` are passed on, see `Comparison`.
 
     Raises:
-      ConfigError: a run lacks the metric, or there is no such baseline.
+      ConfigError: a run lacks the metric, there is no such baseline, or scaled returns never reach the
+        threshold.
     """
     runs = [run for variant in variants for run in variant.runs]
     environments = sorted({environment_of(run) for run in runs})
@@ -157,12 +158,17 @@ def compare(
         raise ConfigError(f"`--baseline` (={baseline!r}) is no variant{did_you_mean(baseline, names)}")
     curves = {run.path: curve_of(run, options.metric) for run in runs}
     pooled = options.pool and len(environments) > 1
+    if pooled and options.threshold is not None and not 0 <= options.threshold <= 1:
+        raise ConfigError(
+            f"`--threshold` (={options.threshold:g}) must be from 0 to 1 with `--pool`: returns are scaled "
+            "to the lowest and the highest of each environment"
+        )
     drawn = options.metric if pooled else drawn_metric(runs, options.metric)
     scales = {e: span_of(curves, runs, e) for e in environments} if pooled else {}
     if pooled:
         curves = {run.path: scale_curve(curves[run.path], scales[environment_of(run)]) for run in runs}
     shown = curves if drawn == options.metric else {run.path: curve_of(run, drawn) for run in runs}
-    scored = [_Scored.of(variant, curves, shown, environments) for variant in variants]
+    scored = [_Scored.of(variant, curves, shown, environments, pooled) for variant in variants]
     threshold = _threshold(scored, options)
     reference = scored[names.index(baseline)]
     low, high = span([x for s in scored for x in s.finals])
@@ -184,9 +190,13 @@ def compare(
 
 @dataclass(frozen=True)
 class _Scored:
-    """A variant: its curves and the ones to plot, by path; its last and highest returns by environment."""
+    """A variant: its curves and the ones to plot, by path; its last and highest returns by environment.
+
+    `environments` are those of the returns, in their order, if they are pooled.
+    """
 
     variant: Variant
+    environments: list[str]
     curves: Mapping[str, Points]
     drawn: Mapping[str, Points]
     last: list[np.ndarray]
@@ -199,14 +209,17 @@ class _Scored:
         curves: Mapping[str, Points],
         drawn: Mapping[str, Points],
         environments: Iterable[str],
+        pooled: bool,
     ) -> _Scored:
-        groups = [runs for e in environments if (runs := variant.of(e))]
+        played = [e for e in environments if variant.of(e)]
+        groups = [variant.of(e) for e in played]
 
         def strata(score: Callable[[np.ndarray], float]) -> list[np.ndarray]:
             return [np.array([score(curves[run.path][1]) for run in runs]) for runs in groups]
 
         own, shown = ({run.path: x[run.path] for run in variant.runs} for x in (curves, drawn))
-        return cls(variant, own, shown, strata(lambda values: float(values[-1])), strata(np.max))
+        last, highest = strata(lambda values: float(values[-1])), strata(np.max)
+        return cls(variant, played if pooled else [], own, shown, last, highest)
 
     @property
     def finals(self) -> list[float]:
@@ -221,8 +234,8 @@ def _outcome(
     paces = _paces(variant)
     base = _paces(reference.variant)
     itself = scored is reference
-    # With --force, a variant may lack environments of the baseline.
-    matched = len(scored.last) == len(reference.last)
+    # With --force, a variant may lack environments of the baseline, or have others.
+    matched = scored.environments == reference.environments
     single = len(variant.runs) == len(reference.variant.runs) == 1
     beats = [*scored.last, *reference.last] if matched and not itself and not single else None
     above = [stratum > grid[:, None] for stratum in scored.last]
@@ -281,13 +294,17 @@ def _paces(variant: Variant) -> list[float]:
 
     Members of a population train in one program, whose pace counts all of them together.
     """
-    populations = {population_of(run.path) for run in variant.runs} - {None}
-    sizes = {folder: len(member_folders(folder)) for folder in populations if folder}
+    populations = {folder for run in variant.runs if (folder := population_of(run.path))}
+    together = {folder: pace_of_all(folder) for folder in populations}
     found = []
     for run in variant.runs:
+        folder = population_of(run.path) or ""
+        if pace := together.get(folder):
+            found.append(pace)
+            continue
         rows = [x for row in run.rows if (x := row.get("time/steps_per_second"))]
-        pace = run.summary.get("steps_per_second") if run.summary else plain.median(rows or [0.0])
-        found += [float(pace) * sizes.get(population_of(run.path) or "", 1)] if pace else []
+        own = run.summary.get("steps_per_second") if run.summary else plain.median(rows or [0.0])
+        found += [float(own) * (len(member_folders(folder)) if folder else 1)] if own else []
     return found
 
 

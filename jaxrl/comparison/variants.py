@@ -11,17 +11,25 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jaxrl.config import default_config, flatten
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.runs.records import Run, step_budget
 
 # Fields that do not change what is learnt.
-_INCIDENTAL = ("seed", "notes", "num_devices", "log.", "checkpoint.", "profile.", "evaluate.", "derived.")
-# Fields of `evaluate` that change the values of a metric, by how its name begins: means over other episodes,
-# or of sampled actions, are other numbers.
-_EVALUATION = {
-    # Runs from before there were modes have `evaluate.sample` instead.
-    "eval/": ("evaluate.modes", "evaluate.sample", "evaluate.episodes"),
-    "eval/unseen_": ("evaluate.unseen",),
-}
+_INCIDENTAL = (
+    "seed",
+    "notes",
+    "num_devices",
+    "log.",
+    "checkpoint.",
+    "storage.",  # the address of each run's own copy
+    "profile.",
+    "evaluate.",
+    "derived.",
+    "host.num_workers",
+    "host.timeout",
+)
+# Runs from before there were modes have `evaluate.sample` instead.
+_MODES = ("evaluate.modes", "evaluate.sample")
 # The task of a policy.
 _ENVIRONMENT = ("env.name", "env.wrappers")
 _BUDGET = ("stop.steps", "stop.seconds", "stop.wall_seconds", "stop.return", "stop.every_mode")
@@ -62,7 +70,7 @@ def variants_of(runs: Sequence[Run], pool: bool, metric: str = "eval/return") ->
       pool: True if runs on different environments may belong together.
       metric: the metric that is compared; runs that measure it in another way are other variants.
     """
-    measuring = {name for start, names in _EVALUATION.items() if metric.startswith(start) for name in names}
+    measuring = _measuring(metric)
     defaults = flatten(default_config().to_dict())
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     fields: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
@@ -162,6 +170,19 @@ def _problems(variants: Sequence[Variant], pool: bool) -> Iterator[str]:
         for (environment, seed), count in seeds.items():
             if count > 1:
                 yield f"{variant.name} has {count} runs of seed {seed} on {environment}: one counts twice"
+
+
+def _measuring(metric: str) -> tuple[str, ...]:
+    """The fields of `evaluate` that change the values of a metric: the episodes and how they are played."""
+    kind, *name = metric.split("/")
+    if kind != "eval":
+        return ()
+    if len(name) > 1 and name[0] in (GREEDY, SAMPLED):
+        name = name[1:]
+    if len(name) > 1:  # eval/CATEGORY/..., of a suite, which says how many episodes
+        return (*_MODES, "evaluate.suite")
+    unseen = ("evaluate.unseen",) if name[:1] and name[0].startswith("unseen_") else ()
+    return (*_MODES, "evaluate.episodes", *unseen)
 
 
 def _counts(name: str, pool: bool) -> bool:

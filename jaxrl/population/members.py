@@ -54,10 +54,17 @@ class MemberEnding:
     Attributes:
       summary: as in its summary.json, or with a signal as its reason; None if it failed.
       error: the error that ended it then.
+      seconds: of training in this process.
     """
 
     summary: Mapping[str, Any] | None
     error: str = ""
+    seconds: float = 0.0
+
+    @property
+    def steps_made(self) -> float:
+        """Steps in this process; 0 if it failed."""
+        return self.seconds * self.summary["steps_per_second"] if self.summary else 0.0
 
 
 @dataclass(frozen=True)
@@ -111,20 +118,19 @@ def train_members(
         run_name.set(members[i].name)
         try:
             callbacks = Callbacks(on_evaluation=taking_part[i] if taking_part else None)
-            endings[i] = MemberEnding(
-                _train(members[i], assemblies[i], partial(rows.of, i), callbacks, conditions.debug)
-            )
+            summary = _train(members[i], assemblies[i], partial(rows.of, i), callbacks, conditions.debug)
+            endings[i] = MemberEnding(summary, seconds=assemblies[i].clock.seconds("train"))
         except Exception as error:  # It must not end the others.
             endings[i] = MemberEnding(None, told(error))
             log.warning("failed: %s", endings[i].error, exc_info=True)
         finally:
             calls.leave(i)
-            summary = endings[i].summary
-            if summary is None or summary["stop_reason"] not in (
+            ended = endings[i].summary
+            if ended is None or ended["stop_reason"] not in (
                 conditions.interruption.name,
                 "wall_seconds",
             ):
-                rows.leave(i, failed=summary is None)
+                rows.leave(i, failed=ended is None)
 
     def idle() -> tuple[str | None, float]:
         training = [assembly.clock for i, assembly in enumerate(assemblies) if i not in endings]

@@ -149,9 +149,11 @@ def _conclude(
     }
     best = None
     if not interrupted:
-        summary |= _statistics(ended) | {"failed": failed}
+        summary |= _statistics(ended) | {"steps_per_second": pace(endings), "failed": failed}
         best = summary["best_member"]
-        folder.write_summary(summary)
+        # As of a single run: if no member had a step left, their speed is that of before.
+        if summary["steps_per_second"] or not folder.has_summary:
+            folder.write_summary(summary)
     writer.finish(summary)
     for name, error in failed.items():
         writer.message(f"{name} failed: {error}")
@@ -168,6 +170,15 @@ def _conclude(
     )
 
 
+def pace(endings: Sequence[MemberEnding]) -> int:
+    """Steps per second of all members together, in the time of the one that trained longest.
+
+    Not the sum of theirs: members that end earlier leave the devices to the others.
+    """
+    seconds = max(ending.seconds for ending in endings)
+    return round(sum(ending.steps_made for ending in endings) / seconds) if seconds else 0
+
+
 def _statistics(ended: dict[str, Any]) -> dict[str, Any]:
     """The entries of a population's summary.json beside how it ended: medians, the best, each member."""
     first = next(iter(ended.values()))
@@ -180,7 +191,6 @@ def _statistics(ended: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     modes = {each["eval_mode"] for each in ended.values()}
     return {
-        "steps_per_second": sum(each["steps_per_second"] for each in ended.values()),
         "compile_seconds": max(each["compile_seconds"] for each in ended.values()),
         "eval_return": statistics.median(returns) if returns else None,
         "eval_return_std": statistics.stdev(returns) if len(returns) > 1 else None,

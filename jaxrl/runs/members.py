@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from etils import epath
@@ -23,6 +24,14 @@ def population_of(path: str) -> str | None:
     """The folder of the population with the member's run `path`; None of a single run."""
     folder = epath.Path(path)
     return str(folder.parent.parent) if folder.parent.name == MEMBERS else None
+
+
+def pace_of_all(workdir: str) -> float | None:
+    """Steps per second of the members of a population together; None before all are done."""
+    with contextlib.suppress(OSError, ConfigError), storage.as_os_errors():
+        found = (records.read_summary(epath.Path(workdir)) or {}).get("steps_per_second")
+        return float(found) if found else None
+    return None
 
 
 def with_policy(workdir: str) -> str:

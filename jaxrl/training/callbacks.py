@@ -25,7 +25,7 @@ class Callbacks(Generic[T]):
       on_row: takes the metrics of a log interval, as they were written; iterations after it may be under way.
       on_iteration: takes the metrics of the iteration. Iterations then run one by one, and the host waits for
         each: small ones take longer. The numbers stay the same.
-      on_evaluation: takes the result.
+      on_evaluation: takes the result; with `nonfinite="skip"` its returns may be NaN or infinite.
       on_end: takes the summary of a run that was not ended by an exception.
       on_checkpoint: takes the step of a checkpoint that is being written (`folder.checkpoints.wait()` waits
         for it); the last one is complete.

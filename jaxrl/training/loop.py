@@ -199,8 +199,7 @@ class TrainingLoop:
             self._recover(finding)
             return False
         self.run.record_evaluation(None if finding else evaluation)
-        if not finding:
-            notify(self.callbacks.on_evaluation, self.trainer, evaluation.deciding)
+        notify(self.callbacks.on_evaluation, self.trainer, evaluation.deciding)
         self.writer.status("training")
         return True
 

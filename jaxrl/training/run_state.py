@@ -111,9 +111,12 @@ class RunState:
         self._state = state
 
     def adopt(self, learner: LearnerState) -> None:
-        """Takes what another run has learnt; no evaluation is known of it."""
+        """Takes what another run has learnt; no evaluation is known of it.
+
+        The returns of the policy before it would otherwise share in the choice of its mode.
+        """
         self._state = dataclasses.replace(self.state, learner=learner)
-        self._progress = dataclasses.replace(self._progress, evaluated_at=-1)
+        self._progress = dataclasses.replace(self._progress, evaluated_at=-1, recent_returns={})
 
     def record_evaluation(self, evaluation: Evaluation | None) -> None:
         """Records the evaluation of this state; None if it was not finite."""

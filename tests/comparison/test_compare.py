@@ -67,6 +67,10 @@ def test_members_of_a_population_have_the_pace_of_their_program(tmp_path: Path) 
     assert len(members["runs"]) == 4
     assert (alone["steps_per_second"], members["steps_per_second"]) == (5_000, 12_000)
     assert members["speedup"] == pytest.approx(2.4)
+    # Members that had ended left the devices to the others: together they were slower than by four such.
+    (tmp_path / "population/summary.json").write_text('{"steps_per_second": 8000}')
+    (members,) = result(tmp_path / "out", tmp_path / "population")["outcomes"]
+    assert members["steps_per_second_range"] == [8_000, 8_000]
 
 
 @pytest.mark.slow

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from jaxrl.comparison import problems, tables, variants_of
 from jaxrl.comparison.results import Options, compare
+from jaxrl.config import ConfigError
 from jaxrl.runs import records
 from jaxrl.runs.records import Run
 from tests.comparison.run_folders import write_run
@@ -26,8 +29,10 @@ def test_seeds_of_one_configuration_are_one_variant(tmp_path: Path) -> None:
 
 def test_how_a_run_logs_does_not_set_it_apart(tmp_path: Path) -> None:
     first, second = read(write_run(tmp_path / "a", [1]), write_run(tmp_path / "b", [1], 1))
-    second = Run(second.path, {**second.config, "log.every_steps": 7}, second.rows, second.summary)
-    assert len(variants_of([first, second], pool=False)) == 1
+    # The address of its copy is each run's own.
+    for field, value in (("log.every_steps", 7), ("storage.sync_to", "s3://b/1"), ("host.num_workers", 4)):
+        other = Run(second.path, {**second.config, field: value}, second.rows, second.summary)
+        assert len(variants_of([first, other], pool=False)) == 1
 
 
 def test_runs_that_were_evaluated_differently_are_apart(tmp_path: Path) -> None:
@@ -39,7 +44,11 @@ def test_runs_that_were_evaluated_differently_are_apart(tmp_path: Path) -> None:
         assert len(variants_of([first, other], pool=False, metric="episode/return")) == 1
     other = Run(second.path, {**second.config, "evaluate.unseen": "x"}, second.rows, second.summary)
     assert len(variants_of([first, other], pool=False)) == 1
-    assert len(variants_of([first, other], pool=False, metric="eval/unseen_return")) == 2
+    for metric in ("eval/unseen_return", "eval/greedy/unseen_return"):
+        assert len(variants_of([first, other], pool=False, metric=metric)) == 2
+    other = Run(second.path, {**second.config, "evaluate.suite": "x"}, second.rows, second.summary)
+    for metric, count in (("eval/return", 1), ("eval/all/success_rate", 2), ("eval/sampled/all/steps", 2)):
+        assert len(variants_of([first, other], pool=False, metric=metric)) == count
 
 
 def test_the_table_of_runs_has_both_modes_of_their_evaluations(tmp_path: Path) -> None:
@@ -112,3 +121,19 @@ def test_pooled_environments_must_be_complete(tmp_path: Path) -> None:
     variants = variants_of(runs, pool=True)
     assert [len(variant.runs) for variant in variants] == [2, 1]
     assert problems(variants, pool=True) == ["learning_rate=0.5 has no run of gymnax:Acrobot-v1"]
+
+
+def test_returns_of_other_environments_beat_none(tmp_path: Path) -> None:
+    """Compared by force: each has runs in two of three environments, not the same two."""
+    places = {0.1: ("CartPole-v1", "Acrobot-v1"), 0.2: ("Acrobot-v1", "MountainCar-v0")}
+    runs = [
+        write_run(tmp_path / f"{rate}-{name}-{seed}", [1, 2], seed, rate=rate, env=f"gymnax:{name}")
+        for rate, names in places.items()
+        for name in names
+        for seed in (0, 1)
+    ]
+    variants = variants_of(read(*runs), pool=True)
+    found = compare(variants, problems(variants, pool=True), Options(pool=True, resamples=10))
+    assert [outcome.improvement for outcome in found.outcomes] == [None, None]
+    with pytest.raises(ConfigError, match=r"`--threshold` \(=195\) must be from 0 to 1 with `--pool`"):
+        compare(variants, [], Options(pool=True, threshold=195.0, resamples=10))

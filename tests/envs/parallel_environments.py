@@ -152,6 +152,14 @@ class Pushing:
         return [("left", -1.0), ("right", 1.0)]
 
 
+class Staying(Pushing):
+    """The left one dies at the first step and the right one at the third; both stay among the agents."""
+
+    def step(self, actions):
+        told, rewards, _, no, infos = super().step(actions)
+        return told, rewards, {"left": self.time >= 1, "right": self.time >= 3}, no, infos
+
+
 class Turns(Coming):
     """Turn-based, by what such environments have in PettingZoo."""
 

@@ -18,6 +18,8 @@ from jaxrl.envs import registry
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
 from jaxrl.envs.checks import check_types
 from jaxrl.envs.conversion import Converted
+from jaxrl.envs.games.game_env import GameEnv
+from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
 from tests.envs import host_environments as host
 
 FALSE = np.array(False)
@@ -203,6 +205,21 @@ def test_sound_environments_pass():
     # An ended episode needs no mask.
     jaxrl.check_env(type("Free", (Masked,), {"action_mask": lambda self, s: jnp.full(3, s["time"] < 5)})())
     assert check_types("Sound", Sound()) is False
+
+
+class Again(TicTacToe):
+    """Who takes the middle has another turn."""
+
+    def seat(self, state):
+        taken = state.board[4] > 0
+        return (super().seat(state) + taken) % 2
+
+
+def test_a_game_says_if_a_player_may_move_twice_in_a_row():
+    jaxrl.check_env("jaxrl:TicTacToe")
+    with pytest.raises(ValueError, match="moved twice in a row, and `alternates` is True"):
+        jaxrl.check_env(GameEnv(Again()))
+    jaxrl.check_env(GameEnv(type("Again", (Again,), {"alternates": False})()))
 
 
 HOST = "gymnasium:tests.envs.host_environments"

@@ -134,6 +134,16 @@ def test_length_is_limited_and_first_episodes_are_cut_for_all_agents():
     assert not got["terminated"].any()
 
 
+def test_agents_that_stay_in_the_list_with_their_flags_have_not_come_back(start):
+    got = play(start(f"{MODULE}:Staying(max_cycles=9)", 1), np.ones((8, 2, 1)))
+    left, right = np.array([0, 1, 0, 0, 0, 1, 0, 0, 0], bool), np.array([0, 0, 0, 1, 0, 0, 0, 1, 0], bool)
+    np.testing.assert_array_equal(got["terminated"], np.stack([left, right], axis=1))
+    np.testing.assert_array_equal(got["first"][:, 0], [1, 0, 1, 1, 1, 0, 1, 1, 1])
+    np.testing.assert_array_equal(got["team_terminated"][:, 0], right)
+    # The place after each step of both, as the environment says, while an agent is there.
+    np.testing.assert_array_equal(got["reward"][:5], -np.array([[0, 0], [2, 2], [0, 4], [0, 6], [0, 0]]))
+
+
 def test_wrappers_and_the_state_of_the_whole(start):
     name, rng = f"{MODULE}:Pushing", np.random.default_rng(1)
     names = ("agent_id", "reward_scale(factor=0.5)", "central_observation")

@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 from jaxrl.config import resolve
+from jaxrl.config.sections import GREEDY, SAMPLED
+from jaxrl.evaluation import modes
+from jaxrl.evaluation.during_training import Evaluation
 from jaxrl.evaluation.result import Result
+from jaxrl.experience.episodes import Episodes
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.exchange import Candidate, Exchange, Range
 from jaxrl.population.members import Conditions, Member, train_members
@@ -106,6 +110,24 @@ def test_a_score_that_is_not_finite_is_the_worst(score: float, tmp_path: Path) -
         assert [i for i, answer in exchange.choose(asked).items() if answer is not None] == [step]
     lines = [json.loads(line) for line in (tmp_path / "lineage.jsonl").read_text().splitlines()]
     assert [(line["score"], line["source_score"]) for line in lines] == [(None, 9.0)] * 4
+
+
+@pytest.mark.slow
+def test_the_mode_of_a_copy_is_not_chosen_by_the_policy_before_it() -> None:
+    """Returns before the copy were higher with sampled actions, those of the copy are with greedy ones."""
+    run = Trainer(tiny_config())._run
+    for _ in range(3):
+        run.record_evaluation(evaluation(greedy=-200.0, sampled=-100.0))
+    run.adopt(run.state.learner)
+    recent = modes.add(run.progress.recent_returns, {GREEDY: 100.0, SAMPLED: 50.0})
+    assert modes.deciding_mode(recent) == GREEDY
+
+
+def evaluation(greedy: float, sampled: float) -> Evaluation:
+    def result(mode: str, mean: float) -> Result:
+        return Result.of(Episodes(*(np.array([[x]]) for x in (mean, 1, True, True))), mode)
+
+    return Evaluation({GREEDY: result(GREEDY, greedy), SAMPLED: result(SAMPLED, sampled)}, SAMPLED, {}, {})
 
 
 def test_of_equal_trials_the_longest_held_values_win(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from jaxrl.config import ConfigError, resolve
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.members import Conditions, Member, MemberEnding, train_members
-from jaxrl.population.run_population import run_population
+from jaxrl.population.run_population import pace, run_population
 from jaxrl.programs.hyperparameters import program_shape
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
@@ -61,6 +61,15 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, train(folder, *arguments)
 
 
+def test_the_speed_of_all_is_their_steps_in_the_longest_time() -> None:
+    """Each does 100 steps a second while both train, and the second one 200 alone."""
+    both = [MemberEnding({"steps_per_second": 100}, seconds=10.0), MemberEnding(None, "NaN", 3.0)]
+    assert pace(both) == 100
+    both[1] = MemberEnding({"steps_per_second": (1_000 + 10 * 200) / 20}, seconds=20.0)
+    assert pace(both) == 200
+    assert pace([MemberEnding({"steps_per_second": 0}, seconds=0.0)]) == 0
+
+
 @pytest.mark.slow
 def test_a_member_is_the_single_run_of_its_seed(population: tuple[Path, str], tmp_path: Path) -> None:
     # correctness 25 and 31.
@@ -77,6 +86,15 @@ def test_a_member_is_the_single_run_of_its_seed(population: tuple[Path, str], tm
     assert [row["step"] for row in found] == [1024, 2048, 3072, 4096]
     last = [rows(each)[-1] for each in (folder / "members").iterdir()]
     assert all(row["step"] == 4096 for row in last)
+
+
+@pytest.mark.slow
+def test_the_same_command_again_leaves_the_summary(population: tuple[Path, str]) -> None:
+    folder, _ = population
+    before = (folder / "summary.json").read_text()
+    assert json.loads(before)["steps_per_second"] > 0
+    train(folder, "--config.population.seeds=3", "--config.seed=5", "--config.stop.steps=4096")
+    assert (folder / "summary.json").read_text() == before
 
 
 @pytest.mark.slow

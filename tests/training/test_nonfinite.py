@@ -20,6 +20,7 @@ from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.reporting.writers import MultiWriter, TensorBoardWriter, Writer
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import nonfinite
+from jaxrl.training.callbacks import Callbacks
 from jaxrl.training.nonfinite import NonFiniteError
 from jaxrl.training.progress import Progress
 from jaxrl.training.recovery import MAX_ROLLBACKS
@@ -276,9 +277,15 @@ def test_nan_only_in_an_evaluation_is_skipped_or_rolled_back(
     config = faulty("skip", iterations=3, evaluate__every_steps=2 * STEPS)
     board = TensorBoardWriter(tmp_path / "tensorboard")
     recorder = Recorder()
+    seen: list[float] = []
+    callbacks = Callbacks(on_evaluation=lambda _, result: seen.append(result.mean))
     with caplog.at_level(logging.WARNING):
-        summary = Trainer(resolve(config, 1), writer=MultiWriter([recorder, board])).fit()
+        summary = Trainer(
+            resolve(config, 1), writer=MultiWriter([recorder, board]), callbacks=callbacks
+        ).fit()
     board.close()
+    # Population based training replaces such a member.
+    assert np.isnan(seen).tolist() == [True, True]
     assert (summary["stop_reason"], summary["eval_return"], summary["best_step"]) == ("steps", None, None)
     assert [i for i, row in recorder.rows if "eval/return" in row] == [2, 3]
     assert "step 128: nan in eval/returns, in 2 of 2 episodes" in caplog.text

@@ -24,23 +24,26 @@ _MOVE = 0x4D4F5645
 
 @flax.struct.dataclass
 class _Play:
-    """E games: their states, what each seat remembers, whether it has not moved, and what seat 0 has got."""
+    """E games: their states, what each seat remembers, whether it has not moved, and the lead of seat 0."""
 
     turn: Array
     states: PyTree
     carries: tuple[PyTree, PyTree]
     fresh: tuple[Array, Array]
-    total: Array
+    lead: Array
 
 
 def play(first: Contestant, second: Contestant, keys_E: Array) -> np.ndarray:
-    """float32[E], what `first` got in a game for each key, in which it has the first move; on the host."""
+    """float32[E], the result of a game for each key, in which `first` has the first move; on the host.
+
+    1 if `first` got more than `second`, -1 if it got less, else 0: a draw.
+    """
     program = _program(first, second)
     return np.asarray(program((first.acting, second.acting), keys_E))
 
 
 def play_both(one: Contestant, other: Contestant, seed: int, games: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rewards of `one` from each seat, float32[games / 2] each; games have fixed keys."""
+    """The results of `one` from each seat, float32[games / 2] each; games have fixed keys."""
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.key(seed), jnp.arange(games // 2))
     return play(one, other, keys), -play(other, one, keys)
 
@@ -60,7 +63,7 @@ def _program(first: Contestant, second: Contestant) -> Callable[[tuple[PyTree, P
         action, carry = sides[seat].move(acting, play.states, play.carries[seat], play.fresh[seat], keys)
         chance = jax.vmap(lambda key: jax.random.fold_in(key, _MOVE))(keys)
         states = strong_types(jax.vmap(game.play)(chance, play.states, action))
-        gained = jax.vmap(game.rewards)(states)[:, 0]
+        gained = jax.vmap(game.leads)(states)[:, 0]
         carries: Any = (*play.carries,)
         fresh: Any = (*play.fresh,)
         return _Play(
@@ -68,7 +71,7 @@ def _program(first: Contestant, second: Contestant) -> Callable[[tuple[PyTree, P
             states=select_rows(moves, states, play.states),
             carries=tuple(select_rows(moves, carry, x) if i == seat else x for i, x in enumerate(carries)),
             fresh=tuple(x & ~moves if i == seat else x for i, x in enumerate(fresh)),
-            total=play.total + jnp.where(moves, gained, 0.0),
+            lead=play.lead + jnp.where(moves, gained, 0.0),
         )
 
     def both(play: _Play, acting: tuple[PyTree, PyTree], keys_E: Array) -> _Play:
@@ -85,13 +88,13 @@ def _program(first: Contestant, second: Contestant) -> Callable[[tuple[PyTree, P
             states=strong_types(jax.vmap(game.start)(start_keys)),
             carries=(first.initial_carry(count), second.initial_carry(count)),
             fresh=(jnp.ones(count, bool), jnp.ones(count, bool)),
-            total=jnp.zeros(count, jnp.float32),
+            lead=jnp.zeros(count, jnp.float32),
         )
 
         def goes_on(play: _Play) -> Array:
             return ~jax.vmap(game.is_over)(play.states).all() & (play.turn < MOST_TURNS)
 
         end: _Play = jax.lax.while_loop(goes_on, lambda play: both(play, acting, keys_E), start)
-        return end.total
+        return jnp.where(jax.vmap(game.is_over)(end.states), jnp.sign(end.lead), 0.0)
 
     return program

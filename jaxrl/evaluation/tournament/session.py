@@ -31,7 +31,7 @@ class GameSession:
         self._state = self._game.start(start_key)
         self._carry = opponent.initial_carry(1)
         self._fresh = True
-        self._total = 0.0
+        self._lead = 0.0
         self._moves = 0
         self._play = jax.jit(self._game.play)
         self._choose = jax.jit(opponent.move)
@@ -50,9 +50,9 @@ class GameSession:
     @property
     def outcome(self) -> str:
         """The result for the person, in words."""
-        if self._total == 0:
+        if self._lead == 0:
             return "a draw"
-        return "you win" if self._total > 0 else "you lose"
+        return "you win" if self._lead > 0 else "you lose"
 
     def board(self) -> str:
         """The cells of the first two planes of the person's observation: x its own, o the opponent's.
@@ -116,7 +116,7 @@ class GameSession:
     def _advance(self, action: Array) -> None:
         key = jax.random.fold_in(self._key, 2 * self._moves + 1)
         self._state = self._play(key, self._state, action)
-        self._total += float(self._game.rewards(self._state)[self.seat])
+        self._lead += float(self._game.leads(self._state)[self.seat])
         self._moves += 1
 
 

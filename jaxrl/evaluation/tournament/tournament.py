@@ -162,6 +162,6 @@ def run(
     return Results(contestants[0].game.spec.name, games, seed, standings, by_seat[np.ix_(best, best)])
 
 
-def _results(total: np.ndarray) -> np.ndarray:
-    """int[E, 3], whether a game with this total reward was won, drawn or lost."""
-    return np.stack([total > 0, total == 0, total < 0], axis=-1).astype(int)
+def _results(result: np.ndarray) -> np.ndarray:
+    """int[E, 3], whether a game with this result was won, drawn or lost."""
+    return np.stack([result > 0, result == 0, result < 0], axis=-1).astype(int)

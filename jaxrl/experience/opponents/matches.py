@@ -38,7 +38,7 @@ class MatchState:
         turn: the row is no transition, its action is ignored.
       carry: tree of [B, ...], the opponents' recurrent carries.
       fresh: bool[B]; the opponent has not moved in this game, so that its carry counts as zeros.
-      total: float32[B], the learner's rewards in this game.
+      lead: float32[B], what the learner got more than the opponent in this game.
       results: float32[B, 3], games won, drawn and lost by the learner since `clear_results`.
     """
 
@@ -47,7 +47,7 @@ class MatchState:
     waits: Array
     carry: PyTree
     fresh: Array
-    total: Array
+    lead: Array
     results: Array
 
 
@@ -104,7 +104,7 @@ class Matches:
             waits=waits,
             carry=self.seats.agent.initial_carry(n),
             fresh=jnp.ones(n, bool),
-            total=jnp.zeros(n, jnp.float32),
+            lead=jnp.zeros(n, jnp.float32),
             results=jnp.zeros((n, 3), jnp.float32),
         )
         return state, obs
@@ -127,12 +127,12 @@ class Matches:
         moved, reward = self._other_moves(keys_B, moved, reward)
         terminated, truncated = jax.vmap(self.game.ends)(moved.game)
         done = terminated | truncated
-        total = state.total + reward
+        lead = moved.lead
         moved = dataclasses.replace(
             moved,
             waits=jnp.zeros_like(done),
-            total=jnp.where(done, 0.0, total),
-            results=state.results + (_result(total) & done[:, None]).astype(jnp.float32),
+            lead=jnp.where(done, 0.0, lead),
+            results=state.results + (_result(lead) & done[:, None]).astype(jnp.float32),
         )
         final_obs = jax.vmap(self.game.observe)(moved.game, moved.seat)
         after, obs = self._restart(keys_B, moved, final_obs, done, starts, conditional)
@@ -142,7 +142,7 @@ class Matches:
             terminated=terminated,
             truncated=truncated,
             final_obs=final_obs,
-            info={"success": done & (total > 0)},
+            info={"success": done & (lead > 0)},
         )
         return after, timestep
 
@@ -174,9 +174,10 @@ class Matches:
 
     def _own_move(self, keys_B: Array, state: MatchState, action_B: Array) -> tuple[MatchState, Array]:
         """(state, reward) after the learner's moves, where it has a turn."""
-        game, reward = self._play(keys_B, _OWN, state, action_B)
+        game, reward, lead = self._play(keys_B, _OWN, state, action_B)
         game = select_rows(state.waits, state.game, game)
-        return dataclasses.replace(state, game=game), jnp.where(state.waits, 0.0, reward)
+        lead = state.lead + jnp.where(state.waits, 0.0, lead)
+        return dataclasses.replace(state, game=game, lead=lead), jnp.where(state.waits, 0.0, reward)
 
     def _other_moves(self, keys_B: Array, state: MatchState, reward: Array) -> tuple[MatchState, Array]:
         """(state, reward) when it is the learner's turn everywhere, or the game is over."""
@@ -218,12 +219,13 @@ class Matches:
         )
         action, carry = self.seats.move(self.now, self.snapshots, seen)
         action = self._draw_errors(keys_B, index, seen.mask, action)
-        game, more = self._play(keys_B, _OTHER, state, action)
+        game, more, lead = self._play(keys_B, _OTHER, state, action)
         state = dataclasses.replace(
             state,
             game=select_rows(turn, game, state.game),
             carry=select_rows(turn, carry, state.carry),
             fresh=state.fresh & ~turn,
+            lead=state.lead + jnp.where(turn, lead, 0.0),
         )
         return state, reward + jnp.where(turn, more, 0.0)
 
@@ -247,14 +249,16 @@ class Matches:
         errs = jax.vmap(jax.random.uniform)(keys[:, 0]) < chance
         return jnp.where(errs, jax.vmap(evenly)(keys[:, 1], mask), action_B)
 
-    def _play(self, keys_B: Array, stream: int, state: MatchState, action_B: Array) -> tuple[PyTree, Array]:
-        """(games after a move in each, float32[B] what it gave the learner)."""
+    def _play(
+        self, keys_B: Array, stream: int, state: MatchState, action_B: Array
+    ) -> tuple[PyTree, Array, Array]:
+        """(games after a move in each; float32[B], what it gave the learner; and more than the other)."""
 
-        def play(key: Array, game: PyTree, seat: Array, action: Array) -> tuple[PyTree, Array]:
+        def play(key: Array, game: PyTree, seat: Array, action: Array) -> tuple[PyTree, Array, Array]:
             game = strong_types(self.game.play(jax.random.fold_in(key, stream), game, action))
-            return game, self.game.rewards(game)[seat]
+            return game, self.game.rewards(game)[seat], self.game.leads(game)[seat]
 
-        played: tuple[PyTree, Array] = jax.vmap(play)(keys_B, state.game, state.seat, action_B)
+        played: tuple[PyTree, Array, Array] = jax.vmap(play)(keys_B, state.game, state.seat, action_B)
         return played
 
     def _restart(
@@ -282,6 +286,6 @@ class Matches:
         return after, obs
 
 
-def _result(total: Array) -> Array:
-    """bool[B, 3], True if a game in which the learner got so much was won, drawn or lost."""
-    return jnp.stack([total > 0, total == 0, total < 0], axis=-1)
+def _result(lead: Array) -> Array:
+    """bool[B, 3], True if a game with this lead of the learner was won, drawn or lost."""
+    return jnp.stack([lead > 0, lead == 0, lead < 0], axis=-1)

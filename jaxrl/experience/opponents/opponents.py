@@ -38,6 +38,8 @@ class OpponentState:
       number: int32[P + 1], 1 for the first snapshot of the run and so on; 0 for a free slot.
       rating: float32[P + 1], Elo, as the policy's was when it was taken.
       record: float32[P + 1, 3], wins, draws and losses of the policy against each, of its latest games.
+      recent: float32[P + 1, 3], likewise of its latest games with all of them, by which it is rated: older
+        ones were of a policy that played worse.
       playing: int32[pooled], the slot that each of the groups plays against.
       swapped: bool[pooled], True if that is another opponent than in the last iteration, so that games start
         anew.
@@ -50,6 +52,7 @@ class OpponentState:
     number: Array
     rating: Array
     record: Array
+    recent: Array
     playing: Array
     swapped: Array
     snapshot_age: Array
@@ -101,6 +104,7 @@ class Opponents:
             number=zeros.astype(jnp.int32).at[0].set(1),
             rating=zeros.at[0].set(first),
             record=jnp.zeros((slots, 3), jnp.float32),
+            recent=jnp.zeros((slots, 3), jnp.float32),
             playing=jnp.zeros(pooled, jnp.int32),
             swapped=jnp.zeros(pooled, bool),
             snapshot_age=zero,
@@ -129,12 +133,13 @@ class Opponents:
           key: the same on all devices.
         """
         results_G = self.axis.psum(self.seats.over_groups(results_B))[self.seats.latest :]
-        record = self._update_record(state, results_G)
+        recent = self._update_recent(state, results_G)
         newest = jnp.argmax(state.number)
-        elo = rating_of(_score(record), record.sum(axis=1), state.rating, state.rating[newest])
+        elo = rating_of(_score(recent), recent.sum(axis=1), state.rating, state.rating[newest])
         state = dataclasses.replace(
             state,
-            record=record,
+            record=self._update_record(state, results_G),
+            recent=recent,
             elo=elo,
             snapshot_age=state.snapshot_age + self.steps_per_iteration,
             draw_age=state.draw_age + self.steps_per_iteration,
@@ -155,6 +160,12 @@ class Opponents:
         total = record.sum(axis=1, keepdims=True)
         return record * jnp.minimum(1.0, self.config.games / jnp.maximum(total, 1.0))
 
+    def _update_recent(self, state: OpponentState, results_G: Array) -> Array:
+        """`recent` with an iteration's games; beyond `games` for each group older ones count less."""
+        recent = state.recent.at[state.playing].add(results_G)
+        window = float(self.config.games * self.seats.pooled)
+        return recent * jnp.minimum(1.0, window / jnp.maximum(recent.sum(), 1.0))
+
     def _with_snapshot(self, state: OpponentState, newest: Array, now: Acting) -> OpponentState:
         """With a snapshot of the policy if one is due, and without another one if the pool was full."""
         config = self.config
@@ -173,12 +184,17 @@ class Opponents:
         victim = jnp.argmin(jnp.where(alive & (number != taken), rank, jnp.inf))
         is_full = jnp.sum(alive, dtype=jnp.int32) > config.pool_size
         number = number.at[jnp.where(is_full, victim, slots)].set(0, mode="drop")
+
+        def of_pool(games: Array) -> Array:
+            return jnp.where((number == 0)[:, None], 0.0, games.at[place].set(0.0, mode="drop"))
+
         return dataclasses.replace(
             state,
             snapshots=jax.tree.map(lambda x, y: x.at[place].set(y, mode="drop"), state.snapshots, now),
             number=number,
             rating=state.rating.at[place].set(state.elo, mode="drop"),
-            record=jnp.where((number == 0)[:, None], 0.0, state.record.at[place].set(0.0, mode="drop")),
+            record=of_pool(state.record),
+            recent=of_pool(state.recent),
             snapshot_age=jnp.where(due, 0, state.snapshot_age),
         )
 

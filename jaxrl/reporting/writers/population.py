@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,13 @@ from jaxrl.reporting.writers.writer import Writer
 
 # The step of a row, and its kind: training or an evaluation.
 _Key = tuple[int, str]
+Rows = Sequence[Mapping[str, float]]
 # Rows of a member's file that a resume looks at: members are never further apart than some iterations.
 _LOOKED_BACK = 64
 
 _PACE = "time/steps_per_second"
+# Metrics of the process, by the beginnings of their names: of members that train, as others stand still.
+_OF_PROCESS = ("steps", "time/", "host/", "device/")
 # Metrics reported with quartiles and the best beside the median: (metric, prefix of the names).
 _SPREAD = (("episode/return", "population/return"), ("eval/return", "population/eval"))
 HIGHLIGHTS = (
@@ -37,7 +40,8 @@ class PopulationRows:
 
     Each metric is the median over members, `population/return_*` and `population/eval_*` are quartiles and
     the best, the pace is for all together, and `population/training` counts the members that trained
-    until there. Members that have reached their end count with their last row, failed ones do not.
+    until there. Members that have reached their end count with their last row, except in steps, times and
+    speeds; failed ones do not.
 
     A row that a signal cut short, since some members had written theirs and others had not, is written after
     the resume, with the rows that the members kept.
@@ -116,9 +120,10 @@ class PopulationRows:
         self._written = step
         # Ended members count with their last row.
         ended = {m: row for (m, of), row in self._last.items() if of == kind}
-        rows = [row for m, row in sorted((ended | found).items()) if m not in self._failed]
-        training = len(found.keys() - self._failed)
-        self._writer.write(step, _summary(rows) | {"population/training": training})
+        rows, training = (
+            [row for m, row in sorted(of.items()) if m not in self._failed] for of in (ended | found, found)
+        )
+        self._writer.write(step, _summary(rows, training) | {"population/training": len(training)})
 
 
 class _MemberRows(Writer):
@@ -158,10 +163,12 @@ def _rows_until(path: Path | None, step: int) -> dict[_Key, Mapping[str, float]]
     }
 
 
-def _summary(rows: list[Mapping[str, float]]) -> dict[str, float]:
+def _summary(rows: Rows, training: Rows) -> dict[str, float]:
+    """The numbers of a population, from the rows of all members and of those that train."""
     found = {}
     for name in {name: None for row in rows for name in row}:
-        values = np.array([row.get(name, np.nan) for row in rows], np.float64)
+        counted = (training or rows) if name.startswith(_OF_PROCESS) else rows
+        values = np.array([row.get(name, np.nan) for row in counted], np.float64)
         finite = values[np.isfinite(values)]
         if not len(finite):
             found[name] = float("nan")

@@ -15,7 +15,9 @@ import pytest
 from jaxrl import algorithms, envs
 from jaxrl.commands import tournament as command
 from jaxrl.config import ConfigError, resolve
-from jaxrl.envs.games import players
+from jaxrl.envs.base import Box, Discrete, EnvSpec
+from jaxrl.envs.games import Game, players
+from jaxrl.envs.games.game_env import GameEnv
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
 from jaxrl.evaluation.tournament import ratings, tournament
 from jaxrl.evaluation.tournament.contest import play, play_both
@@ -259,3 +261,54 @@ def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
     assert "none of greedy is the folder of a run: `GAME` must name the game" in refused(
         capfd, "play", "--opponent=greedy"
     )
+
+
+class Points(Game):
+    """Three moves each; the first of a seat gives it 1, the second of seat 1 one more."""
+
+    def __init__(self) -> None:
+        self.spec = EnvSpec("tests:Points", Box.of(0.0, 6.0, (1,)), Discrete(2), max_episode_steps=3)
+
+    def start(self, key: jax.Array) -> jax.Array:
+        return jnp.int32(0)
+
+    def play(self, key: jax.Array, state: jax.Array, action: jax.Array) -> jax.Array:
+        return state + 1
+
+    def seat(self, state: jax.Array) -> jax.Array:
+        return state % 2
+
+    def observe(self, state: jax.Array, seat: jax.Array) -> jax.Array:
+        return jnp.full(1, state, jnp.float32)
+
+    def action_mask(self, state: jax.Array) -> jax.Array:
+        return jnp.ones(2, bool)
+
+    def rewards(self, state: jax.Array) -> jax.Array:
+        return jnp.array([[0, 0], [1, 0], [0, 1], [0, 0], [0, 1], [0, 0], [0, 0]], jnp.float32)[state]
+
+    def ends(self, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return state >= 6, jnp.zeros((), bool)
+
+
+def test_the_larger_sum_wins_also_if_both_do_not_cancel() -> None:
+    """Seat 0 gets 1 and seat 1 gets 2, by rewards on the way and none at the end."""
+    game = Points()
+    player = Scripted("random", game, players.make("test", game, "random"))
+    first, second = play_both(player, player, seed=0, games=4)
+    assert first.tolist() == [-1, -1]
+    assert second.tolist() == [1, 1]
+    session = GameSession(player, seat=1, key=jax.random.key(0))
+    while not session.is_over:
+        session.move(0)
+    assert session.outcome == "you win"
+    for seat in range(2):
+        env = GameEnv(game, seat=seat)
+        state, _ = env.reset(jax.random.key(0))
+        rewards, won = [], []
+        for _ in range(3):
+            state, step = env.step(jax.random.key(0), state, jnp.int32(0))
+            rewards.append(float(step.reward))
+            won.append(bool(step.info["success"]))
+        assert rewards == [[1, 0, 0], [1, 1, 0]][seat]
+        assert won == [False, False, seat == 1]

@@ -88,6 +88,20 @@ def test_games_are_counted_for_the_snapshot_they_were_played_against() -> None:
 
 
 @pytest.mark.slow
+def test_the_rating_is_of_the_latest_games() -> None:
+    """Of 10 games with all: those against an opponent of long ago say nothing of the policy of today."""
+    state, policy = dataclasses.replace(filled(1), playing=jnp.array([0, 0])), first()[1]
+    step = update(games=5, win_rate=1.0)
+    state, _ = step(state, games(NONE, NONE, (10, 0, 0)), policy, KEY)
+    for _ in range(2):
+        state = dataclasses.replace(state, playing=jnp.array([1, 1]))
+        state, _ = step(state, games(NONE, NONE, (0, 0, 10)), policy, KEY)
+    np.testing.assert_allclose(state.recent, [[2.5, 0, 0], [0, 0, 7.5], [0, 0, 0]])
+    # A draw more: 3 of 11, against two of the same rating.
+    assert float(state.elo) == pytest.approx(400 * math.log10(3 / 8), abs=0.01)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("results", "is_due"),
     # Of 10 games a score above 5.5 is needed, where a draw is half a win.

@@ -28,6 +28,18 @@ def training(value: float, pace: float = 100.0) -> dict[str, float]:
     return {"episode/return": value, "loss/value": 2 * value, "time/steps_per_second": pace}
 
 
+def test_who_has_ended_has_no_speed_and_makes_no_steps() -> None:
+    kept = Kept()
+    rows = PopulationRows(3, kept)
+    for member in range(3):
+        rows.of(member).write(10, training(1.0) | {"steps": 10, "time/seconds": 4.0})
+    for member in (1, 2):
+        rows.leave(member, failed=False)
+    rows.of(0).write(20, training(1.0, pace=150.0) | {"steps": 20, "time/seconds": 9.0})
+    row = kept.rows[1][1]
+    assert (row["time/steps_per_second"], row["steps"], row["time/seconds"]) == (150.0, 20, 9.0)
+
+
 def test_a_row_comes_once_all_have_written_theirs() -> None:
     kept = Kept()
     rows = PopulationRows(4, kept)
