@@ -239,6 +239,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=1800, help="seconds that one process may take")
     parser.add_argument("--purejaxrl", metavar="PATH", help="a checkout of PureJaxRL")
     parser.add_argument("--purejaxql", metavar="PATH", help="a checkout of purejaxql")
+    parser.add_argument("--jaxmarl", metavar="PATH", help="a checkout of JaxMARL")
     return parser.parse_args()
 
 
