@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-sys.path.insert(0, str(BENCHMARKS / "peers"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "peers"))
 
 import all_peers
 import all_rows
@@ -123,7 +122,7 @@ def test_benchmarks_have_the_options_that_rows_give_them(name, alone, tmp_path):
     checkouts = dict.fromkeys(rows.CHECKOUTS, "PATH")
     given = argparse.Namespace(quick=alone, venvs=tmp_path, **checkouts)
     script, *arguments = all_rows.ROWS[name].command(rows.Job(given, tmp_path, 0, alone))
-    source = (BENCHMARKS / script).read_text()
+    source = (Path(all_peers.__file__).parent / script).read_text()
     generated = {"--rejax", "--rejax-python"}  # of time_to_score.py, from the roster
     for option in {x.partition("=")[0] for x in arguments if x.startswith("--")} - generated:
         assert f'"{option}"' in source
