@@ -53,11 +53,11 @@ class Session:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given = given
-        self.output = Path(given.output).resolve()
+        self.output = given.output
         self.output.mkdir(parents=True, exist_ok=True)
         self.roots = {"this": ROOT}
         if given.earlier:
-            self.roots["earlier"] = beside(Path(given.earlier).resolve(), self.output / "earlier")
+            self.roots["earlier"] = beside(given.earlier, self.output / "earlier")
 
     def run(self) -> None:
         rows = [ROWS[name] for name in self.given.rows if not self._left_out(ROWS[name])]
@@ -104,7 +104,7 @@ class Session:
         except (ValueError, KeyError, OSError) as error:
             print(f"failed: {error}; see {folder / 'log.txt'}", flush=True)
             return
-        checkout = Path(self.given.earlier) if build == "earlier" else ROOT
+        checkout = self.given.earlier if build == "earlier" else ROOT
         line = {
             **dict(zip(_CASE, (each.name, build, count, self.given.quick), strict=True)),
             "figures": figures,
@@ -211,6 +211,11 @@ def _circumstances(lines: list[Line]) -> list[str]:
     return [*found, f"- Versions: {'; '.join(sorted(versions))}."]
 
 
+def _path(text: str) -> Path:
+    """Benchmarks run in the folder of their build."""
+    return Path(text).resolve()
+
+
 def _rows(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
@@ -225,18 +230,20 @@ def _parse() -> argparse.Namespace:
     )
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("command", choices=("install", "run", "table"))
-    parser.add_argument("--output", default="runs/all_peers", help="folder for the results")
+    parser.add_argument(
+        "--output", type=_path, default=_path("runs/all_peers"), help="folder for the results"
+    )
     parser.add_argument("--rows", type=_rows, default=[*ROWS], help=f"some of {','.join(ROWS)}")
     parser.add_argument("--rounds", type=int, default=3, help="results of each row")
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the steps: only to see that rows run"
     )
     parser.add_argument(
-        "--venvs", type=Path, default=cache / "jaxrl" / "peers", help="virtual environments of peers"
+        "--venvs", type=_path, default=cache / "jaxrl" / "peers", help="virtual environments of peers"
     )
-    parser.add_argument("--earlier", metavar="PATH", help="a checkout of an earlier build")
+    parser.add_argument("--earlier", type=_path, metavar="PATH", help="a checkout of an earlier build")
     for option, repository in CHECKOUTS.items():
-        parser.add_argument(f"--{option}", metavar="PATH", help=f"a checkout of {repository}")
+        parser.add_argument(f"--{option}", type=_path, metavar="PATH", help=f"a checkout of {repository}")
     return parser.parse_args()
 
 
@@ -248,7 +255,7 @@ def main() -> None:
     elif given.command == "run":
         Session(given).run()
     else:
-        print(table(x for x in results(Path(given.output)) if x["quick"] == given.quick), end="")
+        print(table(x for x in results(given.output) if x["quick"] == given.quick), end="")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def given(tmp_path, monkeypatch):
     monkeypatch.setattr(all_peers, "ROWS", {"own": row})
     monkeypatch.setattr(all_peers, "ROOT", tmp_path / "this")
     options = {"output": tmp_path / "out", "rows": ["own"], "rounds": 2, "quick": False, "peer": "1.0"}
-    return argparse.Namespace(**options, earlier=str(tmp_path / "earlier"))
+    return argparse.Namespace(**options, earlier=tmp_path / "earlier")
 
 
 def taken(given, capsys):
@@ -73,7 +73,7 @@ def test_the_same_command_measures_what_has_no_result(given, capsys):
 
 def test_each_build_runs_with_its_own_package_and_what_fails_is_tried_again(given, capsys):
     given.rounds = 1
-    broken = Path(given.earlier) / "broken"
+    broken = given.earlier / "broken"
     broken.touch()
     assert taken(given, capsys) == [(1, "this")]
     assert "it broke" in (given.output / "raw/own-earlier-0/log.txt").read_text()
