@@ -216,6 +216,13 @@ def _path(text: str) -> Path:
     return Path(text).resolve()
 
 
+def _folder(text: str) -> Path:
+    path = _path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder")
+    return path
+
+
 def _rows(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
@@ -241,9 +248,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--venvs", type=_path, default=cache / "jaxrl" / "peers", help="virtual environments of peers"
     )
-    parser.add_argument("--earlier", type=_path, metavar="PATH", help="a checkout of an earlier build")
+    parser.add_argument("--earlier", type=_folder, metavar="PATH", help="a checkout of an earlier build")
     for option, repository in CHECKOUTS.items():
-        parser.add_argument(f"--{option}", type=_path, metavar="PATH", help=f"a checkout of {repository}")
+        parser.add_argument(f"--{option}", type=_folder, metavar="PATH", help=f"a checkout of {repository}")
     return parser.parse_args()
 
 

@@ -117,7 +117,7 @@ def packages_of(name: str) -> Need:
 def checkout(option: str) -> Need:
     def version(given: Given) -> str | None:
         path = getattr(given, option)
-        return outcome.commit(path) if path and Path(path).is_dir() else None
+        return outcome.commit(path) if path else None
 
     repository = CHECKOUTS[option]
     how = f"git clone https://github.com/{repository} PATH, and given --{option}=PATH"
