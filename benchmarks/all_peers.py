@@ -197,7 +197,6 @@ def _circumstances(lines: list[Line]) -> list[str]:
     machines = {f"{x['machine']['cpu']}, {x['machine']['cores']} cores, {x['machine']['os']}" for x in lines}
     loads = sorted(float(x["machine"]["load"].split(",")[0]) for x in lines)
     dates = sorted(x["date"] for x in lines)
-    versions = {f"{name} {version}" for x in lines for name, version in x["versions"].items()}
     found = [f"- Machine: {machine}." for machine in sorted(machines)]
     if lines:
         found.append(
@@ -205,10 +204,14 @@ def _circumstances(lines: list[Line]) -> list[str]:
         )
     for build in BUILDS:
         commits = sorted({x["commit"] for x in lines if x["build"] == build})
-        found += [f"- The {build} build: {', '.join(commits)}."] if commits else []
+        found += [f"- {build.capitalize()} build: {', '.join(commits)}."] if commits else []
     missing = [name for name in ROWS if name not in {x["row"] for x in lines}]
     found += [f"- Not measured: {', '.join(missing)}."] if missing else []
-    return [*found, f"- Versions: {'; '.join(sorted(versions))}."]
+    found += (
+        ["- Short measurements, which only show that rows run."] if any(x["quick"] for x in lines) else []
+    )
+    versions = {f"- {name}: {version}." for x in lines for name, version in x["versions"].items()}
+    return [*found, *sorted(versions)]
 
 
 def _path(text: str) -> Path:

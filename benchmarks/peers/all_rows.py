@@ -236,7 +236,7 @@ ROWS = {
             "memory",
             "resident memory",
             tuple(
-                Figure(name, "MiB", "0.7 of the earlier build's", more=False)
+                Figure(name, "MiB", "1.43: 0.7 of the earlier build's", more=False)
                 for name in ("make train", "resumed")
             ),
             _memory_command,
