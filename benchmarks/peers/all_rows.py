@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def _replay(name: str, title: str, aim: str, steps: tuple[int, int], peer: str =
 
 
 def _ring_command(job: Job) -> list[str]:
-    found = ["replay_peers.py", "ring", "--repeats=1"]
+    found = ["replay_peers.py", "ring", "--repeats=5"]  # a measurement takes milliseconds
     return [*found, f"--json={job.folder / 'samples.json'}", *(["--alone"] if job.alone else [])]
 
 
@@ -90,7 +91,7 @@ def _ring_read(folder: Path) -> Figures:
     start = "draw of 256 by priority, capacity "
     found = _json(folder / "samples.json")
     return {
-        title.removeprefix(start): {trainer: x[0] for trainer, x in trainers.items()}
+        title.removeprefix(start): {trainer: statistics.median(x) for trainer, x in trainers.items()}
         for title, trainers in found.items()
         if title.startswith(start)
     }
