@@ -117,17 +117,21 @@ _JOBS = {"theirs": theirs, "ours": ours}
 
 def compare(arguments: argparse.Namespace) -> None:
     """Runs both in turn and prints a row of a table."""
-    pairs = []
+    found: dict[str, list[float]] = {job: [] for job in (_JOBS if arguments.baselines else ("ours",))}
     for _ in range(arguments.rounds):
-        pair = []
-        for job in _JOBS:
+        for job, rates in found.items():
             command = [sys.executable, __file__, *sys.argv[1:], f"--job={job}"]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            pair.append(json.loads(done.stdout.splitlines()[-1]))
-            print(f"{job}: {pair[-1]:,.0f} steps/s", file=sys.stderr, flush=True)
-        pairs.append(pair)
-    rates = [statistics.median(x) for x in zip(*pairs, strict=True)]
-    ratios = ", ".join(f"{ours / theirs:.2f}" for theirs, ours in pairs)
+            rates.append(json.loads(done.stdout.splitlines()[-1]))
+            print(f"{job}: {rates[-1]:,.0f} steps/s", file=sys.stderr, flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found) + "\n")
+    if not arguments.baselines:
+        return
+    rates = [statistics.median(x) for x in found.values()]
+    ratios = ", ".join(
+        f"{ours / theirs:.2f}" for ours, theirs in zip(found["ours"], found["theirs"], strict=True)
+    )
     print(
         "| environments | layers | Craftax_Baselines, steps/s | here, steps/s | here / theirs, each round |"
     )
@@ -139,12 +143,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--baselines", required=True, help="folder of a checkout of Craftax_Baselines")
+    parser.add_argument(
+        "--baselines", help="folder of a checkout of Craftax_Baselines; without one jaxrl alone"
+    )
     parser.add_argument("--envs", type=int, default=1024)
     parser.add_argument("--rollout-length", type=int, default=64)
     parser.add_argument("--layer-size", type=int, default=512)
     parser.add_argument("--updates", type=int, default=2, help="that are timed")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="for the steps per second of each round")
     parser.add_argument("--job", choices=_JOBS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.job:

@@ -76,7 +76,7 @@ class Session:
         arguments = self.arguments
         work = WORKS[arguments.work]
         job, peers = ("population", self.peers) if arguments.members else ("measure", self.peers)
-        if work.has_floor and not arguments.members:
+        if work.has_floor and not arguments.members and not arguments.no_floor:
             peers = [*peers, _FLOOR]
         cases = itertools.product(range(arguments.repeats), arguments.envs, arguments.members or [0], peers)
         for repeat, num_envs, members, peer in cases:
@@ -237,8 +237,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="environment steps measured; slow peers take a share of it")
     parser.add_argument("--venvs", default=cache / "jaxrl" / "peers", help="where virtual environments go")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds that one process may take")
+    parser.add_argument("--no-floor", action="store_true", help="without the limits of the machine")
     parser.add_argument("--purejaxrl", metavar="PATH", help="a checkout of PureJaxRL")
     parser.add_argument("--purejaxql", metavar="PATH", help="a checkout of purejaxql")
+    parser.add_argument("--jaxmarl", metavar="PATH", help="a checkout of JaxMARL")
     return parser.parse_args()
 
 

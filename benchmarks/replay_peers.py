@@ -2,33 +2,39 @@
 
   python benchmarks/replay_peers.py ring --capacities=10000,100000,1000000
   python benchmarks/replay_peers.py dqn --peer-python=PYTHON
+  python benchmarks/replay_peers.py minatar --peer-python=PYTHON --checkout=PATH
   python benchmarks/replay_peers.py sac --peer-python=PYTHON
   python benchmarks/replay_peers.py r2d2 --peer-python=PYTHON
+  python benchmarks/replay_peers.py dqn_minatar
 
 `ring` measures adding rollouts and sampling batches, uniform and by priority, beside flashbax, each as a loop
-of calls inside one compiled program, as training has it. `dqn` measures training steps beside rejax, `sac`
-beside SBX, `r2d2` beside memorax, in another Python (rejax and memorax need an older gymnax). Needs flashbax
-beside jaxrl for `ring`. Prints medians, ranges and ratios (the peer's time over jaxrl's: above 1 jaxrl is
-faster). Run it on an otherwise idle machine.
+of calls inside one compiled program, as training has it; it needs flashbax beside jaxrl. `dqn` measures
+training steps beside rejax, `minatar` beside PureJaxRL, `sac` beside SBX, `r2d2` beside memorax, in another
+Python (all but SBX need an older gymnax); `dqn_minatar` is the shipped config, alone. Prints medians, ranges
+and ratios (the peer's time over jaxrl's: above 1 jaxrl is faster). Run it on an otherwise idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+
 import jax
 import jax.numpy as jnp
+from replay_works import TRAINED
 
 from jaxrl.algorithms.replay import PriorityPlan, ReplayFeedback, ReplayPlan
-from jaxrl.config import default_config, resolve
+from jaxrl.config import resolve
 from jaxrl.experience.replay import Replay
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
@@ -48,33 +54,44 @@ def main() -> None:
     parser.add_argument("work", choices=("ring", *TRAINED))
     parser.add_argument("--capacities", default="10000,100000,1000000", help="of `ring`, steps")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
-        "--peer-python", default=sys.executable, help="with the peer of `dqn`, `sac` or `r2d2`"
-    )
+    parser.add_argument("--peer-python", default=sys.executable, help="with the peer of a work of training")
+    parser.add_argument("--checkout", default="", help="folder of a checkout of PureJaxRL, for `minatar`")
     parser.add_argument("--steps", type=int, default=STEPS, help="of training")
+    parser.add_argument("--alone", action="store_true", help="jaxrl without its peers")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="for all samples, by measurement and trainer"
+    )
     given = parser.parse_args()
     print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {given.repeats} repeats in turn")
+    samples = {}
+    for title, count, unit, runs in measurements(given):
+        samples[title] = measured(title, runs, given.repeats, count, unit)
+    if given.json:
+        given.json.write_text(json.dumps(samples, indent=1) + "\n")
+
+
+def measurements(given: argparse.Namespace) -> Iterator[tuple[str, int, str, Runs]]:
+    """(title, number of calls or steps of a measurement, unit, what is measured)."""
     if given.work == "ring":
         for capacity in map(int, given.capacities.split(",")):
-            for what, runs in ring(capacity).items():
-                show(f"{what}, capacity {capacity:,}", runs, given.repeats, CALLS, "us per call", 1e6)
-    else:
-        config, name = TRAINED[given.work][0](given.steps), TRAINED[given.work][1]
-        runs = {
-            "jaxrl": jaxrl_training(config, given.steps),
-            name: peer_training(given.peer_python, given.work, given.steps),
-        }
-        show(given.work, runs, given.repeats, given.steps, "us per step", 1e6)
+            for what, runs in ring(capacity, given.alone).items():
+                yield f"{what}, capacity {capacity:,}", CALLS, "us per call", runs
+        return
+    config, peer = TRAINED[given.work]
+    runs = {"jaxrl": jaxrl_training(config(given.steps), given.steps)}
+    if peer and not given.alone:
+        runs[peer] = peer_training(given)
+    yield given.work, given.steps, "us per step", runs
 
 
-def show(title: str, runs: Runs, repeats: int, count: int, unit: str, scale: float) -> None:
-    """Measures in turn and prints a line for each; the first of `runs` is jaxrl."""
+def measured(title: str, runs: Runs, repeats: int, count: int, unit: str) -> dict[str, list[float]]:
+    """Measures in turn and prints a line for each; the first of `runs` is jaxrl. Microseconds by trainer."""
     for run in runs.values():
         run()  # compiles
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
-            found[name].append(run() * scale / count)
+            found[name].append(run() * 1e6 / count)
     medians = {name: statistics.median(x) for name, x in found.items()}
     first = next(iter(medians.values()))
     print(f"\n{title}")
@@ -84,9 +101,10 @@ def show(title: str, runs: Runs, repeats: int, count: int, unit: str, scale: flo
             f"  {name:28} {medians[name]:10.1f} ({min(x):.1f} to {max(x):.1f}) {unit}, ratio {ratio}",
             flush=True,
         )
+    return found
 
 
-def ring(capacity: int) -> dict[str, Runs]:
+def ring(capacity: int, alone: bool) -> dict[str, Runs]:
     """Adding, uniform draws, and draws by priority with the priorities that come back."""
     key = jax.random.key(0)
     obs = jax.random.normal(key, (LENGTH, ENVS, FEATURES))
@@ -113,17 +131,18 @@ def ring(capacity: int) -> dict[str, Runs]:
         axis=Axis(platform=jax.default_backend()),
     )
     priorities = PriorityPlan(ALPHA, BETA, 100_000)
-    ours, theirs = jaxrl_ring(plan, rollout), flashbax_ring(capacity, rollout, prioritised=False)
-    ours_first, theirs_first = (
-        jaxrl_ring(dataclasses.replace(plan, priorities=priorities), rollout),
-        flashbax_ring(capacity, rollout, prioritised=True),
-    )
-    return {
-        "add": {"jaxrl": ours["add"], "flashbax": theirs["add"]},
-        "uniform draw of 256": {"jaxrl": ours["draw"], "flashbax": theirs["draw"]},
-        "add with priorities": {"jaxrl": ours_first["add"], "flashbax": theirs_first["add"]},
-        "draw of 256 by priority": {"jaxrl": ours_first["draw"], "flashbax": theirs_first["draw"]},
-    }
+    found: dict[str, Runs] = {}
+    for prioritised, add, draw in (
+        (False, "add", "uniform draw of 256"),
+        (True, "add with priorities", "draw of 256 by priority"),
+    ):
+        own = dataclasses.replace(plan, priorities=priorities if prioritised else None)
+        trainers = {"jaxrl": jaxrl_ring(own, rollout)}
+        if not alone:
+            trainers["flashbax"] = flashbax_ring(capacity, rollout, prioritised)
+        found[add] = {name: runs["add"] for name, runs in trainers.items()}
+        found[draw] = {name: runs["draw"] for name, runs in trainers.items()}
+    return found
 
 
 def repeated(state: Any, step: Callable[[Any, jax.Array], tuple[Any, jax.Array]]) -> Callable[[], float]:
@@ -229,54 +248,10 @@ def jaxrl_training(config: Any, steps: int) -> Callable[[], float]:
     return run
 
 
-def dqn(steps: int) -> Any:
-    """The configuration of the work that the peer's runner describes."""
-    config = default_config()
-    config.algorithm = "dqn"
-    config.num_devices = 1
-    config.env.update(name="gymnax:CartPole-v1", num_envs=8)
-    config.network.update(core="none", hidden_sizes=(64, 64), activation="relu")
-    config.normalize.observations = False
-    config.dqn.update(rollout_length=1, updates_per_rollout=1, batch_size=128, capacity=10_000, n_step=1)
-    config.dqn.update(learning_starts=1_000, target_period=50)
-    config.stop.steps = steps
-    return config
-
-
-def sac(steps: int) -> Any:
-    """Likewise. SBX steps Gymnasium's Pendulum; gymnax's, in the program, takes next to no time."""
-    config = default_config()
-    config.algorithm = "sac"
-    config.num_devices = 1
-    config.env.update(name="gymnax:Pendulum-v1", num_envs=4)
-    config.network.update(core="none", hidden_sizes=(256, 256), activation="relu")
-    config.normalize.observations = False
-    config.sac.update(rollout_length=4, updates_per_rollout=16, batch_size=256, learning_starts=1_000)
-    config.stop.steps = steps
-    return config
-
-
-def r2d2(steps: int) -> Any:
-    """Likewise. memorax samples sequences from any step of the memory, jaxrl every twentieth."""
-    config = default_config()
-    config.algorithm = "r2d2"
-    config.num_devices = 1
-    config.env.update(name="gymnax:CartPole-v1", num_envs=16)
-    config.network.update(core="lstm", hidden_sizes=(128,), core_size=128, activation="relu")
-    config.normalize.observations = False
-    config.r2d2.update(rollout_length=20, updates_per_rollout=5, batch_size=32, capacity=40_000)
-    config.r2d2.update(learning_starts=4_000, burn_in=20, trace_length=40, overlap=20, n_step=5)
-    config.r2d2.update(dueling=False, exploration="linear", value_rescaling=False, target_period=25)
-    config.stop.steps = steps
-    return config
-
-
-TRAINED = {"dqn": (dqn, "rejax"), "sac": (sac, "SBX"), "r2d2": (r2d2, "memorax")}
-
-
-def peer_training(python: str, work: str, steps: int) -> Callable[[], float]:
+def peer_training(given: argparse.Namespace) -> Callable[[], float]:
     """Training by the peer, in a process of its own that waits between measurements."""
-    command = [python, str(Path(__file__).parent / "peers/replay_runner.py"), work, str(steps)]
+    runner = str(Path(__file__).parent / "peers/replay_runner.py")
+    command = [given.peer_python, runner, given.work, str(given.steps), given.checkout]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run() -> float:

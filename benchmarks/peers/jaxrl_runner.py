@@ -45,7 +45,7 @@ def _config(task: dict[str, Any]) -> ConfigDict:
     work, num_envs = task["work"], task["num_envs"]
     c = default_config()
     c.algorithm = work["algorithm"]
-    c.env.name = f"gymnax:{work['env']}"
+    c.env.name = work["env"] if ":" in work["env"] else f"gymnax:{work['env']}"
     c.env.num_envs = num_envs
     c.network.encoder = "minatar" if work["network"] == "cnn" else "mlp"
     c.network.core = WORKS[work["name"]].core

@@ -1,14 +1,16 @@
-"""rejax's DQN, SBX's SAC and memorax's R2D2 for `replay_peers.py`.
+"""The DQNs of rejax and PureJaxRL, SBX's SAC and memorax's R2D2 for `replay_peers.py`.
 
 Trains once for each line on stdin and prints the seconds.
 
 PYTHON benchmarks/peers/replay_runner.py dqn STEPS
+PYTHON benchmarks/peers/replay_runner.py minatar STEPS CHECKOUT
 """
 
 from __future__ import annotations
 
 import sys
 import time
+import types
 from collections.abc import Callable
 
 Train = Callable[[], None]
@@ -41,6 +43,54 @@ def dqn(steps: int) -> Train:
         held[0] = jax.block_until_ready(train(held[0]))
 
     return run
+
+
+def minatar(steps: int) -> Train:
+    """MinAtar's Breakout, 4 environments, a step of each, then an update on 32 rows; a network of ours.
+
+    `dqn.py` of a checkout of PureJaxRL, unmodified, with the `tree_map` that jax has moved since; a stand-in
+    takes the place of wandb, which it imports. Each training begins with an empty memory and learns from its
+    first batch on, so that as many updates are measured as of jaxrl, whose memory is filled by then.
+    """
+    import flax.linen as nn
+    import jax
+
+    sys.modules["wandb"] = types.ModuleType("wandb")
+    jax.tree_map = jax.tree.map
+    sys.path.insert(0, f"{sys.argv[3]}/purejaxrl")
+    import dqn as module
+
+    class QNetwork(nn.Module):
+        """One 3x3 convolution of 16 channels, a dense layer, a head; observations come flattened."""
+
+        action_dim: int
+
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            x = x.reshape(*x.shape[:-1], 10, 10, 4).astype("float32")
+            x = nn.relu(nn.Conv(16, (3, 3), padding="VALID")(x))
+            x = nn.relu(nn.Dense(128)(x.reshape(*x.shape[:-3], -1)))
+            return nn.Dense(self.action_dim)(x)
+
+    module.QNetwork = QNetwork
+    settings = {
+        "NUM_ENVS": 4,
+        "BUFFER_SIZE": 100_000,
+        "BUFFER_BATCH_SIZE": 32,
+        "TOTAL_TIMESTEPS": steps,
+        "EPSILON_START": 1.0,
+        "EPSILON_FINISH": 0.05,
+        "EPSILON_ANNEAL_TIME": steps // 2,
+        "TARGET_UPDATE_INTERVAL": 4_000,
+        "LR": 2.5e-4,
+        "LEARNING_STARTS": 0,
+        "TRAINING_INTERVAL": 4,
+        "GAMMA": 0.99,
+        "TAU": 1.0,
+        "ENV_NAME": "Breakout-MinAtar",
+    }
+    train = jax.jit(module.make_train(settings))
+    return lambda: jax.block_until_ready(train(jax.random.PRNGKey(0))) and None
 
 
 def sac(steps: int) -> Train:
@@ -124,7 +174,7 @@ def r2d2(steps: int) -> Train:
 
 
 def main() -> None:
-    train = {"dqn": dqn, "sac": sac, "r2d2": r2d2}[sys.argv[1]](int(sys.argv[2]))
+    train = {"dqn": dqn, "minatar": minatar, "sac": sac, "r2d2": r2d2}[sys.argv[1]](int(sys.argv[2]))
     for _ in sys.stdin:
         started = time.perf_counter()
         train()

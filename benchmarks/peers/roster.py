@@ -57,6 +57,7 @@ PEERS = {
                 "minatar-breakout-mlp": _APART,
                 "minatar-breakout-cnn": "conv 16, dense 64, heads",
                 **{f"cartpole-{core}-apart": f"dense 128, {core} 128, head; {_APART}" for core in CORES},
+                "overcooked-mlp": _APART,
                 "pqn-cartpole-mlp": "dense 256, 256; Adam",
                 "pqn-breakout-cnn": "conv 16, dense 128; Adam",
             },
@@ -100,6 +101,7 @@ PEERS = {
             "",
             checkout=True,
         ),
+        Peer("jaxmarl", "jaxmarl_runner.py", {"overcooked-mlp": _APART}, "", checkout=True),
         Peer(
             "sb3",
             "sb3_runner.py",
@@ -123,6 +125,24 @@ PEERS = {
 }
 
 
+def is_installed(peer: Peer, venvs: Path) -> bool:
+    """If its virtual environment is there, with the packages that are pinned today."""
+    stamp = _stamp(peer, venvs)
+    return peer.requirements is None or (
+        stamp.exists() and stamp.read_text() == peer.requirements.read_text()
+    )
+
+
+def _stamp(peer: Peer, venvs: Path) -> Path:
+    """Written last: an environment without it is half made."""
+    return venvs / peer.name / "requirements.txt"
+
+
+def interpreter(peer: Peer, venvs: Path) -> Path:
+    """The Python of its virtual environment, whether that is there or not."""
+    return venvs / peer.name / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
 def python_of(peer: Peer, venvs: Path) -> Path:
     """The Python that runs `peer`; makes its virtual environment where that is missing or out of date.
 
@@ -131,12 +151,8 @@ def python_of(peer: Peer, venvs: Path) -> Path:
     """
     if peer.requirements is None:
         return Path(sys.executable)
-    folder = venvs / peer.name
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    # Written last: an environment without it is half made.
-    stamp = folder / "requirements.txt"
-    wanted = peer.requirements.read_text()
-    if not (stamp.exists() and stamp.read_text() == wanted):
+    folder, python = venvs / peer.name, interpreter(peer, venvs)
+    if not is_installed(peer, venvs):
         print(f"{peer.name}: making {folder}", flush=True)
         venv = [sys.executable, "-m", "venv", "--clear", str(folder)]
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -144,5 +160,5 @@ def python_of(peer: Peer, venvs: Path) -> Path:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode:
                 sys.exit(f"{done.stdout}\nerror: {peer.name}: its virtual environment could not be made")
-        stamp.write_text(wanted)
+        _stamp(peer, venvs).write_text(peer.requirements.read_text())
     return python

@@ -16,7 +16,7 @@ class Work:
 
     Attributes:
       name: as given to `--work`.
-      env: the environment, by the name gymnax has for it.
+      env: the environment, by the name gymnax has for it; of another suite, by jaxrl's name.
       obs_shape, num_actions: of that environment.
       network: "mlp" (actor and critic apart), "lstm" (dense, LSTM, heads) or "cnn" (one 3x3 convolution of
         16 channels, dense, heads), or "core:NAME", a core by jaxrl's name (dense, core, head; actor and
@@ -51,8 +51,8 @@ class Work:
 
     @property
     def has_floor(self) -> bool:
-        """If the sizes of its matrix products are known here."""
-        return not self.network.startswith("core:")
+        """If the sizes of its matrix products are known here, and an observation is a step."""
+        return not self.network.startswith("core:") and ":" not in self.env
 
     @property
     def forward_flops(self) -> int:
@@ -94,6 +94,8 @@ def _dense(inputs: int, sizes: tuple[int, ...]) -> list[tuple[int, int, int]]:
 _CARTPOLE = ("CartPole-v1", (4,), 2)
 # What both jaxrl and memorax have.
 CORES = "lstm gru mingru lru s5 ffm slstm mlstm mamba2 linear_attention gtrxl".split()
+# Its two cooks are rows of the batch; a step of the kitchen is one step.
+_OVERCOOKED = ("jaxmarl:overcooked(layout='cramped_room', shaped_reward=1.0)", (520,), 6)
 _BREAKOUT = ("Breakout-MinAtar", (10, 10, 4), 3)
 WORKS = {
     work.name: work
@@ -103,6 +105,7 @@ WORKS = {
         *(Work(f"cartpole-{x}-apart", *_CARTPOLE, f"core:{x}", (128,), "tanh", 4, 200_000) for x in CORES),
         Work("minatar-breakout-mlp", *_BREAKOUT, "mlp", (64, 64), "relu", 8, 1_000_000),
         Work("minatar-breakout-cnn", *_BREAKOUT, "cnn", (64,), "relu", 8, 200_000),
+        Work("overcooked-mlp", *_OVERCOOKED, "mlp", (64, 64), "tanh", 4, 200_000),
         # Network and counts of purejaxql's pqn_cartpole.yaml and pqn_minatar.yaml.
         Work("pqn-cartpole-mlp", *_CARTPOLE, "mlp", (256, 256), "relu", 16, 500_000, "pqn", 64, 4),
         Work("pqn-breakout-cnn", *_BREAKOUT, "cnn", (128,), "relu", 32, 200_000, "pqn", 32, 2),
