@@ -197,7 +197,7 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     ]
     if found.returns:
         mean = sum(found.returns) / len(found.returns)
-        lines.append(("", f"{len(found.returns)} whole episodes of return {mean:g} on the average"))
+        lines.append(("", f"{len(found.returns)} whole episodes with a mean return of {mean:g}"))
     table.show_fields(lines, indent=14)
 
 
