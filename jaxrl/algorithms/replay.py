@@ -193,7 +193,8 @@ class HindsightPlan:
 
     Attributes:
       strategy: of `jaxrl.config.hindsight.STRATEGIES`, where the new goal comes from: "future", this
-        step or a later one of the episode; "final", its last; "episode", any of them; "random", any that is kept.
+        step or a later one of the episode; "final", its last; "episode", any of them; "random", any that is
+        kept.
       k: rows with a new goal for each that keeps its own, on average.
       goals: of the environment.
     """
