@@ -306,7 +306,7 @@ def _load_user_class(path: str, name: str) -> Callable[..., Any]:
     found = getattr(module, name, None)
     if not isinstance(found, type):
         classes = [key for key, value in vars(module).items() if isinstance(value, type) and key[0] != "_"]
-        raise unknown(f"class in the module {path}", name, classes)
+        raise unknown(f"class of the module {path}:", name, classes)
     if api := api_of(found):
         raise ValueError(f"{path}:{name} is not a JaxEnv; {api.advice(f'{path}:{name}')}")
     require(f"{path}:{name}", found, "reset", "step")

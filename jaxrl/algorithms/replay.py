@@ -192,8 +192,9 @@ class HindsightPlan:
     """Hindsight experience replay (Andrychowicz et al. 2017).
 
     Attributes:
-      strategy: of `jaxrl.config.hindsight.STRATEGIES`, where the new goal comes from: "future", a later step
-        of the episode; "final", its last; "episode", any of them; "random", any that is kept.
+      strategy: of `jaxrl.config.hindsight.STRATEGIES`, where the new goal comes from: "future", this
+        step or a later one of the episode; "final", its last; "episode", any of them; "random", any that is
+        kept.
       k: rows with a new goal for each that keeps its own, on average.
       goals: of the environment.
     """

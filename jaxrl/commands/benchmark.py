@@ -73,11 +73,12 @@ def _show(result: dict[str, Any]) -> None:
     def percent(share: float) -> str:
         return f"{100 * share:.3g}%"
 
+    cores = hardware["cores"]
     parts = ", ".join(f"{name} {percent(seconds[name] / seconds['total'])}" for name in ("rollout", "update"))
     shares = ", ".join(f"{name.split('/')[1]} {percent(x)}" for name, x in result["shares"].items())
     rows = (
         ("trains", f"{result['environment']}, {result['num_envs']} environments"),
-        ("on", f"{result['device']}; {hardware['cpu']}, {hardware['cores']} cores"),
+        ("on", f"{result['device']}; {hardware['cpu']}, {cores} core{'s' * (cores != 1)}"),
         (
             "with",
             f"jax {result['versions']['jax']}, jaxrl {result['versions']['jaxrl']}",

@@ -197,7 +197,8 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     ]
     if found.returns:
         mean = sum(found.returns) / len(found.returns)
-        lines.append(("", f"{len(found.returns)} whole episodes of return {mean:g} on the average"))
+        episodes = "1 whole episode" if len(found.returns) == 1 else f"{len(found.returns)} whole episodes"
+        lines.append(("", f"{episodes} with a mean return of {mean:g}"))
     table.show_fields(lines, indent=14)
 
 

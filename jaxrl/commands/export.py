@@ -71,7 +71,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     sample = sample_choice(flags.sample, flags.greedy)
     if sample and kind != "stablehlo":
         raise ConfigError(
-            f"`--sample` needs --format=stablehlo: draw from the distribution that {kind} returns"
+            f"`--sample` needs --format=stablehlo: sample from the distribution that {kind} returns"
         )
     output = _output(flags, f"{workdir}/export/{kind}")
 
@@ -80,8 +80,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     result = export(workdir, kind, output, sample=sample, **_export_settings(flags))
     if sample is None and result.mode != result.actions:
         command_line.say(
-            f"note        evaluations during training were better {result.mode}: draw from the distribution "
-            f"that {kind} returns, or take --format=stablehlo"
+            f"note        evaluations during training were better {result.mode}: sample from the "
+            f"distribution that {kind} returns, or take --format=stablehlo"
         )
     return _report(result, kind, output)
 

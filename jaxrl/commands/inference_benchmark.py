@@ -111,7 +111,8 @@ def _show(record: dict[str, Any]) -> None:
     from jaxrl.reporting.display import table
 
     device = record["device"]
-    on = f"{device['kind']}, {device['host_cores']} host cores, jax {record['versions']['jax']}"
+    cores = device["host_cores"]
+    on = f"{device['kind']}, {cores} host core{'s' * (cores != 1)}, jax {record['versions']['jax']}"
     command_line.say(f"{record['environment']} on {on}; milliseconds")
     rows = []
     last = None

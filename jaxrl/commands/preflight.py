@@ -68,7 +68,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
             f"`env.num_envs` (={config.env.num_envs}) does not divide over {topology.mesh.size} devices: "
             f"it must be a multiple of {unit}. Examined with --config.env.num_envs={resolved.env.num_envs}"
         )
-        table.show_fields([("", text), ("", "")], 0)
+        table.show_fields([("", text)], 0)
+        print()
     enforced = described is not None and described.enforces_memory
     report = memory_fit.examine(resolved, topology, limit, enforced)
     _show(report, f"{topology.description}{platform}", described)

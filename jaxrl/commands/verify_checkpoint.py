@@ -72,7 +72,9 @@ def _show(workdir: str, entries: Sequence[CheckpointEntry]) -> None:
     headings = ("step", "iteration", "size", "arrays", "return", "state")
     table.show(headings, [_cells(entry) for entry in entries], names=0)
     problems = (entry.problem for entry in entries if entry.problem)
-    table.show_fields((("", line) for line in (*_holdings(entries), *_metadata(entries), *problems)), 0)
+    if lines := [*_holdings(entries), *_metadata(entries), *problems]:
+        print()
+        table.show_fields([("", line) for line in lines], 0)
 
 
 def _cells(entry: CheckpointEntry) -> tuple[str | Text, ...]:

@@ -122,8 +122,8 @@ class ReplayConfig(MemoryConfig):
     hindsight: str = field(
         "none",
         one_of("none", *STRATEGIES),
-        help="source of other goals for transitions (Andrychowicz et al. 2017): a later step "
-        "of the episode, its last, any of it, any in memory",
+        help="source of other goals for transitions (Andrychowicz et al. 2017): this or a later "
+        "step of the episode, its last, any of it, any in memory",
         fixed=True,
     )
     hindsight_k: int = field(

@@ -90,7 +90,7 @@ class EnvConfig:
 
 @dataclasses.dataclass(frozen=True)
 class HostConfig:
-    """Only for environments on the host: `envpool:` and `gymnasium:`."""
+    """Only for environments on the host: `envpool:`, `gymnasium:` and `pettingzoo:`."""
 
     overlap: bool | None = field(
         None,

@@ -52,10 +52,10 @@ def suitable_config(environment: str) -> SuitableConfig:
 
 
 def _known_to_suit(known: KnownEnvironment) -> str:
-    changed = f" with {', '.join(known.settings)} of its own" if known.settings else ""
+    changed = f", with other values of {', '.join(known.settings)}" if known.settings else ""
     if known.measured is None:
-        return f"it is taken for environments of this kind{changed}"
-    return f"it is measured on this environment{changed}"
+        return f"it suits environments of this kind{changed}"
+    return f"it was measured on this environment{changed}"
 
 
 def tell(environment: str) -> int:

@@ -173,7 +173,7 @@ BAD_OVERRIDES = [
 BAD_NAMES = [
     ("env.name=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
     ("env.name=nosuite:Ant", "(valid: "),
-    ("env.name=os:system", "unknown class in the module os"),
+    ("env.name=os:system", "unknown class of the module os: 'system'"),
     ("env.name=gymnax:CartPole-v1(speed=2)", "speed"),
     ("env.wrappers=select_observatio(indices=(0,))", "did you mean select_observation"),
     ("network.encoder=mpl", "did you mean `mlp`"),

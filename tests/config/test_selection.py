@@ -107,7 +107,7 @@ def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) 
     spec = EnvSpec("suite:Walker2d-v4", VECTOR, MOVES, None)
     assert choose(spec, True) == (
         "ppo_mujoco",
-        "it is taken for environments of this kind with ppo.gamma of its own",
+        "it suits environments of this kind, with other values of ppo.gamma",
     )
 
 

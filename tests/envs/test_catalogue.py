@@ -72,7 +72,7 @@ def test_shows_one_by_its_common_name_and_the_config_that_suits_it(capsys) -> No
         "Acrobot-v1 is gymnax:Acrobot-v1; also envpool:Acrobot-v1, gymnasium:Acrobot-v1\n"
     )
     assert (
-        "config        ppo_mlp, since it is measured on this environment\nreaches       -81 to -73 after"
+        "config        ppo_mlp, since it was measured on this environment\nreaches       -81 to -73 after"
         in shown
     )
 

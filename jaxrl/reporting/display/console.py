@@ -12,7 +12,7 @@ from jaxrl.config import text
 from jaxrl.config.local_files import discard
 from jaxrl.reporting.display import notebook
 from jaxrl.reporting.display.live_panel import LivePanel
-from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress, metric_text
 from jaxrl.reporting.display.terminal import can_redraw
 from jaxrl.reporting.logs import WarningHandler
 from jaxrl.reporting.writers.writer import Writer
@@ -196,7 +196,7 @@ def _begin(steps: str, share: str, pace: str) -> str:
 
 
 def _cell(key: str, value: float | None) -> str:
-    return text.interval(value) if key == ITERATION and value is not None else text.number(value)
+    return text.interval(value) if key == ITERATION and value is not None else metric_text(key, value)
 
 
 def _pace(clock: str) -> str:

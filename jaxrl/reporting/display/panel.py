@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxrl.config import text
-from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress, metric_text
 
 MAX_WIDTH = 100
 
@@ -152,7 +152,7 @@ class RunPanel:
         for first in range(0, len(highlights), pairs):
             cells: list[str] = []
             for key, label in highlights[first : first + pairs]:
-                cells += [label, text.number(self._run.latest.get(key)), ""]
+                cells += [label, metric_text(key, self._run.latest.get(key)), ""]
             table.add_row(*cells[: len(table.columns)])
         return table
 

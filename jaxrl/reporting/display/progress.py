@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jaxrl.config import text
+
 RETURN = "episode/return"
 EVALUATION = "eval/return"
 CUT_OFF = "eval/cut_off"  # in rows of evaluations that had such episodes
@@ -24,6 +26,11 @@ _MAX_POINTS = 512
 _PACE_ROWS = 20
 _MARK = "┊"
 _MAX_MARKS = 8
+
+
+def metric_text(key: str, value: float | None) -> str:
+    """A metric as displays show it: the number of a stage is a whole one."""
+    return text.count(value) if key in STAGES and value is not None else text.number(value)
 
 
 class History:

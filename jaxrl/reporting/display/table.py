@@ -79,7 +79,7 @@ def show_fields(rows: Iterable[tuple[str, str]], indent: int, width: int = _UNBO
         lines = textwrap.wrap(
             printable(content, console.encoding), room, break_long_words=False, break_on_hyphens=False
         )
-        if len(head) >= indent:
+        if head and len(head) >= indent:
             print(
                 *textwrap.wrap(head, indent + room, subsequent_indent="  ", break_on_hyphens=False), sep="\n"
             )

@@ -110,6 +110,16 @@ class TestPlain:
         returns = "sampled return 95.00 (2 of 4 episodes cut off), greedy 90.00"
         assert conclusion == f"done: all steps made, {returns}"
 
+    def test_the_number_of_a_stage_is_whole(self) -> None:
+        stream = io.StringIO()
+        highlights = [("curriculum/stage", "stage"), *HIGHLIGHTS]
+        console = Console("CartPole", "lstm 128", 100_000, highlights=highlights, stream=stream)
+        console.write(50_000, ROW | {"curriculum/stage": 2.0})
+        console.close()
+        header, row = stream.getvalue().splitlines()[-2:]
+        words = [word for word in header.split() if word != "loss"]  # some headings have two
+        assert dict(zip(words[::-1], row.replace(" ms", "ms").split()[::-1], strict=False))["stage"] == "2"
+
     @pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("JPY_PARENT_PID", "1")])
     def test_a_terminal_that_cannot_redraw_gets_lines(
         self, name: str, value: str, monkeypatch: pytest.MonkeyPatch

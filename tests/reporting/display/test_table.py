@@ -54,6 +54,8 @@ def test_fields_go_on_below_themselves(
     rows = [("training", "one two three four"), ("", "--config.env.num_envs=8")]
     table.show_fields(rows, 10)
     assert capsys.readouterr().out == "training  one two three four\n          --config.env.num_envs=8\n"
+    table.show_fields([("", "without a name"), ("", "and without room for one")], 0)
+    assert capsys.readouterr().out == "without a name\nand without room for one\n"
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", stream := Terminal())
