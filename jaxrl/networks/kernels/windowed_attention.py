@@ -20,9 +20,11 @@ from jaxrl.types import Array, PyTree
 
 # Larger than any score, and finite: the difference of two infinities is NaN.
 MASKED = -1e30
-# Queries of a block, more with a memory of over 256. Larger ones compute more scores that are masked, smaller
-# ones copy more keys and values and have slower products: measured on CPU, docs/performance.md.
-_QUERIES, _PARTS = 32, 8
+# Queries of a block. Larger blocks compute more scores that are masked; smaller ones copy keys and values
+# more often, and their products are slower (measured on CPU, docs/performance.md).
+_QUERIES = 32
+# A longer memory has larger blocks, so that a window has about this many and one more.
+_BLOCKS_OF_MEMORY = 8
 
 
 class Biases(NamedTuple):
@@ -51,8 +53,8 @@ def attend_sequence(
 ) -> Array:
     """Attention of every step of a sequence to a window that ends with it.
 
-    Sequences are computed in blocks; each block sees itself and the M entries before it, so the cost is linear
-    in the length.
+    Sequences are computed in blocks; each block sees itself and the M entries before it, so the cost is
+    linear in the length.
 
     Args:
       query_LNHK: in the dtype of the products.
@@ -113,7 +115,7 @@ def _weights(
 
 
 def _with_biases(query: Array, biases: Biases) -> tuple[Array, Array]:
-    """Queries for contents and for positions, divided by the root of their size: the smallest array to divide."""
+    """Queries for contents and for positions, divided by sqrt(K) here, since scores have more numbers."""
     content, position = (
         ((query.astype(jnp.float32) + b[None, None]) / math.sqrt(query.shape[-1])).astype(query.dtype)
         for b in biases
@@ -177,7 +179,7 @@ class _Blocks(NamedTuple):
     def of(cls, query_LNHK: Array, position_WHK: Array) -> _Blocks:
         length, _, heads, _ = query_LNHK.shape
         memory = len(position_WHK) - 1
-        wanted = min(memory, max(_QUERIES, -(-memory // _PARTS)))
+        wanted = min(memory, max(_QUERIES, -(-memory // _BLOCKS_OF_MEMORY)))
         number = max(1, round(length / wanted))
         size = -(-length // number)
         before = memory if number == 1 else -(-memory // size) * size
