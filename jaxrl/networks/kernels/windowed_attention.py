@@ -222,7 +222,7 @@ class _Blocks(NamedTuple):
             jnp.pad(x[:, :, :, i], [*none * 2, (i, self._parts - 1 - i), *none * 2])
             for i in range(self._parts)
         ]
-        total = functools.reduce(jnp.add, placed)
+        total: Array = functools.reduce(jnp.add, placed)
         total = total.reshape(*total.shape[:2], -1, total.shape[-1])
         first = self.before - self.memory
         return total[:, :, first : first + self.memory + self.length].transpose(2, 1, 0, 3)
