@@ -127,7 +127,7 @@ class GatedTransformer(Core):
         asked = matmul(entries[self.memory_length :].astype(self.dtype), weight[:, :size])
         asked, key, value = (self._heads(a) for a in (asked, key, value))
         y = attend_sequence(asked, key, value, segment, positions, biases, keep)
-        return self._dense("attended", y.reshape(*y.shape[:2], size), size)
+        return self._dense("attended", y, size)
 
     def _of_attention(self) -> tuple[Array, Array, Biases]:
         """Weights of queries, keys and values; r of each distance, by head; the biases."""

@@ -20,6 +20,11 @@ from jaxrl.types import Array, PyTree
 
 # Larger than any score, and finite: the difference of two infinities is NaN.
 MASKED = -1e30
+# Queries of a block. Larger blocks compute more scores that are masked; smaller ones copy keys and values
+# more often, and their products are slower (measured on CPU, docs/performance.md).
+_QUERIES = 32
+# A longer memory has larger blocks, so that a window has about this many and one more.
+_BLOCKS_OF_MEMORY = 8
 
 
 class Biases(NamedTuple):
@@ -48,8 +53,8 @@ def attend_sequence(
 ) -> Array:
     """Attention of every step of a sequence to a window that ends with it.
 
-    Sequences longer than the memory are computed in blocks of its length; each block sees itself and the one
-    before it, so the cost is linear in the length.
+    Sequences are computed in blocks; each block sees itself and the M entries before it, so the cost is
+    linear in the length.
 
     Args:
       query_LNHK: in the dtype of the products.
@@ -61,13 +66,9 @@ def attend_sequence(
       keep: whether the weights are kept for the gradient, or computed again.
 
     Returns:
-      float32[L, N, H, K].
+      [L, N, H K] in the dtype of the products, from sums in float32.
     """
-    length = len(query_LNHK)
-    padded = -length % min(length, len(position_WHK) - 1)
-    query, key, value = (pad(x, padded) for x in (query_LNHK, key_TNHK, value_TNHK))
-    segment = pad(segment_TN, padded, -2)
-    return _attend(keep, query, key, value, segment, position_WHK, biases)[:length]
+    return _attend(keep, query_LNHK, key_TNHK, value_TNHK, segment_TN, position_WHK, biases)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -80,7 +81,7 @@ def _attend(
     position_WHK: Array,
     biases: Biases,
 ) -> Array:
-    """`attend_sequence` of whole blocks; its gradient needs one array of the size of all scores, not five."""
+    """`attend_sequence`; its gradient needs one array of the size of all scores, not five."""
     return _forward(keep, query_LNHK, key_TNHK, value_TNHK, segment_TN, position_WHK, biases)[0]
 
 
@@ -96,8 +97,9 @@ def _forward(
     blocks = _Blocks.of(query, distances)
     weights, total = _weights(blocks, query, key, segment, distances, biases)
     out = blocks.join(_batched(weights, blocks.windows(value), 4, 3, 3) / total)
+    out = out.reshape(*out.shape[:2], -1).astype(query.dtype)
     kept = (weights, total) if keep else None
-    return out, (query, key, value, segment, distances, biases, kept)
+    return out, (query, key, value, segment, distances, biases, out, kept)
 
 
 def _weights(
@@ -107,34 +109,40 @@ def _weights(
     content, position = _with_biases(query, biases)
     scores = _batched(blocks.split(content), blocks.windows(key), 4, 4, 3)
     scores = scores + blocks.by_key(_batched(blocks.rows(position), blocks.padded(distances), 2, 2, 1))
-    scores = jnp.where(blocks.visible(segment)[None], scores / math.sqrt(query.shape[-1]), MASKED)
+    scores = jnp.where(blocks.visible(segment)[None], scores, MASKED)
     weights = jnp.exp(scores - scores.max(axis=-1, keepdims=True))
     return weights.astype(query.dtype), weights.sum(axis=-1, keepdims=True)
 
 
 def _with_biases(query: Array, biases: Biases) -> tuple[Array, Array]:
-    content, position = (query + b.astype(query.dtype)[None, None] for b in biases)
+    """Queries for contents and for positions, divided by sqrt(K) here, since scores have more numbers."""
+    content, position = (
+        ((query.astype(jnp.float32) + b[None, None]) / math.sqrt(query.shape[-1])).astype(query.dtype)
+        for b in biases
+    )
     return content, position
 
 
 def _backward(keep: bool, saved: PyTree, gradient: Array) -> tuple[Any, ...]:
-    query, key, value, segment, distances, biases, kept = saved
+    query, key, value, segment, distances, biases, out, kept = saved
     dtype = query.dtype
     blocks = _Blocks.of(query, distances)
     weights, total = kept if keep else _weights(blocks, query, key, segment, distances, biases)
     content, position = _with_biases(query, biases)
+    gradient, out = (a.astype(jnp.float32).reshape(query.shape) for a in (gradient, out))
     # With respect to the sums of values by weights that are not divided by their total.
     dout = blocks.split(gradient) / total
+    # The mean of the gradients of the weights is (out . gradient), without a sum over the window.
+    mean = blocks.split((out * gradient).sum(axis=-1, keepdims=True)) / total
     dvalues = _batched(weights, dout.astype(dtype), 3, 3, 3)
     dweights = _batched(dout.astype(dtype), blocks.windows(value), 4, 4, 3)
-    mean = (weights * dweights).sum(axis=-1, keepdims=True) / total
-    dscores = weights * (dweights - mean)
-    dscores = (dscores / math.sqrt(query.shape[-1])).astype(dtype)
+    dscores = (weights * (dweights - mean)).astype(dtype)
     dcontent = _batched(dscores, blocks.windows(key), 4, 3, 3)
     dkeys = _batched(dscores, blocks.split(content), 3, 3, 3)
     by_distance = blocks.by_distance(dscores)
     dposition = _batched(by_distance, blocks.padded(distances), 2, 1, 1).reshape(dcontent.shape)
     ddistances = blocks.unpadded(_batched(by_distance, blocks.rows(position), 1, 1, 1))
+    dcontent, dposition = (a / math.sqrt(query.shape[-1]) for a in (dcontent, dposition))
     return (
         blocks.join(dcontent + dposition).astype(dtype),
         blocks.sum_of_windows(dkeys).astype(key.dtype),
@@ -149,87 +157,118 @@ _attend.defvjp(_forward, _backward)
 
 
 class _Blocks(NamedTuple):
-    """The blocks of a sequence: arrays of [H, blocks, N, ...], so that all products are batches of matrices.
+    """The blocks of a sequence: arrays of [H, N, blocks, ...], so that all products are batches of matrices.
 
     Attributes:
       number: of blocks.
       size: queries of each, B.
-      memory: entries before each, M.
+      before: entries before each in its window, at least `memory`; of several blocks a multiple of B.
+      memory: entries that a query sees besides itself, M.
       heads: H.
+      length: steps of the sequence, L; the last block may have more.
     """
 
     number: int
     size: int
+    before: int
     memory: int
     heads: int
+    length: int
 
     @classmethod
     def of(cls, query_LNHK: Array, position_WHK: Array) -> _Blocks:
         length, _, heads, _ = query_LNHK.shape
         memory = len(position_WHK) - 1
-        size = min(length, memory)
-        return cls(length // size, size, memory, heads)
+        wanted = min(memory, max(_QUERIES, -(-memory // _BLOCKS_OF_MEMORY)))
+        number = max(1, round(length / wanted))
+        size = -(-length // number)
+        before = memory if number == 1 else -(-memory // size) * size
+        return cls(number, size, before, memory, heads, length)
+
+    @property
+    def window(self) -> int:
+        """Entries that a block sees."""
+        return self.before + self.size
 
     def split(self, x_LNHK: Array) -> Array:
-        """[H, blocks, N, B, K]."""
-        return _heads_first(x_LNHK.reshape(self.number, self.size, *x_LNHK.shape[1:]))
+        """[H, N, blocks, B, K]."""
+        x = self._padded(x_LNHK.transpose(2, 1, 0, 3), 0)
+        return x.reshape(*x.shape[:2], self.number, self.size, x.shape[-1])
 
     def rows(self, x_LNHK: Array) -> Array:
-        """The same as matrices: [H, blocks * N * B, K]."""
+        """The same as matrices: [H, N * blocks * B, K]."""
         return self.split(x_LNHK).reshape(self.heads, -1, x_LNHK.shape[-1])
 
     def join(self, x: Array) -> Array:
         """The reverse of `split`."""
-        return x.transpose(1, 3, 2, 0, 4).reshape(-1, x.shape[2], self.heads, x.shape[-1])
+        x = x.reshape(*x.shape[:2], -1, x.shape[-1])[:, :, : self.length]
+        return x.transpose(2, 1, 0, 3)
 
     def windows(self, x_TNHK: Array) -> Array:
-        """[H, blocks, N, M + B, K]: each block with the M entries before it."""
-        return _heads_first(windows(x_TNHK, self.number, self.memory))
+        """[H, N, blocks, before + B, K]: each block with the entries before it."""
+        x = self._padded(x_TNHK.transpose(2, 1, 0, 3), self.before - self.memory)
+        if self.number == 1:
+            return x[:, :, None]
+        x = x.reshape(*x.shape[:2], -1, self.size, x.shape[-1])
+        return jnp.concatenate([x[:, :, i : i + self.number] for i in range(self._parts)], axis=3)
 
     def sum_of_windows(self, x: Array) -> Array:
         """The gradient of `windows`, [T, N, H, K]."""
         if self.number == 1:
-            return self.join(x)
-        halves = [self.join(x[:, :, :, half]) for half in (slice(self.size), slice(self.size, None))]
-        before, own = halves
-        return pad(before, self.size) + jnp.pad(own, [(self.size, 0)] + [(0, 0)] * (own.ndim - 1))
+            return x[:, :, 0].transpose(2, 1, 0, 3)
+        x = x.reshape(*x.shape[:3], self._parts, self.size, x.shape[-1])
+        none = [(0, 0)]
+        placed = [
+            jnp.pad(x[:, :, :, i], [*none * 2, (i, self._parts - 1 - i), *none * 2])
+            for i in range(self._parts)
+        ]
+        total: Array = functools.reduce(jnp.add, placed)
+        total = total.reshape(*total.shape[:2], -1, total.shape[-1])
+        first = self.before - self.memory
+        return total[:, :, first : first + self.memory + self.length].transpose(2, 1, 0, 3)
 
     def visible(self, segment_TN: Array) -> Array:
-        """bool[blocks, N, B, M + B]: which entries of its window a query sees."""
-        own = segment_TN[self.memory :].reshape(self.number, self.size, -1).swapaxes(1, 2)
-        others = windows(segment_TN, self.number, self.memory).swapaxes(1, 2)
-        ahead = jnp.arange(self.memory + self.size)[None] - jnp.arange(self.size)[:, None]
-        inside = (ahead >= 0) & (ahead <= self.memory)
+        """bool[N, blocks, B, before + B]: which entries of its window a query sees."""
+        others = self.windows(segment_TN[..., None, None])[0, ..., 0]
+        own = others[..., self.before :]
+        distance = jnp.arange(self.size)[:, None] + self.before - jnp.arange(self.window)[None]
+        inside = (distance >= 0) & (distance <= self.memory)
         return (own[..., None] == others[:, :, None]) & inside[None, None]
 
     def padded(self, position_WHK: Array) -> Array:
-        """[H, M + B + 1, K], from distance M to 0 and then zeros.
+        """[H, before + B + 1, K]: zeros, distance M to 0, and zeros.
 
         Products with it have rows that are one longer than a window. Reread in rows of a window's length, the
         numbers of row i move to the right by i: each to its key.
         """
-        return jnp.pad(position_WHK[::-1].swapaxes(0, 1), ((0, 0), (0, self.size), (0, 0)))
+        reverse = position_WHK[::-1].swapaxes(0, 1)
+        return jnp.pad(reverse, ((0, 0), (self.before - self.memory, self.size), (0, 0)))
 
     def unpadded(self, x: Array) -> Array:
         """The reverse of `padded`."""
-        return x[:, : self.memory + 1].swapaxes(0, 1)[::-1]
+        first = self.before - self.memory
+        return x[:, first : first + self.memory + 1].swapaxes(0, 1)[::-1]
 
     def by_key(self, x: Array) -> Array:
-        """[H, blocks * N * B, M + B + 1] by distance as [H, blocks, N, B, M + B] by key."""
-        window = self.memory + self.size
-        flat = x.reshape(self.heads, self.number, -1, self.size * (window + 1))
-        return flat[..., : self.size * window].reshape(*flat.shape[:3], self.size, window)
+        """[H, N * blocks * B, before + B + 1] by distance as [H, N, blocks, B, before + B] by key."""
+        flat = x.reshape(self.heads, -1, self.number, self.size * (self.window + 1))
+        return flat[..., : self.size * self.window].reshape(*flat.shape[:3], self.size, self.window)
 
     def by_distance(self, x: Array) -> Array:
         """The reverse of `by_key` for an array with zeros where a query sees nothing."""
         flat = x.reshape(*x.shape[:3], -1)
         flat = jnp.pad(flat, [(0, 0)] * 3 + [(0, self.size)])
-        return flat.reshape(self.heads, -1, self.memory + self.size + 1)
+        return flat.reshape(self.heads, -1, self.window + 1)
 
+    @property
+    def _parts(self) -> int:
+        """Blocks of B entries in a window."""
+        return self.window // self.size
 
-def _heads_first(x: Array) -> Array:
-    """[blocks, steps, N, H, K] as [H, blocks, N, steps, K]."""
-    return x.transpose(3, 0, 2, 1, 4)
+    def _padded(self, x: Array, before: int) -> Array:
+        """[H, N, steps, K] with zeros for the entries that only fill blocks."""
+        after = self.number * self.size - self.length
+        return jnp.pad(x, [(0, 0), (0, 0), (before, after), (0, 0)]) if before or after else x
 
 
 def windows(x: Array, count: int, memory: int) -> Array:

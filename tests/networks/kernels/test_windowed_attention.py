@@ -10,7 +10,7 @@ from jaxrl.networks.kernels.windowed_attention import Biases, attend_sequence, s
 N, H, K = 2, 2, 3
 
 
-@pytest.mark.parametrize(("length", "memory"), [(2, 5), (4, 4), (11, 4), (5, 1)])
+@pytest.mark.parametrize(("length", "memory"), [(2, 5), (4, 4), (11, 4), (5, 1), (69, 40)])
 def test_every_step_sees_its_own_episode_within_the_window(length, memory):
     rng = np.random.default_rng(0)
     normal = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
@@ -38,7 +38,8 @@ def test_every_step_sees_its_own_episode_within_the_window(length, memory):
                 weights = np.exp(np.array(scores) / np.sqrt(K))
                 expected[t, n, h] = weights @ v[seen, n, h] / weights.sum()
     arguments = jax.tree.map(jnp.asarray, (q, k, v, segment.astype(np.int32), r, biases))
-    np.testing.assert_allclose(jax.jit(attend_sequence)(*arguments), expected, atol=2e-6)
+    found = jax.jit(attend_sequence)(*arguments)
+    np.testing.assert_allclose(found, expected.reshape(length, N, -1), atol=2e-6)
 
 
 def test_positions_are_sines_and_cosines():
