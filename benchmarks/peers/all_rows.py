@@ -149,6 +149,7 @@ def _serve_read(folder: Path) -> Figures:
     return {"p99": {"jaxrl": served["p99"]}, "throughput": {"jaxrl": served["rate"]}}
 
 
+_PPO_MLP, _PPO_LSTM = "PPO, MLP, CartPole", "PPO, LSTM 128, CartPole"
 # Of two numbers of steps the second is for `--quick`.
 _MLP, _LSTM = (2_000_000, 200_000), (400_000, 40_000)
 _DRAWS = (Figure("10,000", "us", "1.5", more=False), Figure("100,000", "us", "2.5", more=False))
@@ -159,34 +160,37 @@ _SCORES = (
 ROWS = {
     row.name: row
     for row in (
+        _speed("ppo-mlp-64", f"{_PPO_MLP}, 64 environments", "3.0", ("cartpole-mlp", 64), _MLP, "rejax"),
         _speed(
-            "ppo-mlp-64", "PPO, MLP, CartPole, 64 environments", "3.0", ("cartpole-mlp", 64), _MLP, "rejax"
+            "ppo-mlp-1024", f"{_PPO_MLP}, 1,024 environments", "3.6", ("cartpole-mlp", 1024), _MLP, "rejax"
         ),
         _speed(
-            "ppo-mlp-1024",
-            "PPO, MLP, CartPole, 1,024 environments",
-            "3.6",
-            ("cartpole-mlp", 1024),
-            _MLP,
-            "rejax",
+            "ppo-lstm-64",
+            f"{_PPO_LSTM}, 64 environments",
+            "3.0",
+            ("cartpole-lstm", 64),
+            _LSTM,
+            "purejaxrl",
+            "purejaxrl",
         ),
         _speed(
-            *("ppo-lstm-64", "PPO, LSTM 128, CartPole, 64 environments", "3.0", ("cartpole-lstm", 64), _LSTM),
-            *("purejaxrl", "purejaxrl"),
+            "ppo-lstm-1024",
+            f"{_PPO_LSTM}, 1,024 environments",
+            "1.72",
+            ("cartpole-lstm", 1024),
+            _LSTM,
+            "purejaxrl",
+            "purejaxrl",
         ),
         _speed(
-            *(
-                "ppo-lstm-1024",
-                "PPO, LSTM 128, CartPole, 1,024 environments",
-                "1.72",
-                ("cartpole-lstm", 1024),
-                _LSTM,
-            ),
-            *("purejaxrl", "purejaxrl"),
-        ),
-        _speed(
-            *("overcooked", "IPPO, Overcooked, 16 environments", "1.5", ("overcooked-mlp", 16)),
-            *((200_000, 20_000), "jaxmarl", "jaxmarl", module("jaxmarl")),
+            "overcooked",
+            "IPPO, Overcooked, 16 environments",
+            "1.5",
+            ("overcooked-mlp", 16),
+            (200_000, 20_000),
+            "jaxmarl",
+            "jaxmarl",
+            module("jaxmarl"),
         ),
         _replay(
             "minatar",
@@ -230,7 +234,11 @@ ROWS = {
             (200_000, 40_000),
         ),
         Row(
-            *("score", "seconds to 475 on CartPole", _SCORES, _score_command, _score_read),
+            "score",
+            "seconds to 475 on CartPole",
+            _SCORES,
+            _score_command,
+            _score_read,
             (packages_of("rejax"), checkout("rejax")),
         ),
         Row(

@@ -9,12 +9,12 @@ import outcome  # isort: skip
 
 import importlib
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
 
 import jax
+import whole_program
 
 TASK = outcome.task()
 sys.path.insert(0, str(Path(TASK["path"]) / "baselines" / "IPPO"))
@@ -52,20 +52,12 @@ def measure(task: dict[str, Any]) -> None:
         "ENV_KWARGS": {"layout": module.overcooked_layouts["cramped_room"]},
     }
     first, second = jax.random.split(jax.random.PRNGKey(0))
-    start = time.perf_counter()
-    train = jax.jit(module.make_train(settings)).lower(first).compile()
-    compiled = time.perf_counter() - start
-    out = jax.block_until_ready(train(first))
-    parameters = sum(x.size for x in jax.tree.leaves(out["runner_state"][0].params))
-    del out
-    start = time.perf_counter()
-    jax.block_until_ready(train(second))
-    outcome.report(
-        import_seconds=IMPORTED,
-        compile_seconds=compiled,
+    whole_program.measure(
+        module.make_train(settings),
+        first,
+        second,
         steps=steps,
-        seconds=time.perf_counter() - start,
-        parameters=parameters,
+        imported=IMPORTED,
         versions={
             "JaxMARL": outcome.commit(TASK["path"]),
             **outcome.versions("jaxmarl", "gymnax", "jax", "jaxlib", "flax", "optax", "distrax", "numpy"),

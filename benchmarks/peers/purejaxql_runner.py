@@ -6,11 +6,11 @@ import outcome  # isort: skip
 
 import importlib
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import jax
+import whole_program
 
 TASK = outcome.task()
 sys.path.insert(0, str(Path(TASK["path"]) / "purejaxql"))
@@ -54,24 +54,9 @@ def measure(task: dict[str, Any]) -> None:
         "ENV_NAME": work["env"],
     }
     first, second = jax.random.split(jax.random.PRNGKey(0), (2, 1))
-    start = time.perf_counter()
     # As its `single_run`: `vmap` over seeds, here one.
-    train = jax.jit(jax.vmap(module.make_train(settings))).lower(first).compile()
-    compiled = time.perf_counter() - start
-    out = jax.block_until_ready(train(first))
-    parameters = sum(x.size for x in jax.tree.leaves(out["runner_state"][0].params))
-    del out
-    start = time.perf_counter()
-    jax.block_until_ready(train(second))
-    seconds = time.perf_counter() - start
-    outcome.report(
-        import_seconds=IMPORTED,
-        compile_seconds=compiled,
-        steps=steps,
-        seconds=seconds,
-        parameters=parameters,
-        versions=_versions(),
-    )
+    train = jax.vmap(module.make_train(settings))
+    whole_program.measure(train, first, second, steps=steps, imported=IMPORTED, versions=_versions())
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ import outcome  # isort: skip
 import importlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
+import whole_program
 from shipped import PUREJAXRL
 
 TASK = outcome.task()
@@ -102,23 +102,10 @@ def _measure(task: dict[str, Any], key: Any, other_key: Any, over: Callable[...,
         "ACTIVATION": work["activation"],
         "ENV_NAME": work["env"],
     }
-    start = time.perf_counter()
-    train = jax.jit(over(module.make_train(settings))).lower(key).compile()
-    compiled = time.perf_counter() - start
-    out = jax.block_until_ready(train(key))
+    train = over(module.make_train(settings))
     members = max(1, task["members"])
-    parameters = sum(x.size for x in jax.tree.leaves(out["runner_state"][0].params)) // members
-    del out
-    start = time.perf_counter()
-    jax.block_until_ready(train(other_key))
-    seconds = time.perf_counter() - start
-    outcome.report(
-        import_seconds=IMPORTED,
-        compile_seconds=compiled,
-        steps=steps * members,
-        seconds=seconds,
-        parameters=parameters,
-        versions=_versions(),
+    whole_program.measure(
+        train, key, other_key, steps=steps, imported=IMPORTED, versions=_versions(), members=members
     )
 
 
