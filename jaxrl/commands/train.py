@@ -30,7 +30,7 @@ _GARBAGE = (100_000, 50, 100)
 
 def _help(argv: Sequence[str], part: str) -> int:
     """Prints the flags and the sections of the config that is named, or the fields of a part of it."""
-    algorithm = run_arguments.named_algorithm(argv)
+    algorithm = run_arguments.named_algorithm(argv[1:])
     if part:
         command_line.show(field_list(algorithm or DEFAULT, "" if part == "all" else part))
     else:

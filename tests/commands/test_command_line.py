@@ -357,8 +357,10 @@ def test_remote_workdir_is_taken_as_it_is(gcs: GcsServer) -> None:
         parsed("--config.init_from=gs://runs/none")
 
 
-def test_help_lists_the_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["jaxrl", "--help"]) == 0
+@pytest.mark.parametrize("program", ["jaxrl train", "/somewhere/jaxrl/main.py"])
+def test_help_lists_the_flags(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # `python -m jaxrl.main` is called by the path of a file, which is no config.
+    assert main([program, "--help"]) == 0
     output = capsys.readouterr().out
     for flag in ("--config", "--workdir", "--debug"):
         assert flag in output
