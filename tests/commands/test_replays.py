@@ -114,6 +114,7 @@ def test_replays_are_sifted_and_the_reasons_named(
     assert len(read_dataset(str(only), registry.spec_of(ENV)).episodes) == 1
 
 
+@pytest.mark.slow
 def test_an_episode_that_no_actions_lead_to_is_found(
     solved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def test_shows_one_and_plays_it(capsys) -> None:
         assert part in shown
 
 
+@pytest.mark.slow
 def test_shows_one_by_its_common_name_and_the_config_that_suits_it(capsys) -> None:
     assert run("Acrobot-v1", "--steps=3") == 0
     shown = capsys.readouterr().out

@@ -215,6 +215,7 @@ class Again(TicTacToe):
         return (super().seat(state) + taken) % 2
 
 
+@pytest.mark.slow
 def test_a_game_says_if_a_player_may_move_twice_in_a_row():
     jaxrl.check_env("jaxrl:TicTacToe")
     with pytest.raises(ValueError, match="moved twice in a row, and `alternates` is True"):

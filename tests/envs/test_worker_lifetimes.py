@@ -32,6 +32,7 @@ def wait_until(condition, seconds=10.0):
     return condition()
 
 
+@pytest.mark.slow
 def test_hanging_environment_is_named_and_ended(start):
     env = start(f"{MODULE}:Faulty(fault='hang')", num_groups=2, num_workers=4, timeout=0.5)
     pids = env.process_ids
@@ -65,7 +66,8 @@ def test_interrupt_ends_a_wait_in_another_thread(start):
     timer.join()
 
 
-@pytest.mark.parametrize("name", [pytest.param("Count", marks=pytest.mark.slow), "HangInC"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Count", "HangInC"])
 def test_workers_end_with_a_parent_that_is_killed(name):
     # Also where an environment hangs in C code and no Python of the worker runs any more.
     script = f"""

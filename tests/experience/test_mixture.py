@@ -316,6 +316,7 @@ def test_one_task_of_all_is_learnt() -> None:
     np.testing.assert_array_equal(trainer.state.learner.policy.obs_stats.count, [0, 2 * T * B, 0])
 
 
+@pytest.mark.slow
 def test_one_task_of_all() -> None:
     env = registry.make("jaxrl:Mixture(only='MountainCar-v0')", ("time_limit(steps=5)",))
     assert env.spec.max_episode_steps == 5

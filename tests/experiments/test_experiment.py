@@ -164,6 +164,7 @@ def test_bad_input_is_one_line(arguments, message, capfd: pytest.CaptureFixture[
     assert message in refused(capfd, "experiment", *arguments)
 
 
+@pytest.mark.slow
 def test_a_wrong_architecture_is_answered_with_the_list(capfd: pytest.CaptureFixture[str], tmp_path) -> None:
     given = [
         "--experiment-name=x",

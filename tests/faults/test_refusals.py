@@ -196,6 +196,7 @@ ALLOWED = {
 }
 
 
+@pytest.mark.slow
 def test_nothing_can_execute_data_or_unpack_archives() -> None:
     found = set()
     for path in (p for package in ("jaxrl", "envs") for p in (ROOT / package).rglob("*.py")):

@@ -80,13 +80,16 @@ def test_the_kernels_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(len(arguments[3]))
         return by_kernel(*arguments)
 
+    def trace(dense: str, **fields: Any) -> None:
+        jax.eval_shape(lambda: values_and_gradients(dense, Discrete(3), VECTOR, **fields))
+
     monkeypatch.setattr(dense_kernel, "dense_heads", heads)
-    values_and_gradients("pallas", Discrete(3), VECTOR, separate_value=True)
-    values_and_gradients("pallas", Discrete(3), VECTOR)
+    trace("pallas", separate_value=True)
+    trace("pallas")
     assert seen == [2, 1]
-    values_and_gradients("layers", Discrete(3), VECTOR)
-    values_and_gradients("pallas", Discrete(3), VECTOR, core="lstm")
-    values_and_gradients("pallas", Discrete(3), VECTOR, encoder="identity")
+    trace("layers")
+    trace("pallas", core="lstm")
+    trace("pallas", encoder="identity")
     assert seen == [2, 1]
 
 

@@ -127,6 +127,7 @@ def test_chunks_from_stored_carries_are_the_sequence(problem):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4, rtol=2e-4), carry, last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", ["mlstm"], indirect=True)
 def test_segments_are_the_sequence(problem, monkeypatch):
     name, core, params, x, reset = problem
@@ -147,6 +148,7 @@ def test_segments_are_the_sequence(problem, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(b).max()), found, expected)
 
 
+@pytest.mark.slow
 def test_a_long_sequence_takes_the_memory_of_a_segment(monkeypatch):
     core = build_core(NetworkConfig(core="gated_delta", core_size=32, core_heads=H))
     x, reset = np.ones((512, N, 32), np.float32), np.zeros((512, N), bool)

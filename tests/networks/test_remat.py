@@ -17,7 +17,11 @@ from tests.e2e.test_preflight import needs_libtpu
 from tests.networks.test_network import build
 
 L, N, UNITS = 32, 16, 24
-CASES = [("lstm", 1), ("mingru", 3), pytest.param("gtrxl", 2, marks=pytest.mark.slow)]
+CASES = [
+    ("lstm", 1),
+    pytest.param("mingru", 3, marks=pytest.mark.slow),
+    pytest.param("gtrxl", 2, marks=pytest.mark.slow),
+]
 
 
 @functools.cache

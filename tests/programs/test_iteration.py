@@ -109,6 +109,7 @@ class Symbols(Noise):
         return state, timestep.replace(obs=timestep.obs.astype(jnp.int32))
 
 
+@pytest.mark.slow
 def test_observations_without_floats_wait_for_no_statistics():
     # correctness 26: symbols and pictures in bytes are not normalised, and never have statistics.
     program = tiny_program(Symbols(), normalize__observations=True)

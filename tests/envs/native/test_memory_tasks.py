@@ -262,6 +262,7 @@ def test_noise(name):
     assert len(np.unique(first)) > 20
 
 
+@pytest.mark.slow
 def test_draws_are_even():
     """Chances of single draws, within five standard deviations."""
     n = 4000

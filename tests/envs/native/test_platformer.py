@@ -145,6 +145,7 @@ def test_a_wall_is_climbed_by_kicks():
     assert not solves(level(SHAFT), "4" * 60)
 
 
+@pytest.mark.slow
 def test_solutions_solve_the_environment(room, play):
     for i, one in enumerate(room.levels):
         steps = play(i, one.solution)

@@ -35,6 +35,7 @@ def test_the_way_is_shorter_towards_the_switch_and_then_the_exit(tmp_path):
     assert way[1, 2] == 1
 
 
+@pytest.mark.slow
 def test_the_graph_is_that_of_the_tiles():
     env = envs.make(f"{NAME}(observation='graph', category='simple')")
     _, obs = env.start(jnp.int32(2))

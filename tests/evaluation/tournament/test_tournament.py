@@ -291,6 +291,7 @@ class Points(Game):
         return state >= 6, jnp.zeros((), bool)
 
 
+@pytest.mark.slow
 def test_the_larger_sum_wins_also_if_both_do_not_cancel() -> None:
     """Seat 0 gets 1 and seat 1 gets 2, by rewards on the way and none at the end."""
     game = Points()

@@ -60,6 +60,7 @@ def test_failing_environment_ends_the_actor(device, overlap):
     assert not actors()
 
 
+@pytest.mark.slow
 def test_hanging_environment_ends_the_actor(device):
     program, state, recorded = device
     env = Playback(program.env.spec, recorded, num_groups=2, fail="hang")

@@ -102,6 +102,7 @@ def test_rows_that_are_no_transition(host):
     np.testing.assert_allclose(rows["bootstrap"][:-1][cut], rows["value"][1:][cut], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_policy_stepped_by_hand_says_the_same(device, host):
     # correctness 1, 2 and 23: log-probabilities, values and the carry before every chunk, across rollouts.
     program, state, _, _ = device

@@ -133,6 +133,7 @@ def test_without_games_against_the_pool_there_is_no_rating() -> None:
     assert bool(metrics["selfplay/win_rate"].is_empty)
 
 
+@pytest.mark.slow
 def test_steps_make_a_snapshot_due() -> None:
     state, policy = first()
     state, _ = update(every_steps=100)(state, games(), policy, KEY)

@@ -46,6 +46,7 @@ def answer_to(
 BEGUN = {"type": "http.request", "body": b"{", "more_body": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [(), (BEGUN,)], ids=["nothing", "its_beginning"])
 def test_a_body_that_does_not_come_is_given_up(
     model: Path, monkeypatch: pytest.MonkeyPatch, pieces: tuple[dict[str, Any], ...]

@@ -59,15 +59,16 @@ def assert_close(got: PyTree, expected: PyTree, tolerance: float) -> None:
     jax.tree.map(close, got, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "inputs", "trunks", "activation"),
     [
         (5, 3, (((4,), (2, 1)),), jnp.tanh),
         # Two networks of two layers, and rows and columns that fill no block.
-        pytest.param(70, 5, (((20, 50), (3,)), ((64, 64), (1,))), jnp.tanh, marks=pytest.mark.slow),
-        pytest.param(64, 16, (((16, 16, 16), (16, 1)),), jax.nn.silu, marks=pytest.mark.slow),
-        pytest.param(40, 128, (((), (7, 1)),), jnp.tanh, marks=pytest.mark.slow),
-        pytest.param(40, 9, (((128,), (7,)),), jax.nn.relu, marks=pytest.mark.slow),
+        (70, 5, (((20, 50), (3,)), ((64, 64), (1,))), jnp.tanh),
+        (64, 16, (((16, 16, 16), (16, 1)),), jax.nn.silu),
+        (40, 128, (((), (7, 1)),), jnp.tanh),
+        (40, 9, (((128,), (7,)),), jax.nn.relu),
     ],
 )
 def test_values_and_gradients_are_those_of_layers(

@@ -69,19 +69,20 @@ def assert_close(got: PyTree, expected: PyTree, tolerance: float = 1e-5) -> None
     jax.tree.map(close, got, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("platform", "length", "rows", "size"),
     [
-        pytest.param("tpu", L, N, H, marks=pytest.mark.slow),
-        pytest.param("tpu", 34, 3, H, marks=pytest.mark.slow),  # two turns over time
+        ("tpu", L, N, H),
+        ("tpu", 34, 3, H),  # two turns over time
         # Two blocks of environments, of which the second is not full.
-        pytest.param("tpu", 7, 270, H, marks=pytest.mark.slow),
+        ("tpu", 7, 270, H),
         ("tpu", 2, 2, 1),
         # Two blocks of environments and two tiles of units, the second of each not full.
-        pytest.param("gpu", 3, 18, 70, marks=pytest.mark.slow),
-        pytest.param("gpu", L, 16, 16, marks=pytest.mark.slow),  # full tiles, weights that stay
+        ("gpu", 3, 18, 70),
+        ("gpu", L, 16, 16),  # full tiles, weights that stay
         ("gpu", 2, 2, 1),
-        pytest.param("gpu", 4, 20, 200, marks=pytest.mark.slow),  # four tiles
+        ("gpu", 4, 20, 200),  # four tiles
     ],
 )
 def test_values_and_gradients_equal_those_of_the_scan(

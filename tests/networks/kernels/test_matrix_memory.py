@@ -84,6 +84,7 @@ def in_steps(state, inputs, reset, corrects=True):
     return jax.lax.scan(lambda state, x: memory_step(state, *x, corrects), state, (inputs, reset))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corrects", [False, True])
 def test_gradients_are_those_of_the_steps(corrects):
     state, inputs, reset = problem(70)
