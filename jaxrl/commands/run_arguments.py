@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from jaxrl.commands import command_line, resumption
+from jaxrl.commands import COMMANDS, command_line, resumption
 from jaxrl.commands.field_flags import Override, set_fields, split_overrides
 from jaxrl.commands.training_arguments import TrainingFlags
 from jaxrl.config import ConfigError, check_config
@@ -61,6 +61,8 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     Raises:
       ConfigError: anything on the command line or in the config file is wrong.
     """
+    if argv[1:] and argv[1] in COMMANDS:
+        raise ConfigError(f"`{argv[1]}` is a command and no config: `jaxrl {argv[1]}`")
     argv, resumed = resumption.split(argv)
     flags, left = TrainingFlags.parse(argv, known_only=True)
     positional, overrides = split_overrides(left)

@@ -84,6 +84,7 @@ def test_command_line_is_read_without_jax() -> None:
         (["--config="], "`--config` is missing"),
         ([f"--config={ROOT}/configs/ppo_mpl.py"], "configs/ppo_mlp.py`?"),
         (["--config=README"], "`--config` (='README') is neither a file nor"),
+        (["evaluate", "--episodes=5"], "`evaluate` is a command and no config: `jaxrl evaluate`"),
         (
             ["ppo_minatr"],
             "`--config` (='ppo_minatr') is neither a file nor a shipped config; did you mean `ppo_minatar`?",
