@@ -26,7 +26,8 @@ def require_exchangeable(space: Space, known: Sequence[str]) -> None:
         if dimension.form not in ("log", "uniform") or dimension.is_integer:
             integer = ", and the field no integer" if dimension.is_integer else ""
             raise ConfigError(
-                f"`{dimension.name}` of the space: pbt multiplies values, so it must be log or uniform{integer}"
+                f"`{dimension.name}` of the space: pbt multiplies values, so it must be log or "
+                f"uniform{integer}"
             )
 
 
