@@ -23,9 +23,11 @@ def require_exchangeable(space: Space, known: Sequence[str]) -> None:
             raise ConfigError(
                 f"`{dimension.name}` of the space: pbt changes values while it trains, and this {text}"
             )
-        if dimension.form not in ("log", "uniform"):
+        if dimension.form not in ("log", "uniform") or dimension.is_integer:
+            integer = ", and the field no integer" if dimension.is_integer else ""
             raise ConfigError(
-                f"`{dimension.name}` of the space: pbt multiplies values, so it must be log or uniform"
+                f"`{dimension.name}` of the space: pbt multiplies values, so it must be log or "
+                f"uniform{integer}"
             )
 
 

@@ -16,7 +16,7 @@ from jaxrl.search.ray_trial import INTERRUPTED, NODE, REASON, SCORE
 from jaxrl.search.runner import conclude
 from jaxrl.search.samplers import RandomSampler, draw, generator
 from jaxrl.search.study import next_number
-from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
+from jaxrl.search.trials import FAILED, StudyTrial, TrialCurve, TrialRecords
 
 _RANDOM = 10  # random trials before a searcher learns
 _MOST_ASKS = 20  # in a row without a valid point; then a random one is sampled
@@ -68,7 +68,9 @@ class Proposals(Searcher):
         for trial in known:
             if trial.ended and self._searcher:
                 self._searcher.suggest(f"known-{trial.number}")
-                self._tell(f"known-{trial.number}", trial.score)
+                # As while it ran: the last score before a failure is none of these values.
+                score = None if trial.state == FAILED else trial.score
+                self._tell(f"known-{trial.number}", score)
 
     def _first_points(self, known: Sequence[StudyTrial]) -> list[StudyTrial]:
         """Ended trials, then unfinished ones, then random ones until a searcher knows enough."""

@@ -26,7 +26,10 @@ class Sampler(abc.ABC):
 
 
 class GridSampler(Sampler):
-    """Every valid combination; if they are more than the trials, in an order that the seed shuffles."""
+    """Every valid combination; if they are more than the trials, in an order that the seed shuffles.
+
+    None is tried twice, also if the number of trials was another before, and with it the order.
+    """
 
     def __init__(self, space: Space, check: Check, budget: int, seed: int) -> None:
         """Lists the points of the grid.
@@ -45,7 +48,12 @@ class GridSampler(Sampler):
             self._points = [self._points[index] for index in order]
 
     def point(self, number: int, trials: Sequence[StudyTrial]) -> dict[str, Any] | None:
-        return self._points[number] if number < len(self._points) else None
+        tried = {_key(trial.values) for trial in trials}
+        return next((values for values in self._points if _key(values) not in tried), None)
+
+
+def _key(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(values.items()))
 
 
 class RandomSampler(Sampler):

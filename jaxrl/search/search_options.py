@@ -196,4 +196,6 @@ class SearchOptions:
         # The place of trials has no influence on results; nor have Ray's options without Ray.
         free |= {"address", "cpus_per_trial", "gpus_per_trial"}
         free |= set() if self.method == "ray" else {"scheduler", "searcher"}
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in free}
+        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in free}
+        # Members that come later have nobody to exchange with, and their process forgets the others' copies.
+        return found | ({"trials": self.budget} if self.method == "pbt" else {})

@@ -12,6 +12,8 @@ import pytest
 
 from jaxrl import algorithms
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.games import Game
+from jaxrl.envs.games.game_env import GameEnv
 from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Array, Axis, PyTree, Trajectory
 from tests.algorithms.tiny import first_state, tiny_config
@@ -53,6 +55,33 @@ class OneAllowed(JaxEnv):
         return jnp.arange(ACTIONS) == state.allowed
 
 
+class OneAllowedGame(Game):
+    """`OneAllowed` of two: both seats see the move that is allowed, and nobody wins or loses."""
+
+    spec = EnvSpec("test:OneAllowedGame", OneAllowed.spec.observation_space, Discrete(ACTIONS), LIMIT)
+
+    def start(self, key: jax.Array) -> Turn:
+        return Turn(jnp.int32(0), jax.random.randint(key, (), 0, ACTIONS))
+
+    def play(self, key: jax.Array, state: Turn, action: jax.Array) -> Turn:
+        return Turn(state.time + 1, (state.allowed + 1) % ACTIONS)
+
+    def seat(self, state: Turn) -> jax.Array:
+        return state.time % 2
+
+    def observe(self, state: Turn, seat: jax.Array) -> jax.Array:
+        return self.action_mask(state).astype(jnp.float32)
+
+    def action_mask(self, state: Turn) -> jax.Array:
+        return jnp.arange(ACTIONS) == state.allowed
+
+    def rewards(self, state: Turn) -> jax.Array:
+        return jnp.zeros(2, jnp.float32)
+
+    def ends(self, state: Turn) -> tuple[jax.Array, jax.Array]:
+        return jnp.bool(False), state.time >= LIMIT
+
+
 class Drawn(Alternating):
     """Any level, drawn for each episode."""
 
@@ -60,9 +89,11 @@ class Drawn(Alternating):
         return {"level": jax.vmap(lambda key: jax.random.randint(key, (), 0, LEVELS))(keys_B)}
 
 
-def rollouts(algorithm: str, env: JaxEnv, axis: Axis, tasks: Any = None) -> list[tuple[Any, Trajectory]]:
+def rollouts(
+    algorithm: str, env: JaxEnv, axis: Axis, tasks: Any = None, **fields: Any
+) -> list[tuple[Any, Trajectory]]:
     """(state before, rollout) with a learner that does not learn."""
-    config = tiny_config(algorithm)
+    config = tiny_config(algorithm, **fields)
     agent = algorithms.build_agent(config, env.spec)
     iteration = Iteration.build(config, env, agent, axis, *([] if tasks is None else [tasks]))
     state, found = first_state(iteration), []
@@ -114,6 +145,41 @@ def test_the_value_at_a_cut_is_of_an_action_that_is_allowed_there(axis: str) -> 
         seen += int(cut.sum())
         np.testing.assert_allclose(trajectory.bootstrap[t], np.where(cut, allowed, 0), atol=1e-5)
     assert seen > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", AXES)
+def test_the_value_of_a_game_that_is_cut_off_is_of_a_move_that_is_allowed_there(axis: str) -> None:
+    games = {"selfplay__enabled": True, "selfplay__groups": 4, "env__name": "jaxrl:TicTacToe"}
+    (state, trajectory), *_ = rollouts("pqn", GameEnv(OneAllowedGame()), AXES[axis], **games)
+    agent = algorithms.build_agent(tiny_config("pqn", **games), GameEnv(OneAllowedGame()).spec)
+    acting = agent.prepare(state.learner.policy)
+    forward = jax.jit(lambda *x: agent.forward(acting, *x))
+    count = trajectory.reward.shape[1]
+    carry, seen = agent.initial_carry(count), 0
+    for t in range(len(trajectory.reward)):
+        carry = forward(trajectory.obs[t], carry, trajectory.reset[t], trajectory.action_mask[t]).carry
+        cut = np.asarray(trajectory.truncated[t])
+        seen += int(cut.sum())
+        # Which move is allowed at the end follows from the observation: after the learner's last move or,
+        # if the opponent has made the fifth, after one more.
+        for more in (1, 2):
+            last = np.roll(np.asarray(trajectory.obs[t]), more, axis=-1)
+            q = np.asarray(forward(last, carry, jnp.zeros(count, bool), None).q)
+            allowed = q[np.arange(count), last.argmax(-1)]
+            of_these = cut & (_moves_of_last_step(trajectory, t) == more)
+            np.testing.assert_allclose(
+                np.asarray(trajectory.bootstrap[t])[of_these], allowed[of_these], atol=1e-5
+            )
+    assert seen > 10
+
+
+def _moves_of_last_step(trajectory: Trajectory, t: int) -> np.ndarray:
+    """int[B], moves in row t of a game that it ends: the learner's, and if the fifth is not that, another."""
+    waits = np.asarray(~trajectory.valid)
+    begins = [np.flatnonzero(np.asarray(trajectory.reset)[: t + 1, b])[-1] for b in range(waits.shape[1])]
+    second = np.array([bool(i > 0 and waits[i - 1, b]) for b, i in enumerate(begins)])
+    return np.where(second, 2, 1)
 
 
 @pytest.mark.slow

@@ -16,6 +16,8 @@ import pytest
 from jaxrl.config import ConfigError, check_config
 from jaxrl.evaluation.run_names import numeric_hyperparameters
 from jaxrl.search import SearchOptions, optimize
+from jaxrl.search.pbt import require_exchangeable
+from jaxrl.search.space import Space
 from tests.programs.test_make_train import tiny_config
 
 ROOT = Path(__file__).parents[2]
@@ -158,3 +160,10 @@ def test_what_pbt_cannot_search_is_one_line(
 ) -> None:
     with pytest.raises(ConfigError, match=text):
         optimize(config(), space, workdir=str(tmp_path), method="pbt", **options)
+
+
+def test_pbt_varies_no_integers() -> None:
+    # Multiplied by 0.8 or 1.2 they are none, and no configuration takes the winner's.
+    name = "dqn.target_period"
+    with pytest.raises(ConfigError, match=f"`{name}` .* and the field no integer"):
+        require_exchangeable(Space.parse({name: {"log": [10, 100]}}, "dqn"), (name,))

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,7 +22,7 @@ from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
-from jaxrl.search.trials import DONE, FAILED, StudyTrial, TrialRecords
+from jaxrl.search.trials import DONE, FAILED, PRUNED, StudyTrial, TrialRecords
 
 ROOT = Path(__file__).parents[2]
 SPACE = {
@@ -128,6 +128,30 @@ def proposals_of(folder: Path, searcher: str) -> Any:
     from jaxrl.search.ray_proposals import Proposals
 
     return Proposals(plan(folder, searcher=searcher))
+
+
+def test_a_searcher_is_told_of_a_failure_after_a_resume_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    from jaxrl.search import ray_proposals
+
+    class Searcher:
+        told: ClassVar[dict[str, Any]] = {}
+
+        def suggest(self, name: str) -> None:
+            self.told[name] = "suggested"
+
+        def on_trial_complete(self, name: str, result: Any = None, error: bool = False) -> None:
+            self.told[name] = "failed" if error else result["score"]
+
+    monkeypatch.setattr(ray_proposals, "_searcher_of", lambda plan, points: Searcher())
+    records, values = TrialRecords(tmp_path), {"ppo.learning_rate": 1e-3}
+    # The failed one had the best score of all in the evaluation before it diverged.
+    for number, (state, score) in enumerate([(DONE, 1.0), (FAILED, 9.0), (PRUNED, 0.5), (FAILED, None)]):
+        records.append(StudyTrial(number, values, state, score))
+    ray_proposals.Proposals(plan(tmp_path, searcher="bayesopt"))
+    assert Searcher.told == {"known-0": 1.0, "known-1": "failed", "known-2": 0.5, "known-3": "failed"}
 
 
 def test_halving_knows_the_trials_of_the_folder(tmp_path: Path) -> None:

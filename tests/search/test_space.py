@@ -173,6 +173,14 @@ def test_a_metric_that_no_run_writes_is_refused_before_any_trial() -> None:
     assert "\n" not in said
 
 
+def all_points(sampler: GridSampler) -> list[tuple[Any, ...]]:
+    """The values of its trials, one after the other."""
+    trials: list[StudyTrial] = []
+    while (values := sampler.point(len(trials), trials)) is not None:
+        trials.append(StudyTrial(len(trials), values))
+    return [tuple(trial.values.values()) for trial in trials]
+
+
 def test_grid_has_every_valid_combination_once() -> None:
     config = load_config("ppo_mlp")
     space = Space.parse(
@@ -187,19 +195,32 @@ def test_grid_has_every_valid_combination_once() -> None:
         return space.problem(config, values)
 
     sampler = GridSampler(space, check, budget=20, seed=0)
-    points = [tuple(sampler.point(n, ()).values()) for n in range(sampler.size)]  # type: ignore[union-attr]
+    points = all_points(sampler)
     counts = [(16, 4), (24, 3), (24, 4)]  # 3 does not divide 16
     assert [p[:2] for p in points] == [c for c in counts for _ in range(3)]
     assert [p[2] for p in points[:3]] == pytest.approx([1e-4, 1e-3, 1e-2])
-    assert (sampler.size, sampler.invalid, sampler.point(9, ())) == (9, 3, None)
-    part = GridSampler(space, check, budget=4, seed=0)
-    some = [tuple(part.point(n, ()).values()) for n in range(4)]  # type: ignore[union-attr]
+    assert (sampler.size, sampler.invalid) == (9, 3)
+    some = all_points(GridSampler(space, check, budget=4, seed=0))[:4]
     assert len(set(some)) == 4
     assert set(some) < set(points)
     assert some != points[:4]
     impossible = Space.parse({"ppo.num_minibatches": {"choice": [3]}})
     with pytest.raises(ConfigError, match="no combination of the space is valid: .*must divide"):
         GridSampler(impossible, lambda values: impossible.problem(config, values), 5, 0)
+
+
+def test_a_grid_with_more_trials_than_before_tries_what_is_left() -> None:
+    space = Space.parse({"ppo.num_epochs": {"int": [1, 3]}, "network.hidden_sizes": [[8], [8, 8]]})
+    trials: list[StudyTrial] = []
+    for budget in (2, 4, 6):  # a random part, another, and all
+        sampler = GridSampler(space, lambda values: "", budget, seed=0)
+        for number in range(len(trials), budget):
+            values = sampler.point(number, trials)
+            assert values is not None
+            trials.append(StudyTrial(number, values))
+    assert sampler.point(6, trials) is None
+    found = [(trial.values["ppo.num_epochs"], trial.values["network.hidden_sizes"]) for trial in trials]
+    assert sorted(found) == [(epochs, sizes) for epochs in (1, 2, 3) for sizes in ((8,), (8, 8))]
 
 
 def test_random_points_depend_on_seed_and_number_alone() -> None:

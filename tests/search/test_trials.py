@@ -183,6 +183,20 @@ def test_folder_keeps_to_one_search(tmp_path: Path) -> None:
         pass
 
 
+def test_a_population_that_exchanges_keeps_its_size(tmp_path: Path) -> None:
+    # Later members would exchange among themselves, and what the first have taken over be forgotten.
+    config = check_config(load_config("ppo_mlp"))
+    folder = SearchFolder(str(tmp_path))
+    for size in (None, 16):  # the default
+        with folder.claim(config, SPACE, SearchOptions(method="pbt", trials=size)):
+            TrialRecords(folder.path).append(StudyTrial(0, {}))
+    with (
+        pytest.raises(ConfigError, match="another options"),
+        folder.claim(config, SPACE, SearchOptions(method="pbt", trials=32)),
+    ):
+        pass
+
+
 @pytest.mark.slow
 def test_winner_is_verified_with_fresh_seeds(tmp_path: Path) -> None:
     folder, executor = SearchFolder(str(tmp_path)), InstantExecutor()

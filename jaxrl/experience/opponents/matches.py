@@ -142,6 +142,7 @@ class Matches:
             terminated=terminated,
             truncated=truncated,
             final_obs=final_obs,
+            final_mask=jax.vmap(self.game.choices)(moved.game),
             info={"success": done & (lead > 0)},
         )
         return after, timestep
