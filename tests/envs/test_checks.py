@@ -343,7 +343,10 @@ def test_what_needs_no_conversion_is_left_alone(monkeypatch):
         (lambda: Box.of(0, 1, (10**6, 10**6)), "must have at most 8388608 elements, not 1000000000000"),
         (lambda: Box.of(1, -1, (2,)), "Box.low (=1.0) must be at most Box.high (=-1.0)"),
         (lambda: Box.of(np.nan, 1, (2,)), "Box.low (=nan) must be at most"),
-        (lambda: Box.of((0, 0, 0), 1, (2,)), "Box.low of shape (3,) must be one number, or one for each element"),
+        (
+            lambda: Box.of((0, 0, 0), 1, (2,)),
+            "Box.low of shape (3,) must be one number, or one for each element",
+        ),
         (lambda: Box.of(0, 1, 2), "Box.shape (=2) must be a tuple of sizes, such as (2,)"),
         (lambda: Dict({"a": Discrete(2)}), "Dict must have its parts as pairs, Dict((('a', ...), ...))"),
         (lambda: Box((0.0,), (1.0,), (2,)), "must have one entry for each of the 2 elements"),
