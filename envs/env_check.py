@@ -25,8 +25,9 @@ _STEPS = 100  # of an environment on the host
 def check_env(env: JaxEnv | str | Any) -> None:
     """Checks a custom environment.
 
-    Of one of the device: declarations, types, purity, the length of episodes, and values in episodes of random
-    actions. Of one on the host: its spaces, and that resets and a hundred random steps conform to them.
+    Of one of the device: declarations, types, purity, the length of episodes, and values in episodes of
+    random actions. Of one on the host: its spaces, and that resets and a hundred random steps conform to
+    them.
 
     Args:
       env: a device environment, an environment of Gymnasium, or the name of any environment.

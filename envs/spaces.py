@@ -220,9 +220,7 @@ def _check_start(name: str, start: Any, n: int, dtype: Any) -> None:
 def _check_parts(what: str, spaces: tuple[tuple[str, Space], ...]) -> None:
     """Raises ValueError unless there are parts, each with a name of its own."""
     if isinstance(spaces, Mapping):
-        raise ValueError(
-            f"{what} must have its parts as pairs, Dict((('{next(iter(spaces), 'a')}', ...), ...))"
-        )
+        raise ValueError(f"{what} must have its parts as pairs: tuple({{'name': space, ...}}.items())")
     if not spaces:
         raise ValueError(f"{what} must have parts: there is nothing to see or to choose otherwise")
     names = [name for name, _ in spaces]

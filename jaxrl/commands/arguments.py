@@ -219,7 +219,7 @@ def _lines(argument: Argument, column: int) -> list[str]:
 
 
 def _read(arguments: Sequence[Argument], given: Sequence[str]) -> tuple[dict[str, Any], list[str], list[str]]:
-    """The value of each flag by its name, the words that are left, and those of them that are unknown flags."""
+    """The value of each flag by its name, the words that are left, and which of them are unknown flags."""
     declared = {x.name.replace("_", "-"): x for x in arguments if x.kind is not None}
     values = {x.name: bool(x.default) if x.kind is bool else x.default for x in declared.values()}
     left: list[str] = []

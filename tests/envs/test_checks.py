@@ -163,7 +163,7 @@ WRONG = [
     (with_field(terminated=np.int32(0)), "step() returned terminated as int32[]; return one bool[]"),
     (with_field(truncated=np.zeros(2, bool)), "step() returned truncated as bool[2]"),
     (with_field(info={"note": "far"}), "step() returned info['note'] as a str; keep arrays and numbers, and"),
-    (with_step(lambda s, t: ({**s, "name": "far"}, t)), "step() returned state['name'] as a str; keep arrays"),
+    (with_step(lambda s, t: ({**s, "name": "far"}, t)), "step() returned state['name'] as a str; keep"),
     (Branching, "step() uses the value of an array in Python (if, while, int, numpy): use jnp.where"),
     (Raising, "step() raised KeyError: 'no such\\nmotor' (test_checks.py, line"),
     # action_mask
@@ -348,7 +348,10 @@ def test_what_needs_no_conversion_is_left_alone(monkeypatch):
             "Box.low of shape (3,) must be one number, or one for each element",
         ),
         (lambda: Box.of(0, 1, 2), "Box.shape (=2) must be a tuple of sizes, such as (2,)"),
-        (lambda: Dict({"a": Discrete(2)}), "Dict must have its parts as pairs, Dict((('a', ...), ...))"),
+        (
+            lambda: Dict({"a": Discrete(2)}),
+            "Dict must have its parts as pairs: tuple({'name'",
+        ),
         (lambda: Box((0.0,), (1.0,), (2,)), "must have one entry for each of the 2 elements"),
         (lambda: EnvSpec("x", Discrete(2), Discrete(2), 0), "EnvSpec.max_episode_steps (=0)"),
     ],
