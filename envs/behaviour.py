@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.multi_agent import WholeEnv
-from jaxrl.envs.base import Discrete, JaxEnv, MultiDiscrete, Space
+from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space
 from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
 from jaxrl.envs.games import Game, game_of
 from jaxrl.envs.games.players import evenly
@@ -28,11 +28,17 @@ _TASK = 0x5441534B  # folded into the key of an episode
 _LONGEST_EPISODE = 10_000
 _STACKED_STEPS = 20  # that are played to look at stacks of frames
 _MASKED_STEPS = 1000  # that are played to look at masks, if episodes have no such limit
+_SEEN_STEPS = 100  # that are played to look at values, if they have neither limit nor masks
 _MOVES = 200  # of a game, that are played to look at turns
 
 
-def check_behaviour(label: str, env: JaxEnv) -> None:
+def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
     """Checks that methods depend on their arguments alone, and that episodes end in time; plays a few.
+
+    Args:
+      label: the environment's name in errors.
+      env: its integers are counted from 0, see `EnvSpec.counts_from_zero`.
+      finite: refuse NaN and infinity too, which a run answers as `nonfinite` says.
 
     Raises:
       ValueError: one line for the first problem.
@@ -54,42 +60,106 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
         _check_turns(label, game)
     limit = env.spec.max_episode_steps
     limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
-    if limit_to_reach is None and not env.spec.has_action_mask:
+    looks = finite or _has_integers(env.spec.observation_space)
+    if limit_to_reach is None and not env.spec.has_action_mask and not looks:
         return
-    steps = _MASKED_STEPS if limit_to_reach is None else limit_to_reach
+    steps = limit_to_reach or (_MASKED_STEPS if env.spec.has_action_mask else _SEEN_STEPS)
     played = WholeEnv(cast(MultiAgentEnv, env)) if env.spec.agents else env
-    ended, allowed = jax.jit(lambda key: _play(played, key, steps))(jax.random.key(0))
-    if not allowed:
+    found = jax.jit(lambda key: _play(played, key, steps))(jax.random.key(0))
+    if not found.counted:
+        raise ValueError(
+            f"{label}: reset() or step() returned an integer outside of spec.observation_space, which a "
+            f"policy cannot tell from others: {env.spec.observation_space}"
+        )
+    for what, sound in (("an observation", found.finite_obs), ("a reward", found.finite_reward)):
+        if finite and not sound:
+            raise ValueError(f"{label}: reset() or step() returned {what} with NaN or infinity in it")
+    if not found.allowed:
         raise ValueError(
             f"{label}: action_mask() allowed no action in the middle of an episode; let at least one be True"
         )
-    if limit_to_reach is not None and not ended:
+    if limit_to_reach is not None and not found.ended:
         raise ValueError(
             f"{label}: step() let an episode go on past spec.max_episode_steps (={limit}); terminate or "
             "truncate by then, declare None, or add the wrapper time_limit"
         )
 
 
-def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
-    """bool[] each: whether episodes of random actions end in time; whether some action was always allowed."""
+class _Found(NamedTuple):
+    """What episodes of random actions show, bool[] each; values after the end of an episode do not count.
+
+    Attributes:
+      ended: all of them end in time.
+      allowed: some action was always allowed.
+      counted: integers of observations lie in their spaces.
+      finite_obs, finite_reward: neither had NaN or infinity in it.
+    """
+
+    ended: jax.Array
+    allowed: jax.Array
+    counted: jax.Array
+    finite_obs: jax.Array
+    finite_reward: jax.Array
+
+
+def _play(env: JaxEnv, key: jax.Array, steps: int) -> _Found:
     keys = jax.random.split(key, _EPISODES)
     space = env.spec.action_space
-    state, _ = strong_types(jax.vmap(env.reset)(keys, *_tasks(env, keys)))
+    state, obs = strong_types(jax.vmap(env.reset)(keys, *_tasks(env, keys)))
 
-    def step(t: jax.Array, loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
-        state, ended, allowed = loop
+    def step(t: jax.Array, loop: tuple[Any, jax.Array, _Found]) -> tuple[Any, jax.Array, _Found]:
+        state, ended, found = loop
         step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
         action = jax.vmap(lambda key, state: random_action(env, key, state))(step_keys, state)
+        allowed = jnp.ones((), bool)
         if env.spec.has_action_mask:
             assert isinstance(space, Discrete | MultiDiscrete)
             choice = has_choice(space, jax.vmap(env.action_mask)(state))
-            allowed &= (ended | (choice.all(axis=1) if env.spec.agents else choice)).all()
+            allowed = (ended | (choice.all(axis=1) if env.spec.agents else choice)).all()
         state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
-        return state, ended | timestep.terminated | timestep.truncated, allowed
+        seen = _seen(env, timestep.obs, timestep.reward, ended)
+        found = jax.tree.map(jnp.logical_and, found, seen._replace(allowed=allowed))
+        return state, ended | timestep.terminated | timestep.truncated, found
 
-    begin = (state, jnp.zeros(_EPISODES, bool), jnp.ones((), bool))
-    _, ended, allowed = jax.lax.fori_loop(0, steps, step, begin)
-    return ended.all(), allowed
+    none = jnp.zeros(_EPISODES, bool)
+    begin = (state, none, _seen(env, obs, jnp.zeros(_EPISODES), none))
+    _, ended, found = jax.lax.fori_loop(0, steps, step, begin)
+    return found._replace(ended=ended.all())
+
+
+def _seen(env: JaxEnv, obs: Any, reward: jax.Array, ended_E: jax.Array) -> _Found:
+    """Of observations and rewards [E, ...]."""
+
+    def everywhere(sound: jax.Array) -> jax.Array:
+        return (sound.reshape(_EPISODES, -1).all(axis=1) | ended_E).all()
+
+    def finite(x: Any) -> jax.Array:
+        numbers = jnp.isfinite(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.ones(x.shape, bool)
+        return everywhere(numbers)
+
+    def counted(space: Space, x: Any) -> jax.Array:
+        if isinstance(space, Dict):
+            return jnp.array([counted(part, x[name]) for name, part in space.spaces]).all()
+        if isinstance(space, Box | Mixed):
+            return jnp.ones((), bool)
+        size = jnp.array(space.n if isinstance(space, Discrete) else space.nvec)
+        return everywhere((x >= 0) & (x < size))
+
+    sound = jnp.ones((), bool)
+    return _Found(
+        ended=sound,
+        allowed=sound,
+        counted=counted(env.spec.observation_space, obs),
+        finite_obs=jnp.array([finite(x) for x in jax.tree.leaves(obs)]).all(),
+        finite_reward=finite(reward),
+    )
+
+
+def _has_integers(space: Space) -> bool:
+    """True if a part of it is Discrete or MultiDiscrete."""
+    if isinstance(space, Dict):
+        return any(_has_integers(part) for _, part in space.spaces)
+    return isinstance(space, Discrete | MultiDiscrete)
 
 
 def _check_turns(label: str, game: Game) -> None:

@@ -269,6 +269,7 @@ def _check_state(label: str, before: Any, after: Any) -> None:
 def _state_and_obs(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise _Wrong(f"returned {_kind(result)}; return (state, obs)")
+    _require_arrays("state", result[0])
     return result
 
 
@@ -277,7 +278,17 @@ def _state_and_step(result: Any) -> tuple[Any, TimeStep]:
         raise _Wrong(f"returned {_kind(result)}; {_STEP}")
     if not isinstance(result[1], TimeStep):
         raise _Wrong(f"returned a state and {_kind(result[1])}; {_STEP}")
+    _require_arrays("state", result[0])
+    _require_arrays("info", result[1].info)
     return result
+
+
+def _require_arrays(name: str, tree: Any) -> None:
+    """Raises unless a program can hold each leaf: text, for one, is no array."""
+    for path, x in jax.tree.leaves_with_path(tree):
+        if not hasattr(x, "dtype") and not isinstance(x, bool | int | float | complex):
+            where = f"{name}{jax.tree_util.keystr(path)}"
+            raise _Wrong(f"returned {where} as a {_kind(x)}; keep arrays and numbers, and the rest in `self`")
 
 
 class _Wrong(ValueError):
@@ -321,4 +332,6 @@ def _form(x: Any) -> str:
 def _kind(x: Any) -> str:
     if isinstance(x, tuple):
         return f"{len(x)} values"
+    if isinstance(x, jax.Array):
+        return _form(x)
     return f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")

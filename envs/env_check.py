@@ -25,8 +25,9 @@ _STEPS = 100  # of an environment on the host
 def check_env(env: JaxEnv | str | Any) -> None:
     """Checks a custom environment.
 
-    Of one of the device: declarations, types, purity and the length of episodes. Of one on the host: its
-    spaces, and that resets and a hundred random steps conform to them.
+    Of one of the device: declarations, types, purity, the length of episodes, and values in episodes of
+    random actions. Of one on the host: its spaces, and that resets and a hundred random steps conform to
+    them.
 
     Args:
       env: a device environment, an environment of Gymnasium, or the name of any environment.
@@ -53,7 +54,7 @@ def check_env(env: JaxEnv | str | Any) -> None:
     made = registry.make(env) if isinstance(env, str) else env
     registry.require(label, made, "spec", "reset", "step")
     check_types(label, made)
-    check_behaviour(label, made if isinstance(env, str) else with_numbers_from_zero(made))
+    check_behaviour(label, made if isinstance(env, str) else with_numbers_from_zero(made), finite=True)
 
 
 def _check_gymnasium(label: str, env: Any) -> None:

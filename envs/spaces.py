@@ -8,6 +8,7 @@ import itertools
 import math
 import numbers
 import operator
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -99,17 +100,24 @@ class Box:
                 f"Box.low and Box.high must have one entry for each of the {size} elements of the shape "
                 f"{self.shape}, not {len(self.low)} and {len(self.high)}"
             )
+        if not all(map(operator.le, self.low, self.high)):
+            wrong = next(pair for pair in zip(self.low, self.high, strict=True) if not pair[0] <= pair[1])
+            raise ValueError(f"Box.low (={wrong[0]}) must be at most Box.high (={wrong[1]})")
 
     @classmethod
     def of(cls, low: Any, high: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> Box:
         """Builds a box from scalar or array bounds, broadcast to `shape`."""
         _checked_size(shape)
 
-        def flat(x: Any) -> tuple[float, ...]:
-            array = np.broadcast_to(np.asarray(x, np.float64), shape)
-            return tuple(float(v) for v in array.reshape(-1))
+        def flat(name: str, x: Any) -> tuple[float, ...]:
+            array = np.asarray(x, np.float64)
+            try:
+                return tuple(np.broadcast_to(array, shape).ravel().tolist())
+            except ValueError as error:
+                text = f"of shape {array.shape} must be one number, or one for each element of {shape}"
+                raise ValueError(f"Box.{name} {text}") from error
 
-        return cls(flat(low), flat(high), tuple(int(n) for n in shape), dtype)
+        return cls(flat("low", low), flat("high", high), tuple(int(n) for n in shape), dtype)
 
     @property
     def bounded(self) -> bool:
@@ -211,6 +219,8 @@ def _check_start(name: str, start: Any, n: int, dtype: Any) -> None:
 
 def _check_parts(what: str, spaces: tuple[tuple[str, Space], ...]) -> None:
     """Raises ValueError unless there are parts, each with a name of its own."""
+    if isinstance(spaces, Mapping):
+        raise ValueError(f"{what} must have its parts as pairs: tuple({{'name': space, ...}}.items())")
     if not spaces:
         raise ValueError(f"{what} must have parts: there is nothing to see or to choose otherwise")
     names = [name for name, _ in spaces]
@@ -219,6 +229,8 @@ def _check_parts(what: str, spaces: tuple[tuple[str, Space], ...]) -> None:
 
 
 def _checked_size(shape: tuple[int, ...]) -> int:
+    if not isinstance(shape, Sequence):
+        raise ValueError(f"Box.shape (={shape!r}) must be a tuple of sizes, such as ({shape},)")
     if not all(isinstance(n, numbers.Integral) and n >= 1 for n in shape):
         raise ValueError(f"Box.shape (={shape}) must have positive sizes: there is nothing to see otherwise")
     size = math.prod(int(n) for n in shape)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
+import re
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from absl import flags
-
 from jaxrl.config import ConfigError, words
 from jaxrl.config.errors import did_you_mean
+from jaxrl.config.fields import at_least, between, check
+from jaxrl.config.overrides import read_value
 from jaxrl.runs import storage
 
-_LONGEST_FLAG = 200  # characters
+_LONGEST_FLAG = 200  # characters of an unknown one that are compared with others
 _KINDS: dict[str, type[bool | int | float | str]] = {
     "bool": bool,
     "int": int,
@@ -122,15 +122,9 @@ class CommandArguments:
         for given in argv:
             if not _is_unicode(given):
                 raise ConfigError(f"the argument {given!r} is no {sys.getfilesystemencoding().upper()}")
-            flag = given.partition("=")[0]
-            if flag.startswith("-") and len(flag) > _LONGEST_FLAG and not known_only:
-                raise ConfigError(f"unknown flag `{flag}`")  # absl would look for a near one recursively
         arguments = cls.arguments()
-        values, left = _read(arguments, argv)
+        values, left, unknown = _read(arguments, argv[1:])
         if not known_only:
-            # A single dash is a number's, or stands for standard input.
-            end = list(argv).index("--") if "--" in argv else len(argv)
-            unknown = [word for word in left if word.startswith("--") and word in argv[:end]]
             require_no_flags(unknown, [argument.name for argument in arguments if argument.word])
         if left and not known_only and not positional:
             raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
@@ -224,21 +218,40 @@ def _lines(argument: Argument, column: int) -> list[str]:
     )
 
 
-def _read(arguments: Sequence[Argument], argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The value of each flag by its name, and the arguments that are left."""
-    values = flags.FlagValues()
-    for argument in arguments:
-        _define(argument, values)
-    values.set_gnu_getopt(True)
-    try:
-        left = values(list(argv), known_only=True)[1:]
-    except flags.Error as error:
-        raise ConfigError(str(error)) from error
-    found = {name: values[name].value for name in values}
-    for name, value in found.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"`--{name}` (={value}) must be a finite number")
-    return found, left
+def _read(arguments: Sequence[Argument], given: Sequence[str]) -> tuple[dict[str, Any], list[str], list[str]]:
+    """The value of each flag by its name, the words that are left, and which of them are unknown flags."""
+    declared = {x.name.replace("_", "-"): x for x in arguments if x.kind is not None}
+    values = {x.name: bool(x.default) if x.kind is bool else x.default for x in declared.values()}
+    left: list[str] = []
+    unknown: list[str] = []
+    words = iter(given)
+    for word in words:
+        if word == "--":
+            left += words
+            break
+        flag, equals, text = word.partition("=")
+        # A dash alone stands for standard input, and one before a number is its sign.
+        if not re.match("--?[A-Za-z]", flag):
+            left.append(word)
+            continue
+        argument = declared.get(flag.lstrip("-").replace("_", "-"))
+        if argument is None:
+            left.append(word)
+            unknown.append(word)
+        elif argument.kind is bool and not equals:
+            values[argument.name] = True
+        else:
+            text = text if equals else next(words, "--")
+            if not equals and text.startswith("--"):
+                raise ConfigError(f"`{flag}` needs a value: {argument.term}")
+            values[argument.name] = _value(argument, text)
+    return values, left, unknown
+
+
+def _value(argument: Argument, text: str) -> Any:
+    kind, low, high = argument.kind, argument.low, argument.high
+    rules = () if low is None else (at_least(low),) if high is None else (between(low, high),)
+    return check(f"--{argument.name}", read_value(text, kind), kind, *rules)
 
 
 def require_no_flags(
@@ -261,7 +274,7 @@ def require_no_flags(
         name = flag.lstrip("-")
         other = words.other_flag(name, known)
         hint = f"; here it is `--{other}`" if other else words.flag_hint(name, fields, flags_of_fields)
-        found[flag] = hint or did_you_mean(name, known, prefix="--")
+        found[flag] = hint or did_you_mean(name[:_LONGEST_FLAG], known, prefix="--")
     if len(found) == 1:
         raise ConfigError("".join(f"unknown flag `{flag}`{hint}" for flag, hint in found.items()))
     if found:
@@ -272,18 +285,3 @@ def require_no_flags(
 def _is_unicode(given: str) -> bool:
     """False of what Python could not decode."""
     return not any("\ud800" <= character <= "\udfff" for character in given)
-
-
-def _define(argument: Argument, values: flags.FlagValues) -> None:
-    name = argument.name
-    default = argument.default
-    low = argument.low
-    high = argument.high
-    if argument.kind is bool:
-        flags.DEFINE_bool(name, bool(default), "", flag_values=values)
-    elif argument.kind is int:
-        flags.DEFINE_integer(name, default, "", low, high, flag_values=values)
-    elif argument.kind is float:
-        flags.DEFINE_float(name, default, "", low, high, flag_values=values)
-    elif argument.kind is str:
-        flags.DEFINE_string(name, default, "", flag_values=values)

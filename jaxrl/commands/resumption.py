@@ -19,6 +19,7 @@ from jaxrl.config import (
     changed_fields,
     check_config,
     default_config,
+    foreign_files,
     from_json,
 )
 from jaxrl.config.data_files import read_json
@@ -144,7 +145,8 @@ def require_run(folder: str, flag: str = _FLAG) -> None:
     if storage.is_remote(folder):
         storage.require_run_folder(flag, folder)
     elif not os.path.exists(os.path.join(folder, "config.json")):
-        raise ConfigError(f"`{flag}` (={folder}) holds no run: there is no config.json")
+        found = foreign_files.in_place_of_run(folder) or "holds no run: there is no config.json"
+        raise ConfigError(f"`{flag}` (={folder}) {found}")
 
 
 def command(argv: Sequence[str], folder: str) -> str:

@@ -148,7 +148,7 @@ def _config(
 
 def _config_of_flags(fields: Mapping[str, str]) -> str:
     """The shipped config that flags ask for by themselves; "" if they name none."""
-    if "env.tasks" in fields:
+    if fields.get("env.tasks"):
         return "ppo_tasks"
     stages = fields.get("curriculum.file", "")
     if stages == "auto" or (not stages and "curriculum.num_stages" in fields):
@@ -158,7 +158,7 @@ def _config_of_flags(fields: Mapping[str, str]) -> str:
 
 def _round_environments(config: ConfigDict, fields: Collection[str]) -> str:
     """Has as many environments as the tasks of a flag can share; returns a line if that changes them."""
-    period = sum(config.env.task_shares) or len(config.env.tasks)
+    period = sum(config.env.task_shares) or len(config.env.tasks) or 1
     before = config.env.num_envs
     if "env.tasks" not in fields or "env.num_envs" in fields or before % period == 0:
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from pathlib import Path
 
 from jaxrl.config.data_files import LARGEST_FILE
 from jaxrl.config.local_files import is_remote
@@ -42,7 +43,24 @@ def in_place_of_run(path: str) -> str:
         return "is an exported policy, without the run: docs/export.md has how each format acts"
     if os.path.isfile(path):
         return "is a file, and a run is a folder; settings are read by jaxrl train --config=FILE"
+    return "" if is_remote(path) else _beside_runs(Path(path))
+
+
+def _beside_runs(path: Path) -> str:
+    """As `in_place_of_run`, of a folder that is inside of a run, or holds some."""
+    if not path.exists():
+        return "is no folder"
+    for above in path.absolute().parents[:2]:
+        if _is_run(above):
+            return f"is inside of the run {above}: name that"
+    below = (file.parent for pattern in ("*", "*/*") for file in sorted(path.glob(f"{pattern}/config.json")))
+    for run in filter(_is_run, below):
+        return f"holds runs, such as {run}: name one of them"
     return ""
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and (folder / ".run").is_file()
 
 
 def _is_sb3(path: str) -> bool:

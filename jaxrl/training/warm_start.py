@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, foreign_files
 from jaxrl.runs.checkpoint import CheckpointError, checkpoint_folder, state_arrays
 from jaxrl.runs.checkpoint.checkpoint_record import Record
 from jaxrl.types import Acting, LearnerState, PyTree, Transferable, marks
@@ -53,7 +53,8 @@ def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
     if not steps:
         beside = checkpoint_folder.find(folder.parent).steps if folder.name.isdecimal() else {}
         there = f"; available steps: {', '.join(map(str, beside))}" if beside else ""
-        raise CheckpointError(f"`{name}` (={folder}) holds no checkpoint{there}")
+        foreign = "" if beside else foreign_files.in_place_of_run(str(folder))
+        raise CheckpointError(f"`{name}` (={folder}) {foreign or f'holds no checkpoint{there}'}")
     return steps[max(steps)]
 
 

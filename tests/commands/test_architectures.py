@@ -83,7 +83,7 @@ def test_no_seconds_train_nothing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--seconds=-1"], "flag --seconds=-1: -1.0 is not a number in the range"),
+        (["--seconds=-1"], "`--seconds` (=-1) must lie between"),
         (["--second=1"], "--second"),
         (["no_such_config"], "no_such_config"),
         (["--config.population.seeds=2"], "population"),

@@ -54,6 +54,15 @@ def test_values_by_name_and_what_is_left() -> None:
     assert left == ["runs/a", "--config.seed=1"]
 
 
+def test_values_as_their_own_words_and_words_that_are_no_flags() -> None:
+    argv = ["jaxrl", "--seconds", "1e3", "--all=false", "--the_share", "-1", "-", "-5", "--", "--steps"]
+    flags, left = Example.parse(argv, positional=True)
+    assert (flags.seconds, flags.everything, flags.words["the-share"]) == (1000.0, False, -1.0)
+    assert left == ["-", "-5", "--steps"]
+    with pytest.raises(ConfigError, match="^`--name` needs a value: --name=TEXT$"):
+        Example.parse(["jaxrl", "--name", "--all"])
+
+
 def test_words_of_completion() -> None:
     words = ["", "--seconds=", "--steps=", "--name=", "--the-share=", "--all", "", "--debug"]
     assert [x.word for x in Example.arguments()] == words
@@ -62,8 +71,13 @@ def test_words_of_completion() -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--steps=10", "--steps=10"),
-        ("--seconds=0.1", "--seconds=0.1"),
+        ("--steps=10", r"^`--steps` \(=10\) must lie between 1 and 9$"),
+        ("--steps=", r"^`--steps` \(=''\) must be an integer$"),
+        ("--seconds=0.1", r"^`--seconds` \(=0.1\) must be at least 0.5$"),
+        ("--seconds=soon", r"^`--seconds` \(='soon'\) must be a finite number$"),
+        ("--all=maybe", r"^`--all` \(='maybe'\) must be true or false$"),
+        ("--name", "^`--name` needs a value: --name=TEXT$"),
+        ("-n", "^unknown flag `-n`; "),
         ("--seconds=nan", "finite"),
         ("--config.seed=1", "config.seed"),
         ("runs/a", "`runs/a` is no flag; flags start with --"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 import jaxrl
 from jaxrl.config import ConfigError
+from jaxrl.runs.checkpoint import CheckpointError
+from jaxrl.training.warm_start import find_checkpoint
 from tests.commands.refusals import refused
 
 
@@ -61,6 +64,41 @@ def test_settings_and_exported_policies_are_no_runs(tmp_path: Path) -> None:
     (tmp_path / "policy.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"is an exported policy, .*docs/export\.md"):
         jaxrl.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("none", "is no folder"),
+        ("study/trials/0000/checkpoints/64", "is inside of the run .*0000: name that"),
+        ("study", "holds runs, such as .*study/trials/0000: name one of them"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate"],
+        ["verify-checkpoint"],
+        ["train", "--resume="],
+    ],
+)
+def test_what_is_near_a_run_says_where_it_is(
+    path: str,
+    kind: str,
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "study/trials/0000/checkpoints/64").mkdir(parents=True)
+    for name in ("config.json", ".run"):
+        (tmp_path / "study/trials/0000" / name).write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    name, *flags = command
+    message = refused(capsys, name, *([f"{flags[0]}{path}"] if flags else [path]))
+    assert re.search(rf"\(={path}\) {kind}$", message.rstrip())
+    with pytest.raises(CheckpointError, match=kind):
+        find_checkpoint("init_from", path)
 
 
 @pytest.mark.parametrize("start", [[], ["python", "cleanrl/ppo.py"]])

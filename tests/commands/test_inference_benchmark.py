@@ -60,7 +60,7 @@ def test_all_architectures_that_fit() -> None:
         ([], "`--config` is missing"),
         (["--config=configs/ppo.py", "--batch=1,x"], "`--batch` (='1,x') must be positive integers"),
         (["--workdir=x", "--config=configs/ppo.py"], "is no flag of a run"),
-        (["--workdir=does/not/exist"], "holds no config.json"),
+        (["--workdir=does/not/exist"], "is no folder"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -191,7 +191,7 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--workdir=/nowhere/at/all"], "holds no config.json"),
+        (["--workdir=/nowhere/at/all"], "is no folder"),
         (["--checkpoint=newest"], "`--checkpoint` (='newest') must be best, latest or a step"),
         (["--checkpoint=12345"], "no checkpoint of step 12345"),
         (["--episodes=0"], "episodes"),

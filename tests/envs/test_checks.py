@@ -122,6 +122,18 @@ class StuckInAPart(Sound):
         return jnp.array([False, False, True, True, True])
 
 
+class TooManyCells(Sound):
+    """In cell 5 of 5, counted from 0."""
+
+    spec = dataclasses.replace(Sound.spec, observation_space=Dict((("cell", Discrete(5)),)))
+
+    def reset(self, key):
+        return {"time": jnp.int32(0)}, self.show(jnp.int32(0), key)
+
+    def show(self, time, key):
+        return {"cell": time}
+
+
 PARTS = Dict((("a", Box.of(0, 5, (2,))), ("b", Discrete(2))))
 WRONG = [
     # spec
@@ -150,6 +162,8 @@ WRONG = [
     (with_field(truncated=None), "step() returned truncated as a NoneType; return one bool[]"),
     (with_field(terminated=np.int32(0)), "step() returned terminated as int32[]; return one bool[]"),
     (with_field(truncated=np.zeros(2, bool)), "step() returned truncated as bool[2]"),
+    (with_field(info={"note": "far"}), "step() returned info['note'] as a str; keep arrays and numbers, and"),
+    (with_step(lambda s, t: ({**s, "name": "far"}, t)), "step() returned state['name'] as a str; keep"),
     (Branching, "step() uses the value of an array in Python (if, while, int, numpy): use jnp.where"),
     (Raising, "step() raised KeyError: 'no such\\nmotor' (test_checks.py, line"),
     # action_mask
@@ -161,6 +175,7 @@ WRONG = [
     (Drawing, "step() does something else at its second call"),
     (Keeping, "step() keeps arrays from one call to the next; it must depend on its arguments alone"),
     (with_spec(max_episode_steps=4), "step() let an episode go on past spec.max_episode_steps (=4)"),
+    (TooManyCells, "returned an integer outside of spec.observation_space"),
 ]  # fmt: skip
 
 
@@ -197,7 +212,31 @@ def test_parts_have_names_of_their_own(parts, message):
         Dict(parts)
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (with_field(reward=np.float32(np.nan)), "a reward with NaN or infinity in it"),
+        (with_field(obs=np.full(2, np.inf, np.float32)), "an observation with NaN or infinity in it"),
+    ],
+)
+def test_numbers_are_finite(kind, message):
+    """A run answers others as `nonfinite` says."""
+    with pytest.raises(ValueError, match=message):
+        jaxrl.check_env(kind())
+    unlimited = type("Sound", (kind,), {"spec": dataclasses.replace(Sound.spec, max_episode_steps=None)})
+    with pytest.raises(ValueError, match=message):
+        jaxrl.check_env(unlimited())
+
+
+class EndsBadly(Sound):
+    """What comes after the end of an episode is not looked at, since it is reset there."""
+
+    def show(self, time, key):
+        return jnp.full(2, jnp.where(time > 5, jnp.nan, time))
+
+
 def test_sound_environments_pass():
+    jaxrl.check_env(EndsBadly())
     jaxrl.check_env(Sound())
     for name in ("gymnax:CartPole-v1", "jaxrl:ProbeMask", "jaxrl:ProbeDict", "jaxrl:ProbeMultiDiscrete"):
         jaxrl.check_env(name)
@@ -303,6 +342,17 @@ def test_what_needs_no_conversion_is_left_alone(monkeypatch):
         (lambda: MultiDiscrete((2**30,) * 3), "the sum of MultiDiscrete.nvec"),
         (lambda: Box.of(0, 1, (0,)), "Box.shape (=(0,)) must have positive sizes"),
         (lambda: Box.of(0, 1, (10**6, 10**6)), "must have at most 8388608 elements, not 1000000000000"),
+        (lambda: Box.of(1, -1, (2,)), "Box.low (=1.0) must be at most Box.high (=-1.0)"),
+        (lambda: Box.of(np.nan, 1, (2,)), "Box.low (=nan) must be at most"),
+        (
+            lambda: Box.of((0, 0, 0), 1, (2,)),
+            "Box.low of shape (3,) must be one number, or one for each element",
+        ),
+        (lambda: Box.of(0, 1, 2), "Box.shape (=2) must be a tuple of sizes, such as (2,)"),
+        (
+            lambda: Dict({"a": Discrete(2)}),
+            "Dict must have its parts as pairs: tuple({'name'",
+        ),
         (lambda: Box((0.0,), (1.0,), (2,)), "must have one entry for each of the 2 elements"),
         (lambda: EnvSpec("x", Discrete(2), Discrete(2), 0), "EnvSpec.max_episode_steps (=0)"),
     ],

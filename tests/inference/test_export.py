@@ -294,7 +294,7 @@ def test_a_link_inside_the_run_is_not_followed(
         (["--workdir=x", "--format=numpy", "--sample"], "`--sample` needs --format=stablehlo"),
         (["--workdir=x", "--format=numpy", "--batch=4"], "`--batch` does not apply to --format=numpy"),
         (["--workdir=x", "--format=numpy", "--output=gs://a/b"], "must be a local folder"),
-        (["--workdir=does/not/exist", "--format=numpy"], "holds no config.json"),
+        (["--workdir=does/not/exist", "--format=numpy"], "is no folder"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:

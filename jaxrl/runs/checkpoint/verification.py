@@ -11,7 +11,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, foreign_files
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
 from jaxrl.runs.checkpoint.checkpoint_record import Record
@@ -87,7 +87,8 @@ def verify(
         entries += [CheckpointEntry(UNFINISHED, str(p), f"{p} {text}", _size(p)) for p in contents.unfinished]
         entries += [_stray(path, kind, run) for path, kind in contents.ignored.items()]
     if not any(entry.kind in (CHECKPOINT, SET_ASIDE) for entry in entries):
-        raise ConfigError(f"`--workdir` (={workdir}) holds no checkpoints")
+        found = foreign_files.in_place_of_run(workdir) or "holds no checkpoints"
+        raise ConfigError(f"`--workdir` (={workdir}) {found}")
     return entries
 
 
