@@ -13,7 +13,7 @@ from etils import epath
 from jaxrl.comparison import figures, tables
 from jaxrl.comparison.results import Comparison
 from jaxrl.config import installation, text
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.reporting.pages.figures import picture, render
 from jaxrl.reporting.pages.page import Section, html_page
 from jaxrl.reporting.pages.pdf import pdf_page, sides
@@ -49,12 +49,10 @@ def write(comparison: Comparison, folder: str) -> list[str]:
         raise ConfigError(_missing_package(error)) from error
     files |= {f"{section.name}.png": section.png for section in sections if section.png}
     place = epath.Path(folder)
-    try:
+    with errors_as(ConfigError, f"`--output` (={folder}) cannot be written", OSError):
         place.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (place / name).write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"`--output` (={folder}) cannot be written: {error}") from error
     return [str(place / name) for name in files]
 
 
@@ -64,10 +62,8 @@ def write_curves(comparison: Comparison, file: str) -> str:
         picture = render(figures.curves(_printable(comparison)), "png")
     except ModuleNotFoundError as error:
         raise ConfigError(_missing_package(error)) from error
-    try:
+    with errors_as(ConfigError, f"`--output` (={file}) cannot be written", OSError):
         epath.Path(file).write_bytes(picture)
-    except OSError as error:
-        raise ConfigError(f"`--output` (={file}) cannot be written: {error}") from error
     return file
 
 

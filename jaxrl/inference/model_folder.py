@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.data_files import read_object
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy
@@ -78,10 +78,8 @@ def write(
     forms, runners, left_out = _write_forms(policy, function, folder)
     env = policy.config.env
     steps = -(-observations // _ENVIRONMENTS)
-    try:
+    with errors_as(RunError, "", HostEnvError):
         checks = compare_all(function, runners, env.name, env.wrappers, steps, _ENVIRONMENTS)
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
     for kind, check in checks.items():
         if not check.same:
             rows = check.steps * check.environments

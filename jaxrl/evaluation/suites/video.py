@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxrl.config import installation
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs import filming, registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.numbering import counted_from_zero, own_numbers
@@ -82,10 +82,8 @@ def write(
         shown, length = _play(function, act, spec, film, seed + number)
         pictures += [*pictures[-1:] * _LAST_FRAMES, *shown]
         steps += length
-    try:
+    with errors_as(ConfigError, f"`--video`: {file} cannot be written", OSError):
         save(pictures, file)
-    except OSError as error:
-        raise ConfigError(f"`--video`: {file} cannot be written: {error}") from error
     of = f"{episodes} episodes, {steps:,}" if episodes > 1 else f"{steps}"
     return f"video of {of} steps: {file} ({Path(file).stat().st_size / 1e3:.0f} kB)"
 
