@@ -83,9 +83,7 @@ class Slice:
         return f"libtpu {importlib.metadata.version('libtpu')}"
 
     def devices(self) -> list[Any]:
-        if importlib.util.find_spec("libtpu") is None:
-            text = f"`--topology` needs libtpu, the extra tpu: {installation.command('tpu')}"
-            raise ConfigError(text)
+        installation.require("`--topology`", "tpu", "libtpu")
         from jax.experimental import topologies
 
         os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # Compiling takes no chip.
