@@ -182,7 +182,7 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
     config = assembly.config
     runtime = assembly.runtime
     highlights = runtime.learning.per_device.highlights
-    with run_writers(folder, config, highlights, runtime.agent.describe()) as writer:
+    with run_writers(folder, config, highlights, runtime.agent.description) as writer:
         yield writer
 
 
