@@ -12,7 +12,7 @@ from typing import Any, Self
 from absl import flags
 
 from jaxrl.config import ConfigError, words
-from jaxrl.config.errors import did_you_mean
+from jaxrl.config.errors import did_you_mean, errors_as
 from jaxrl.runs import storage
 
 _LONGEST_FLAG = 200  # characters
@@ -230,10 +230,8 @@ def _read(arguments: Sequence[Argument], argv: Sequence[str]) -> tuple[dict[str,
     for argument in arguments:
         _define(argument, values)
     values.set_gnu_getopt(True)
-    try:
+    with errors_as(ConfigError, "", flags.Error):
         left = values(list(argv), known_only=True)[1:]
-    except flags.Error as error:
-        raise ConfigError(str(error)) from error
     found = {name: values[name].value for name in values}
     for name, value in found.items():
         if isinstance(value, float) and not math.isfinite(value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -17,6 +18,7 @@ from jaxrl.config import ConfigError, flatten
 from jaxrl.config.data_files import LARGEST_LOG, is_number, parse_line, read_bytes, read_object, split_lines
 from jaxrl.config.errors import errors_as
 from jaxrl.config.fields import check
+from jaxrl.envs.bounded_files import FilePath
 from jaxrl.runs import storage
 from jaxrl.runs.stage_ends import StageEnds
 
@@ -202,6 +204,13 @@ def read_json(file: epath.Path) -> dict[str, Any]:
     """The JSON object in a file; raises ConfigError if there is none, OSError if it cannot be read."""
     with errors_as(ConfigError, f"{file} is damaged", ValueError):
         return read_object(file)
+
+
+def stored_object(path: FilePath) -> dict[str, Any]:
+    """The JSON object in a file, local or gs://; empty if there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
+        return read_object(path)
+    return {}
 
 
 def step_budget(config: Mapping[str, Any]) -> int:
