@@ -9,7 +9,7 @@ import math
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
@@ -58,6 +58,8 @@ class Slice:
     generation: str
     shape: tuple[int, ...]
 
+    enforces_memory: ClassVar[bool] = True
+
     @property
     def chip(self) -> Chip:
         return CHIPS[self.generation]
@@ -73,10 +75,6 @@ class Slice:
     @property
     def memory_bytes(self) -> int:
         return self.chip.memory_bytes
-
-    @property
-    def enforces_memory(self) -> bool:
-        return True
 
     @property
     def compiler(self) -> str:

@@ -106,7 +106,9 @@ def _play(
                 pictures.append(shot.picture())
             if shot.over:
                 break
-            obs, mask = (shot.obs, shot.mask) if spec.agents else _batch_of_one((shot.obs, shot.mask))
+            obs, mask = shot.obs, shot.mask
+            if not spec.agents:
+                obs, mask = jax.tree.map(lambda x: np.asarray(x)[None], (obs, mask))
             rest = [] if mask is None else [mask]
             rest += [np.array([seed, t], np.uint32)] if function.sample else []
             out = act(own_numbers(spec.observation_space, obs), carry, reset, *rest)
@@ -117,10 +119,6 @@ def _play(
     finally:
         film.close()
     return pictures, t
-
-
-def _batch_of_one(tree: Any) -> Any:
-    return jax.tree.map(lambda x: np.asarray(x)[None], tree)
 
 
 def save(pictures: Sequence[np.ndarray], file: str) -> None:

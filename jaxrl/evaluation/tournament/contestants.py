@@ -148,18 +148,14 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
             samples = entry.samples and run.agent.samples
             contestants.append(Trained(name, game, run.agent, run.state, samples, run.checkpoint))
         elif players.is_scripted(game, name):
-            contestants.append(_scripted_player(name, game))
+            with errors_as(ConfigError, "", ValueError):
+                contestants.append(Scripted(name, game, players.make(game.spec.name, game, name)))
         else:
             raise ConfigError(
                 f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: "
                 f"{', '.join(players.names(game))}"
             )
     return contestants
-
-
-def _scripted_player(name: str, game: Game) -> Scripted:
-    with errors_as(ConfigError, "", ValueError):
-        return Scripted(name, game, players.make(game.spec.name, game, name))
 
 
 def _folder(name: str) -> tuple[str, str]:

@@ -101,7 +101,7 @@ class ModelRegistry:
         with errors_as(RunError, f"{self.url} cannot be read", OSError):
             found = int(wanted) if is_number else self._files.pointer(name, stage)
             # A server asks every few seconds, so nothing else is looked at.
-            if found is not None and self._is_whole(name, found):
+            if found is not None and self._files.exists(f"{versions_folder(name, found)}/{CHECKSUMS}"):
                 return found
         versions = self.require(name)
         if is_number:
@@ -196,9 +196,6 @@ class ModelRegistry:
     def place(self, name: str, number: int) -> str:
         """The address of a version."""
         return f"{self.url}/{versions_folder(name, number)}"
-
-    def _is_whole(self, name: str, number: int) -> bool:
-        return self._files.exists(f"{versions_folder(name, number)}/{CHECKSUMS}")
 
     def _numbers(self, name: str) -> list[int]:
         """All numbers that were ever taken, also by a deployment that a kill ended."""
