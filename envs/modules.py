@@ -72,7 +72,7 @@ def require_outside_runs(path: str) -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     for place in _places(path):
-        run = next((folder for folder in place.parents if _is_run(folder)), None)
+        run = next((folder for folder in place.parents if all((folder / x).exists() for x in _RUN)), None)
         if run is not None:
             raise ValueError(f"{path} is a file of the run {run}, and no code is imported from there")
 
@@ -163,7 +163,3 @@ def _spec(name: str) -> ModuleSpec | None:
         if spec is not None:
             return spec
     return None
-
-
-def _is_run(folder: Path) -> bool:
-    return all((folder / name).exists() for name in _RUN)

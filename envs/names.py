@@ -61,14 +61,11 @@ def format_call(name: str, kwargs: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in kwargs.items())})"
 
 
-def changed_arguments(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The `arguments`, by parameter of `factory`, that differ from its defaults; others are left out."""
+def changed_call(name: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """`format_call` with the `arguments`, by parameter of `factory`, that differ from its defaults."""
     parameters = inspect.signature(factory).parameters
-    return {
-        name: arguments[name]
-        for name, parameter in parameters.items()
-        if name in arguments and arguments[name] != parameter.default
-    }
+    known = {x: p for x, p in parameters.items() if x in arguments}
+    return format_call(name, {x: arguments[x] for x, p in known.items() if arguments[x] != p.default})
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ValueError:

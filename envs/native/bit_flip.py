@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.goals import ACHIEVED, DESIRED, OBSERVATION, NearGoals
-from jaxrl.envs.names import changed_arguments, check_positive, format_call
+from jaxrl.envs.names import changed_call, check_positive
 from jaxrl.envs.native.random_words import random_words
 
 _NAME = "jaxrl:BitFlip"
@@ -38,12 +38,11 @@ class BitFlip(JaxEnv):
     """
 
     def __init__(self, bits: int = 8):
-        given = dict(locals())
         self._bits = check_positive(f"{_NAME}: bits", bits, _MOST_BITS)
         self._goals = NearGoals()
         pattern = Box.of(0.0, 1.0, (bits,))
         self.spec = EnvSpec(
-            name=format_call(_NAME, changed_arguments(BitFlip, given)),
+            name=changed_call(_NAME, BitFlip, locals()),
             observation_space=Dict(((ACHIEVED, pattern), (DESIRED, pattern), (OBSERVATION, pattern))),
             action_space=Discrete(bits),
             max_episode_steps=bits,

@@ -50,7 +50,6 @@ class ActorCritic(Agent):
 
     Attributes:
       head: of the policy.
-      description: of the network, in words.
       auxiliary: a loss with parameters beside the network's, or None.
     """
 
@@ -121,9 +120,6 @@ class ActorCritic(Agent):
 
     def facts(self, out: ActorCriticOutput) -> tuple[Array, dict[str, Array]]:
         return out.value, parameters_of(out.distribution)
-
-    def describe(self) -> str:
-        return self.description
 
     def architecture(self) -> dict[str, Any] | None:
         return self.network.describe()

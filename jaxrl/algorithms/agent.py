@@ -27,6 +27,7 @@ class Agent(abc.ABC):
       spec: spaces of the environment.
       network: the network that computes.
       normalize_config: how observations are normalised.
+      description: of the network, in words: `mlp 128, lstm 128, categorical`.
       samples: True if `choose` without exploration is random. Otherwise there is nothing to sample, and
         evaluations play the best actions alone.
       needs_final_observations: True if a trajectory must hold the last observation of each episode, as a row
@@ -38,6 +39,7 @@ class Agent(abc.ABC):
     spec: EnvSpec
     network: Network
     normalize_config: NormalizeConfig
+    description: str
     samples: bool = True
     needs_final_observations: bool = False
     asks_solver: bool = False
@@ -106,10 +108,6 @@ class Agent(abc.ABC):
     @abc.abstractmethod
     def facts(self, out: Any) -> tuple[Array, dict[str, Array]]:
         """(value float32[B], the numbers behind the choice, float32 by name), for exported policies."""
-
-    @abc.abstractmethod
-    def describe(self) -> str:
-        """The network in words: `mlp 128, lstm 128, categorical`."""
 
     @abc.abstractmethod
     def architecture(self) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxrl.algorithms.batch import Batch
-from jaxrl.config import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec
 from jaxrl.types import Array, PyTree
@@ -58,10 +58,8 @@ def load(field: str, name: str) -> AuxiliaryLoss | None:
     """
     if not name:
         return None
-    try:
+    with errors_as(ConfigError, "", ValueError):
         found = modules.load_attribute(f"`{field}`", name)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     if isinstance(found, AuxiliaryLoss):
         return found
     wanted = ("params", "features", "out", "batch")

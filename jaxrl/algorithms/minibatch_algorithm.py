@@ -225,9 +225,7 @@ class MinibatchAlgorithm(Algorithm):
 
     @property
     def _section(self) -> MinibatchConfig:
-        section = self.config.learner
-        assert isinstance(section, MinibatchConfig)
-        return section
+        return self.config.learner_as(MinibatchConfig)
 
     @property
     def _of_updates(self) -> tuple[str, ...]:

@@ -125,9 +125,7 @@ class Minibatches:
     @property
     def section(self) -> MinibatchConfig:
         """The fields of the algorithm."""
-        section = self.config.learner
-        assert isinstance(section, MinibatchConfig)
-        return section
+        return self.config.learner_as(MinibatchConfig)
 
     def rate(self, learner: Any, base: Array, updates: Array) -> Array:
         """The learning rate of the update after `updates`, whose peak is `base`."""

@@ -79,8 +79,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         Raises:
           ConfigError: actions are not discrete.
         """
-        section = config.learner
-        assert isinstance(section, DQNConfig)
+        section = config.learner_as(DQNConfig)
         if not isinstance(spec.action_space, Discrete):
             raise ConfigError(
                 f"`algorithm` (={cls.name!r}) needs discrete actions; the actions of {spec.name!r} are "
@@ -110,8 +109,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     @property
     def section(self) -> DQNConfig:
-        assert isinstance(self.config.learner, DQNConfig)
-        return self.config.learner
+        return self.config.learner_as(DQNConfig)
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
@@ -148,16 +146,13 @@ class QReplayAlgorithm(ReplayAlgorithm):
             after = self._after_step(learner, gradient)
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
-        latest = self.latest(experience)
         made = experience.ready.astype(jnp.float32)
         metrics: Metrics = {
             "loss/value": Mean(sums["loss"] * made, made),
             "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
             f"{self.name}/q": Mean(sums["q"] * made, made),
             f"{self.name}/epsilon": Mean.of(self._mean_epsilon(learner)),
-            f"{self.name}/reward": latest["reward"],
-            f"{self.name}/value": latest["noted"],
-            f"{self.name}/transitions": latest["transitions"],
+            **self.latest(experience, "value"),
             self.updates_metric: Last(after.updates),
         }
         if self.config.log.layers:

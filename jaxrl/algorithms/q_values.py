@@ -50,7 +50,6 @@ class QAgent(Agent):
     Its extras are `value` float32[T, B], the Q-value of the best action when it acted.
 
     Attributes:
-      description: of the network, in words.
       needs_final_observations, rescaled: see `Agent`.
     """
 
@@ -116,9 +115,6 @@ class QAgent(Agent):
 
     def facts(self, out: QOutput) -> tuple[Array, dict[str, Array]]:
         return out.value, {"q": out.q.astype(jnp.float32)}
-
-    def describe(self) -> str:
-        return self.description
 
     def architecture(self) -> dict[str, Any] | None:
         return self.network.describe()

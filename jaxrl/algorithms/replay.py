@@ -11,6 +11,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, ReplayConfig
+from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.goals import Goals, NearGoals, check_goals, goals_of
 from jaxrl.envs.modules import load_attribute
@@ -243,10 +244,8 @@ def _goals(label: str, named: str, spec: EnvSpec) -> Goals:
         return spec.goals
     examples = spec.goal_examples
     assert examples is not None
-    try:
+    with errors_as(ConfigError, "", ValueError):
         goals = goals_of(load_attribute(label, named)) if named else NearGoals()
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     try:
         check_goals(goals, examples)
     except ValueError as error:

@@ -50,9 +50,7 @@ class ReplayAlgorithm(Algorithm):
     @classmethod
     def require_goals(cls, config: Config, spec: EnvSpec) -> None:
         """Raises ConfigError if hindsight is configured and not possible."""
-        section = config.learner
-        assert isinstance(section, ReplayConfig)
-        hindsight_plan(cls.name, section, spec, config.network.core)
+        hindsight_plan(cls.name, config.learner_as(ReplayConfig), spec, config.network.core)
 
     @property
     def sequences(self) -> SequencePlan | None:
@@ -62,9 +60,8 @@ class ReplayAlgorithm(Algorithm):
     @property
     def memory(self) -> Any:
         """A replay memory. May be overridden."""
-        section = self.config.learner
         config = self.config
-        assert isinstance(section, ReplayConfig)
+        section = config.learner_as(ReplayConfig)
         envs = config.env.num_envs
         priorities = PriorityPlan(section.priority_alpha, section.priority_beta, section.priority_beta_draws)
         return ReplayPlan(
@@ -83,15 +80,12 @@ class ReplayAlgorithm(Algorithm):
 
     @property
     def draws_per_iteration(self) -> int:  # type: ignore[override]
-        assert isinstance(self.config.learner, MemoryConfig)
-        return self.config.learner.updates_per_rollout
+        return self.config.learner_as(MemoryConfig).updates_per_rollout
 
     @property
     def passes_per_step(self) -> float:
-        section = self.config.learner
-        envs = self.config.env.num_envs
-        assert isinstance(section, MemoryConfig)
-        steps = section.steps_per_update(envs)
+        section = self.config.learner_as(MemoryConfig)
+        steps = section.steps_per_update(self.config.env.num_envs)
         return section.updates_per_rollout * steps / self.config.steps_per_iteration
 
     def declared(self, names: Iterable[str]) -> Mapping[str, type[Metric]]:
@@ -144,8 +138,8 @@ class ReplayAlgorithm(Algorithm):
         envs = len(jax.tree.leaves(obs)[0])
         return one(obs), self.agent.initial_carry(envs), jnp.ones((1, envs), bool), one(mask)
 
-    def latest(self, experience: Any) -> dict[str, Mean]:
-        """Over the latest rollout of all devices: `reward`, a step's, `noted`, a row's, and `transitions`.
+    def latest(self, experience: Any, noted: str) -> dict[str, Mean]:
+        """The metrics `reward`, of a step, and `noted`, of a row, of the latest rollout, and `transitions`.
 
         The last is the share of rows that are steps; rows of final observations count as steps of the run.
         """
@@ -153,9 +147,9 @@ class ReplayAlgorithm(Algorithm):
         rows = one * self.config.steps_per_iteration / self.axis.size
         return self.over_devices(
             {
-                "reward": Mean(experience.latest_reward, experience.latest_steps),
-                "noted": Mean(experience.latest_noted, one),
-                "transitions": Mean(experience.latest_steps, rows),
+                f"{self.name}/reward": Mean(experience.latest_reward, experience.latest_steps),
+                f"{self.name}/{noted}": Mean(experience.latest_noted, one),
+                f"{self.name}/transitions": Mean(experience.latest_steps, rows),
             }
         )
 
@@ -163,3 +157,8 @@ class ReplayAlgorithm(Algorithm):
         """The means over the rows of all devices."""
         found: dict[str, Mean] = self.axis.psum(means)
         return found
+
+
+def usable_sum(x: Array, usable: Array) -> Array:
+    """The sum of the usable elements; others may hold anything, also NaN."""
+    return jnp.where(usable, x, 0.0).sum()

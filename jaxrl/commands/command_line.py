@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.commands.arguments import Argument, CommandArguments, help_text
 from jaxrl.config import ConfigError, check_config, installation
-from jaxrl.config.errors import RunError, told
+from jaxrl.config.errors import RunError, errors_as, told
 from jaxrl.config.local_files import discard
 from jaxrl.config.text import one_line, printable
 from jaxrl.envs import modules
@@ -224,9 +224,7 @@ def write_json(flag: str, path: str, record: Mapping[str, Any]) -> str:
     from etils import epath
 
     file = epath.Path(path)
-    try:
+    with errors_as(ConfigError, f"`--{flag}` (={path!r}) cannot be written", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(record, indent=2) + "\n")
-    except OSError as error:
-        raise ConfigError(f"`--{flag}` (={path!r}) cannot be written: {error}") from error
     return path

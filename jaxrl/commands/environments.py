@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
-from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import ConfigError, RunError, errors_as
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
@@ -185,10 +184,8 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
 
     spec = environment_spec("SUITE:NAME", name, name, wrappers)
     table.show_fields(_fields(spec), indent=14)
-    try:
+    with errors_as(RunError, "", HostEnvError):
         found = trial.play(name, wrappers, steps)
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
     low = min(found.rewards)
     high = max(found.rewards)
     ends = f"{found.terminated} terminated, {found.truncated} cut off"

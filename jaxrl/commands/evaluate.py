@@ -24,7 +24,7 @@ from jaxrl.commands.arguments import (
 )
 from jaxrl.config import ConfigError, task_environment, versions
 from jaxrl.config.common_names import full_name
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.runs.commits import commits
 from jaxrl.runs.origin import origin
 
@@ -226,12 +226,9 @@ def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, fil
     from jaxrl.evaluation.suites import video
 
     task = EvaluationTask(environment, trained.config.env.wrappers)
-    try:
+    said = f"`--video` (={file!r}): no video was written"
+    with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
         return video.write(trained, task, sample, seed, file, episodes=episodes)
-    except CannotRender as error:
-        raise ConfigError(f"`--video` (={file!r}): no video was written: {error}") from error
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
 
 
 def _check_inspect(given: str, has_suite: bool) -> None:
@@ -250,14 +247,9 @@ def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, 
     from jaxrl.reporting.pages.episode import episode_page
 
     task = EvaluationTask(environment, trained.config.env.wrappers)
-    try:
+    said = f"`--inspect` (={file!r}): the episode cannot be stepped through"
+    with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
         return inspection.write(trained, task, sample, seed, file, episode_page)
-    except CannotRender as error:
-        raise ConfigError(
-            f"`--inspect` (={file!r}): the episode cannot be stepped through: {error}"
-        ) from error
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
 
 
 def _suite(workdir: str, suite: str, flags: _Flags, sample: bool | None) -> int:

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.commands.training_arguments import ShortFlag
-from jaxrl.config import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import describe
 from jaxrl.config.local_files import is_remote
 from jaxrl.runs.signals import Interruption, catch_signals
@@ -192,10 +192,8 @@ def _check_training(planner: Planner) -> None:
             if step.command == "train" and not any(
                 planner.places.folder in word for word in step.arguments[:-1]
             ):
-                try:
+                with errors_as(ConfigError, f"`{name}`", ConfigError):
                     config = run_arguments.parse_training(["train", *step.arguments]).config
-                except ConfigError as error:
-                    raise ConfigError(f"`{name}`: {error}") from error
                 _check_suites(stages, config)
 
 
@@ -212,7 +210,5 @@ def _check_suites(stages: Mapping[str, PipelineStage], config: ConfigDict) -> No
             config.evaluate.suite = word.removeprefix("--suite=")
             playing.append(check_config(config))
     if playing:
-        try:
+        with errors_as(ConfigError, "`evaluate.suites`", ConfigError):
             RunNames.of(playing)
-        except ConfigError as error:
-            raise ConfigError(f"`evaluate.suites`: {error}") from error

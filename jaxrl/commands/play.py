@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import SEED, TRUST, Argument, CommandArguments, flag
-from jaxrl.config import ConfigError
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import ConfigError, RunError, errors_as
 
 if TYPE_CHECKING:
     from jaxrl.envs.native.platformer.game.attempt import Attempt
@@ -144,18 +143,14 @@ def _recordings(flags: _Flags) -> list[Round]:
 def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
     from jaxrl.envs.native.platformer.level_files import read_levels
 
-    try:
+    with errors_as(ConfigError, "", ValueError):
         return read_levels(_LABEL, folder, category)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
     """Lets a person play; returns the exit code."""
-    try:
+    with errors_as(RunError, "`jaxrl play` needs Python's curses", ImportError):
         import curses
-    except ImportError as error:
-        raise RunError(f"`jaxrl play` needs Python's curses: {error}") from error
     from jaxrl.envs.native.platformer.game.record import AttemptRecord
     from jaxrl.envs.native.platformer.game.terminal import show
 

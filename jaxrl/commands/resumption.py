@@ -22,8 +22,9 @@ from jaxrl.config import (
     foreign_files,
     from_json,
 )
-from jaxrl.config.data_files import read_json
+from jaxrl.config.data_files import read_object
 from jaxrl.config.declarations import values_of
+from jaxrl.config.errors import errors_as
 from jaxrl.config.trust import require_trusted
 from jaxrl.runs import storage
 
@@ -208,12 +209,8 @@ def _read_config(folder: str, flag: str = _FLAG) -> Config:
         from jaxrl.runs.folder import RunFolder
 
         return RunFolder(folder).read_config()
-    try:
-        data = read_json(file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"`{flag}` (={folder}): config.json cannot be read: {error}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"`{flag}` (={folder}): config.json must hold a JSON object")
+    with errors_as(ConfigError, f"`{flag}` (={folder}): config.json cannot be read", OSError, ValueError):
+        data = read_object(file)
     return from_json(data)
 
 

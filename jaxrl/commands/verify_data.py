@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import CommandArguments, flag
-from jaxrl.config import ConfigError
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import ConfigError, RunError, errors_as
 
 if TYPE_CHECKING:
     from jaxrl.evaluation.episodes_check import EpisodesCheck
@@ -79,10 +78,8 @@ def _levels(folder: Path) -> int:
     from jaxrl.envs.native.platformer.generation import dataset
     from jaxrl.envs.native.platformer.level_files import DatasetError
 
-    try:
+    with errors_as(RunError, "", DatasetError):
         counts = dataset.verify_dataset(folder)
-    except DatasetError as error:
-        raise RunError(str(error)) from error
     for place, count in counts.items():
         print(f"{place}: {count}")
     print(f"{sum(counts.values())} levels are as written, and their solutions solve them")

@@ -12,11 +12,11 @@ from etils import epath
 
 from jaxrl.comparison import figures, tables
 from jaxrl.comparison.results import Comparison
-from jaxrl.config import installation, text
-from jaxrl.config.errors import ConfigError
+from jaxrl.config import text
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.reporting.pages.figures import picture, render
-from jaxrl.reporting.pages.page import Section, html_page
-from jaxrl.reporting.pages.pdf import pdf_page, sides
+from jaxrl.reporting.pages.page import Section, html_page, require_packages
+from jaxrl.reporting.pages.pdf import PACKAGES, pdf_page, sides
 
 TITLE = "Runs compared"
 _BY_FORCE = "Compared by force although"
@@ -28,51 +28,39 @@ def write(comparison: Comparison, folder: str) -> list[str]:
     Raises:
       ConfigError: the `compare` extra is missing, or the folder cannot be written.
     """
-    try:
-        shown = _printable(comparison)
-        sections = _sections(shown)
-        page: dict[str, Any] = {
-            "title": TITLE,
-            "introduction": tables.introduction(shown),
-            "problems": shown.problems,
-            "problems_title": _BY_FORCE,
-            "sections": sections,
-            "notes": tables.notes(shown),
-        }
-        files: dict[str, bytes] = {
-            "report.html": html_page(**page, command="compare").encode(),
-            "report.md": _markdown(shown, sections).encode(),
-            "report.pdf": pdf_page(**page),
-            "compare.json": (json.dumps(dataclasses.asdict(comparison), indent=2) + "\n").encode(),
-        }
-    except ModuleNotFoundError as error:
-        raise ConfigError(_missing_package(error)) from error
+    require_packages("compare", PACKAGES)
+    shown = _printable(comparison)
+    sections = _sections(shown)
+    page: dict[str, Any] = {
+        "title": TITLE,
+        "introduction": tables.introduction(shown),
+        "problems": shown.problems,
+        "problems_title": _BY_FORCE,
+        "sections": sections,
+        "notes": tables.notes(shown),
+    }
+    files: dict[str, bytes] = {
+        "report.html": html_page(**page, command="compare").encode(),
+        "report.md": _markdown(shown, sections).encode(),
+        "report.pdf": pdf_page(**page),
+        "compare.json": (json.dumps(dataclasses.asdict(comparison), indent=2) + "\n").encode(),
+    }
     files |= {f"{section.name}.png": section.png for section in sections if section.png}
     place = epath.Path(folder)
-    try:
+    with errors_as(ConfigError, f"`--output` (={folder}) cannot be written", OSError):
         place.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (place / name).write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"`--output` (={folder}) cannot be written: {error}") from error
     return [str(place / name) for name in files]
 
 
 def write_curves(comparison: Comparison, file: str) -> str:
     """Writes the learning curves as a picture, FILE.png; returns its path; raises as `write` does."""
-    try:
-        picture = render(figures.curves(_printable(comparison)), "png")
-    except ModuleNotFoundError as error:
-        raise ConfigError(_missing_package(error)) from error
-    try:
+    require_packages("compare", ("matplotlib",))
+    picture = render(figures.curves(_printable(comparison)), "png")
+    with errors_as(ConfigError, f"`--output` (={file}) cannot be written", OSError):
         epath.Path(file).write_bytes(picture)
-    except OSError as error:
-        raise ConfigError(f"`--output` (={file}) cannot be written: {error}") from error
     return file
-
-
-def _missing_package(error: ModuleNotFoundError) -> str:
-    return f"reports need the `compare` extra: {installation.command('compare')} ({error})"
 
 
 def _printable(value: Any) -> Any:

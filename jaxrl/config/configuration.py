@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
@@ -26,6 +26,7 @@ from jaxrl.config.sections import (
 )
 from jaxrl.config.selfplay import SelfPlayConfig
 
+_Section = TypeVar("_Section", bound=AlgorithmConfig)
 # Log entries of a run without a set interval: a curve, even if dispatches or iterations are long.
 _LOG_ENTRIES = 40
 _MOST_LOG_STEPS = 50_000  # between them, to see a long run live
@@ -119,6 +120,11 @@ class Config(BuiltInSections):
             if name and name == vars(self).get("section"):
                 return self.learner
             raise AttributeError(f"the configuration of {vars(self).get('algorithm')} has no `{name}`")
+
+    def learner_as(self, kind: type[_Section]) -> _Section:
+        """The section of the algorithm, which is of this class."""
+        assert isinstance(self.learner, kind)
+        return self.learner
 
     @property
     def envs_per_device(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.config.common_names import full_name_here
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import with_arguments
 from jaxrl.config.sections import EnvConfig, HostConfig
 from jaxrl.config.stages import parse
@@ -90,18 +90,14 @@ def check_environment(c: Config) -> EnvSpec:
         )
     if c.env.wrappers:
         spec = environment_spec("env.wrappers", c.env.wrappers, c.env.name, c.env.wrappers)
-    try:
+    with errors_as(ConfigError, f"`env.name` (={c.env.name!r})", ValueError):
         registry.check_custom(c.env.name)
-    except ValueError as error:
-        raise ConfigError(f"`env.name` (={c.env.name!r}): {error}") from error
     if c.evaluate.unseen:
         check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
     if c.env.success and (rule := Success.parse(c.env.success, "env.success")).is_info:
         for name in filter(None, (c.env.name, c.evaluate.unseen)):
-            try:
+            with errors_as(ConfigError, f"`env.success` (={c.env.success!r})", ValueError):
                 registry.check_info_key(name, c.env.wrappers, rule.subject)
-            except ValueError as error:
-                raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
     by_stages = c.curriculum.name == STAGES
     has_tasks = spec.task_space is not None or (spec.task_names and by_stages)
     if registry.is_host(c.env.name):

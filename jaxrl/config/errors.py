@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from jaxrl.envs import modules
 
@@ -18,6 +19,15 @@ class RunError(Exception):
     """A run cannot continue, through no fault of its input. Its message is one line."""
 
     exit_code = 1
+
+
+@contextlib.contextmanager
+def errors_as(kind: type[Exception], label: object, *errors: type[Exception]) -> Iterator[None]:
+    """Errors of these types that the block raises become a `kind`: `LABEL: ERROR`, or ERROR if that is ""."""
+    try:
+        yield
+    except errors as error:
+        raise kind(f"{label}: {error}" if label else str(error)) from error
 
 
 def told(error: BaseException) -> str:

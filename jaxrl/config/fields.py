@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs.names import format_call, parse_call
 
 T = TypeVar("T")
@@ -287,7 +287,5 @@ def with_arguments(field: str, text: str, **changed: Any) -> str:
 
 
 def _parse_call(field: str, text: str) -> tuple[str, dict[str, Any]]:
-    try:
+    with errors_as(ConfigError, f"`{field}` (={text!r})", ValueError):
         return parse_call(text)
-    except ValueError as error:
-        raise ConfigError(f"`{field}` (={text!r}): {error}") from error

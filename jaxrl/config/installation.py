@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import traceback
 from pathlib import Path
 
+from jaxrl.config.errors import ConfigError
 from jaxrl.envs.installation import DISTRIBUTION as DISTRIBUTION
 from jaxrl.envs.installation import command as command
+
+
+def require(asking: str, extra: str, *packages: str) -> None:
+    """Raises ConfigError if a package of an extra is not installed that `asking`, such as a flag, needs."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{asking} needs the `{extra}` extra: {command(extra)} (no {missing[0]})")
 
 
 def missing_platform(error: Exception) -> str | None:

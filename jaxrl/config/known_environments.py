@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config.data_files import read_yaml
+from jaxrl.config.errors import errors_as
 from jaxrl.config.own_environment import without_arguments
 
 TABLE = Path(__file__).with_suffix(".yaml")
@@ -91,10 +92,8 @@ def known_environments() -> tuple[KnownEnvironment, ...]:
     """
     found = []
     for entry in read_yaml(TABLE)["environments"]:
-        try:
+        with errors_as(ValueError, f"{TABLE.name}: the entry {entry}", TypeError):
             found.append(_read_entry(**entry))
-        except TypeError as error:
-            raise ValueError(f"{TABLE.name}: the entry {entry}: {error}") from error
     return tuple(found)
 
 

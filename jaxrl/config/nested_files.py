@@ -12,7 +12,7 @@ from jaxrl.config import converted_counts, other_layouts, rl_zoo
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.data_files import read_json, read_yaml
 from jaxrl.config.declarations import declared_fields, default_config, flatten
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import shorten
 from jaxrl.config.other_layouts import LEARNER
 from jaxrl.config.overrides import override
@@ -58,7 +58,7 @@ def load(
         raise ConfigError(f"{described} must be {form}: {error}") from error
     if not isinstance(data, Mapping) or not data:
         raise ConfigError(f"{described} must hold fields by section, such as `ppo: {{gamma: 0.99}}`")
-    try:
+    with errors_as(ConfigError, described, ConfigError):
         lines = Remarks()
         if rl_zoo.is_zoo(data):
             data = rl_zoo.read_section(data, path, environment)
@@ -66,8 +66,6 @@ def load(
         remarks.lines += [f"{path}: {line}" for line in lines.lines]
         remarks.most_devices = lines.most_devices
         return config
-    except ConfigError as error:
-        raise ConfigError(f"{described}: {error}") from error
 
 
 def _build(data: Mapping[Any, Any], shipped: Callable[[str], ConfigDict], remarks: Remarks) -> ConfigDict:

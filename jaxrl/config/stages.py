@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
 from jaxrl.config.data_files import parse_json, require_yaml
-from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, name_alone, shorten
 from jaxrl.config.files import curriculum_file, curriculum_names
 
@@ -91,14 +91,12 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
     """
     given = f"`{field}` (={shorten(name)})"
     data = _content(name, given)
-    try:
+    with errors_as(ConfigError, given, ConfigError):
         common = {key: value for key, value in data.items() if key not in ("stages", _ENVIRONMENT)}
         _check_fields(common, "", _FIELDS.keys() - {*_OF_ONE_STAGE})
         whole = [{**common, **_mapping(stage, i)} for i, stage in enumerate(data["stages"])]
         _check_stages(whole)
         return tuple(json.dumps(stage) for stage in whole)
-    except ConfigError as error:
-        raise ConfigError(f"{given}: {error}") from error
 
 
 def environment_for(curriculum: CurriculumConfig, environment: str) -> str:
@@ -143,10 +141,8 @@ def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stag
             if isinstance(error, ConfigError):
                 raise ConfigError(f"`{field}`: {error}") from error
             raise ConfigError(f"`{field}`: stage {i + 1} must be JSON: {error}") from error
-    try:
+    with errors_as(ConfigError, f"`{field}`", ConfigError):
         return _check_stages(found)
-    except ConfigError as error:
-        raise ConfigError(f"`{field}`: {error}") from error
 
 
 def resolve_stages(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config.data_files import LARGEST_LOG, open_regular, read_bytes
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.diagnostics.compiled_programs.phases import OTHER, PhaseMap
 from jaxrl.diagnostics.compiled_programs.text import ProgramText
 from jaxrl.metrics.tracing import PHASES
@@ -129,11 +129,9 @@ def _lines(file: Path) -> Iterator[Any]:
     """The threads and streams of a trace."""
     from jax.profiler import ProfileData
 
-    try:
+    with errors_as(ConfigError, f"{file} cannot be read", RuntimeError, ValueError, OSError):
         open_regular(file).close()
         planes = list(ProfileData.from_file(str(file)).planes)
-    except (RuntimeError, ValueError, OSError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
     for plane in planes:
         yield from plane.lines
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxrl.config import ConfigError, environment_spec
 from jaxrl.config.common_names import full_name
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.envs import registry, wrappers
 from jaxrl.experience.demonstrations.dataset import (
     Dataset,
@@ -54,7 +54,7 @@ def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | N
     """
     if not (folder.is_file() or is_dataset(folder)):
         return None
-    try:
+    with errors_as(RunError, "", DatasetFault):
         named, found_wrappers = environment_of(folder) if folder.is_dir() else (given, ())
         name = full_name("--env", given)[0] if given else named
         if not name:
@@ -69,8 +69,6 @@ def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | N
         dataset = read_dataset(str(folder), spec, verify=True)
         simulated = _simulate_again(name, dataset, simulate) if is_simulated(folder) else 0
         return EpisodesCheck(dataset.summary(), simulated, has_manifest(folder))
-    except DatasetFault as error:
-        raise RunError(str(error)) from error
 
 
 def _simulate_again(env: str, dataset: Dataset, count: int) -> int:
@@ -79,8 +77,6 @@ def _simulate_again(env: str, dataset: Dataset, count: int) -> int:
     total = len(dataset.episodes)
     chosen = sorted({i * total // count for i in range(count)})
     for i in chosen:
-        try:
+        with errors_as(DatasetFault, f"{Path(dataset.folder) / dataset.files[i]}", EpisodeFault):
             simulator.verify(dataset.episodes[i])
-        except EpisodeFault as error:
-            raise DatasetFault(f"{Path(dataset.folder) / dataset.files[i]}: {error}") from error
     return len(chosen)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs import filming
 from jaxrl.envs.base import Discrete
 from jaxrl.envs.numbering import counted_from_zero, own_numbers
@@ -84,12 +84,10 @@ def write(
         "end": "the episode's" if ended else f"cut after {MAX_STEPS:,} steps",
     }
     page = page_of(facts, [dataclasses.asdict(row) for row in rows])
-    try:
+    with errors_as(ConfigError, f"`--inspect`: {file} cannot be written", OSError):
         os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
         with open(file, "w", encoding="utf-8") as stream:
             stream.write(page)
-    except OSError as error:
-        raise ConfigError(f"`--inspect`: {file} cannot be written: {error}") from error
     return f"episode of {len(rows)} steps: {file} ({len(page) / 1e3:.0f} kB)"
 
 

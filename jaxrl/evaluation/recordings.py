@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError, check_same_spaces, environment_spec, versions
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation import trained_policy
@@ -180,7 +180,5 @@ def store(
 def _add_minari(folder: Path, spec: EnvSpec) -> None:
     """Writes the episodes of a folder once more, as a Minari data set in its folder `data`."""
     episodes = read_dataset(str(folder), spec).episodes
-    try:
+    with errors_as(ConfigError, "`--minari`", EpisodeFault):
         minari_files.write_episodes(folder / "data", episodes, spec, folder.name)
-    except EpisodeFault as error:
-        raise ConfigError(f"`--minari`: {error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError, environment_spec
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.envs import registry
 from jaxrl.evaluation.recordings import store
 from jaxrl.experience.demonstrations.dataset import DatasetFault
@@ -75,10 +75,8 @@ class SimulatedReplays:
 
     def _replays(self, simulator: Simulator, sifted: Sifted) -> Any:
         if self.replays:
-            try:
+            with errors_as(ConfigError, "`--replays`", DatasetFault):
                 yield from read_replays(Path(self.replays).expanduser(), sifted.dropped.__setitem__)
-            except DatasetFault as error:
-                raise ConfigError(f"`--replays`: {error}") from error
             return
         total = simulator.num_levels
         count = total if self.episodes is None else self.episodes
@@ -87,10 +85,8 @@ class SimulatedReplays:
                 f"`--episodes` (={count}) must be at most {total}, the number of levels: the solver plays "
                 "each once; jaxrl prepare-data --levels=N makes more"
             )
-        try:
+        with errors_as(RunError, self.environment, EpisodeFault):
             yield from simulator.solutions(count)
-        except EpisodeFault as error:
-            raise RunError(f"{self.environment}: {error}") from error
 
 
 def plays_levels(environment: str) -> bool:

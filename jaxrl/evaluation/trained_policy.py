@@ -10,7 +10,7 @@ import jax
 from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec, from_json
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.sections import GREEDY, SAMPLED, EnvConfig
 from jaxrl.config.trust import admit
 from jaxrl.envs import registry
@@ -151,21 +151,17 @@ def evaluate(
         check_same_spaces("--environment", environment, config.env)
         task = evaluators.EvaluationTask(environment, config.env.wrappers, _reports(config.env, environment))
     player = evaluators.build(config, task, trained.agent, trained.topology)
-    try:
+    with errors_as(RunError, "", HostEnvError):
         played = player.play(trained.state, jax.random.key(seed), episodes, modes)
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
     return {mode: (Result.of(x, mode), report_values(task.reports, x)) for mode, x in played.items()}
 
 
 def _reports(env: EnvConfig, environment: str) -> EpisodeReports:
     """The reports of `environment`, with the success of the run's configuration."""
     reports = EpisodeReports.of(registry.spec_of(environment, env.wrappers), env.success)
-    try:
+    with errors_as(ConfigError, f"`--environment` (={environment!r})", ValueError):
         for key in reports.info_keys:
             registry.check_info_key(environment, env.wrappers, key)
-    except ValueError as error:
-        raise ConfigError(f"`--environment` (={environment!r}): {error}") from error
     return reports
 
 

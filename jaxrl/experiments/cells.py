@@ -10,6 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config
+from jaxrl.config.errors import errors_as
 from jaxrl.config.files import load_config
 from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.config.listing import config_file
@@ -109,10 +110,8 @@ class ExperimentPlan:
         """Raises ConfigError if there is no such architecture, or it does not suit what levels show."""
         cells = {cell.architecture: cell for cell in self.cells}.values()
         configs = [self.config(cell, with_suite=False) for cell in cells]
-        try:
+        with errors_as(ConfigError, "`--architectures`", ConfigError):
             RunNames.of(configs)
-        except ConfigError as error:
-            raise ConfigError(f"`--architectures`: {error}") from error
 
     def config(self, cell: ExperimentCell, with_suite: bool = True, initialized: bool = False) -> Config:
         """The configuration of a cell's training.

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxrl.config import ConfigError, versions
+from jaxrl.config import ConfigError, installation, versions
 from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
@@ -22,7 +22,6 @@ from jaxrl.experiments.ray_cells import run_on_ray
 from jaxrl.experiments.results import Measured, read_results, results_by_group
 from jaxrl.experiments.schedule import run_cells
 from jaxrl.reporting.logs import log_level, log_to
-from jaxrl.runs import ray_cluster
 from jaxrl.runs.commits import commits
 from jaxrl.runs.signals import Interruption
 
@@ -54,7 +53,7 @@ def run(
     """
     plan = ExperimentPlan.of(options, folder.path)
     if options.ray_address:
-        ray_cluster.require_installed("`--ray-address`")
+        installation.require("`--ray-address`", "ray", "ray")
     plan.require_networks()
     if options.num_devices == 0:
         os.environ["JAX_PLATFORMS"] = "cpu"  # of the processes of cells

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_yaml
-from jaxrl.config.errors import did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import (
     above,
     at_least,
@@ -215,10 +214,8 @@ def read_options(path: str) -> dict[str, Any]:
     Raises:
       ConfigError: it cannot be read, holds none, or one that is unknown.
     """
-    try:
+    with errors_as(ConfigError, f"the experiment {path} cannot be read", OSError, ValueError):
         found = read_yaml(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the experiment {path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"the experiment {path} must be a mapping of options to values")
     return fields_of(found, path)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jaxrl.config.data_files import read_object
 from jaxrl.experiments import matrix as matrices
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import curves_by_group
@@ -15,6 +14,7 @@ from jaxrl.experiments.matrix_report import TITLE, format_value, sentences, tabl
 from jaxrl.experiments.results import Measured, read_results, results_by_group
 from jaxrl.reporting.pages.figures import Curve, draw_curve, empty_figure, render
 from jaxrl.reporting.pages.page import Section, html_page, machine_rows, table_section
+from jaxrl.runs.records import stored_object
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +71,7 @@ def _sections(
     yield table_section("Success on test levels by category", *_categories(results))
     settings = [(name, str(x)) for name, x in plan.options.to_json().items() if x not in ("", None, False)]
     yield table_section("Settings", ("setting", "value"), settings, names=2)
-    summary = _summary(finished[0]) if finished else {}
+    summary = stored_object(finished[0].folder / "summary.json") if finished else {}
     yield table_section("Machine", ("", ""), list(machine_rows(summary)), names=2)
     ran = [
         (cell.name, stage, shlex.join(["jaxrl", *words]))
@@ -119,10 +119,3 @@ def _figure(curves: Mapping[str, Curve], label: str) -> Figure:
     ax.set_ylabel(label)
     ax.legend(fontsize=8, frameon=False)
     return figure
-
-
-def _summary(cell: ExperimentCell) -> dict[str, Any]:
-    try:
-        return read_object(cell.folder / "summary.json")
-    except (OSError, ValueError):
-        return {}

@@ -106,20 +106,7 @@ def of_suite(folder: Path, suite: str) -> tuple[str, dict[str, Any]]:
 
 def write_results(cell: ExperimentCell, found: Measured) -> None:
     """Writes eval_results.json: from then on the cell counts as finished."""
-    content = {
-        "architecture": cell.architecture,
-        "mode": cell.mode,
-        "seed": cell.seed,
-        "test": found.test,
-        "train": found.train,
-        "actions": found.actions,
-        "steps_to_threshold": found.steps_to_threshold,
-        "p50_ms": found.p50_ms,
-        "p50_spread_ms": found.p50_spread_ms,
-        "parameters": found.parameters,
-        "seconds": found.seconds,
-        "clone": found.clone,
-    }
+    content = {"architecture": cell.architecture, "mode": cell.mode, "seed": cell.seed, **vars(found)}
     replace_text(cell.folder / RESULTS, json.dumps(content, indent=2) + "\n")
 
 

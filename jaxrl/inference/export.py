@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from jaxrl.config import Config, ConfigError, to_json, versions
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.local_files import replacing, require_no_links
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation import trained_policy
@@ -121,10 +121,8 @@ def check_export(
     runner, runtime = read(function, folder, description["format"])
     env = policies[0].config.env
     environments = batch or (_ENVIRONMENTS if description["batch"] == ANY_SIZE else 1)
-    try:
+    with errors_as(RunError, "", HostEnvError):
         check = compare(function, runner, env.name, env.wrappers, steps, environments)
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
     description["check"] = dataclasses.asdict(check) | {"runtime": runtime}
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
     files = [*description["files"], DESCRIPTION]
@@ -223,7 +221,7 @@ def facts(policy: TrainedPolicy) -> dict[str, Any]:
 
 def _publish(folder: Path, output: Path, files: list[str], runs: Sequence[str]) -> None:
     """Copies the files, each whole or not at all, the description last; follows no link in a run's folder."""
-    try:
+    with errors_as(ConfigError, f"`--output` (={output}) cannot be written", OSError):
         for run in runs:
             if output.is_relative_to(run):
                 require_no_links(run, output)
@@ -231,5 +229,3 @@ def _publish(folder: Path, output: Path, files: list[str], runs: Sequence[str]) 
         for name in files:
             with (folder / name).open("rb") as source, replacing(output / name) as target:
                 shutil.copyfileobj(source, target)
-    except OSError as error:
-        raise ConfigError(f"`--output` (={output}) cannot be written: {error}") from error

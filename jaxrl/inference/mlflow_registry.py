@@ -40,12 +40,7 @@ class MlflowVersion:
 
 def require(uri: str) -> None:
     """Raises ConfigError unless MLflow is installed and the address is one that it takes."""
-    try:
-        import mlflow  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"`--mlflow` (={uri!r}) needs the extra `mlflow`: {installation.command('mlflow')}"
-        ) from error
+    installation.require(f"`--mlflow` (={uri!r})", "mlflow", "mlflow")
     if not uri.startswith(("http://", "https://", "sqlite:///")):
         raise ConfigError(f"`--mlflow` (={uri!r}) must be http(s)://HOST or sqlite:///FILE")
 

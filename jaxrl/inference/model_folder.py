@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError, to_json, versions
-from jaxrl.config.data_files import read_object
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy
@@ -25,6 +24,7 @@ from jaxrl.runs.clones import data_of
 from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
+from jaxrl.runs.records import stored_object
 from jaxrl.runs.registry import write_checksums
 
 SCHEMA = 1
@@ -78,10 +78,8 @@ def write(
     forms, runners, left_out = _write_forms(policy, function, folder)
     env = policy.config.env
     steps = -(-observations // _ENVIRONMENTS)
-    try:
+    with errors_as(RunError, "", HostEnvError):
         checks = compare_all(function, runners, env.name, env.wrappers, steps, _ENVIRONMENTS)
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
     for kind, check in checks.items():
         if not check.same:
             rows = check.steps * check.environments
@@ -132,7 +130,8 @@ def _record(
     left_out: Mapping[str, str],
 ) -> dict[str, Any]:
     config = policy.config
-    trained = _summary(policy.folder)
+    # Missing of a run that still trains.
+    trained = stored_object(RunFolder(policy.folder).path / "summary.json")
     return {
         "schema": SCHEMA,
         "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},
@@ -156,13 +155,6 @@ def _record(
             **origin(),
         },
     }
-
-
-def _summary(run: str) -> dict[str, Any]:
-    """summary.json of a run; empty if it is missing, as for a run that still trains."""
-    with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
-        return read_object(RunFolder(run).path / "summary.json")
-    return {}
 
 
 def _identity(run: str) -> str:

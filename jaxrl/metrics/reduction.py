@@ -33,9 +33,9 @@ class Metric(abc.ABC):
         """The number to report."""
 
     @property
-    @abc.abstractmethod
     def is_empty(self) -> Any:
-        """True if there is nothing to report."""
+        """True if there is nothing to report. May be overridden."""
+        return False
 
 
 @flax.struct.dataclass
@@ -86,10 +86,6 @@ class Sum(Metric):
     def value(self) -> Any:
         return self.total
 
-    @property
-    def is_empty(self) -> bool:
-        return False
-
 
 @flax.struct.dataclass
 class Last(Metric):
@@ -106,10 +102,6 @@ class Last(Metric):
 
     def value(self) -> Any:
         return self.latest
-
-    @property
-    def is_empty(self) -> bool:
-        return False
 
 
 @flax.struct.dataclass

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.envs import entry_points, modules
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -79,13 +79,11 @@ class Registry(Generic[F]):
 
     def _from_package(self, given: str, name: str) -> Any:
         """The value that an installed package registers under a name; None if none does."""
-        try:
+        with errors_as(ConfigError, given, ValueError):
             point = entry_points.find(ENTRY_POINTS, f"{self._prefix}{name}")
             if point is not None and name in self._factories:
                 raise entry_points.clash(point)
             return None if point is None else entry_points.load(point)
-        except ValueError as error:
-            raise ConfigError(f"{given}: {error}") from error
 
     def _guard(self, given: str, found: Any) -> F:
         """A factory from outside, which raises ConfigError if it fails; `given` begins the errors."""
@@ -123,7 +121,5 @@ class Registry(Generic[F]):
 
 def _import(given: str, name: str) -> Any:
     path, _, attribute = name.partition(":")
-    try:
+    with errors_as(ConfigError, f"{given} cannot be imported", ImportError, AttributeError, ValueError):
         return getattr(modules.load(path), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{given} cannot be imported: {error}") from error

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
@@ -143,6 +143,8 @@ class Gpus:
     name: str
     count: int
 
+    enforces_memory: ClassVar[bool] = False
+
     @property
     def gpu(self) -> Gpu:
         return GPUS[self.name]
@@ -150,10 +152,6 @@ class Gpus:
     @property
     def memory_bytes(self) -> int:
         return int(memory_share() * self.gpu.memory_bytes)
-
-    @property
-    def enforces_memory(self) -> bool:
-        return False
 
     @property
     def compiler(self) -> str:

@@ -9,7 +9,7 @@ import math
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
@@ -58,6 +58,8 @@ class Slice:
     generation: str
     shape: tuple[int, ...]
 
+    enforces_memory: ClassVar[bool] = True
+
     @property
     def chip(self) -> Chip:
         return CHIPS[self.generation]
@@ -75,17 +77,11 @@ class Slice:
         return self.chip.memory_bytes
 
     @property
-    def enforces_memory(self) -> bool:
-        return True
-
-    @property
     def compiler(self) -> str:
         return f"libtpu {importlib.metadata.version('libtpu')}"
 
     def devices(self) -> list[Any]:
-        if importlib.util.find_spec("libtpu") is None:
-            text = f"`--topology` needs libtpu, the extra tpu: {installation.command('tpu')}"
-            raise ConfigError(text)
+        installation.require("`--topology`", "tpu", "libtpu")
         from jax.experimental import topologies
 
         os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # Compiling takes no chip.

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxrl.config import ConfigError, flatten
 from jaxrl.config.data_files import read_yaml
-from jaxrl.config.errors import did_you_mean
+from jaxrl.config.errors import did_you_mean, errors_as
 from jaxrl.config.fields import shorten
 from jaxrl.config.files import pipeline_file, pipeline_names
 from jaxrl.pipeline import settings
@@ -104,10 +104,8 @@ def read(given: str, flags: CommandFlags) -> PipelineDefinition:
         raise ConfigError(f"{described} must be YAML: {error}") from error
     if not isinstance(data, Mapping) or not data:
         raise ConfigError(f"{described} must hold a section for each stage, such as `train: {{config: ppo}}`")
-    try:
+    with errors_as(ConfigError, described, ConfigError):
         return _build(data, os.path.splitext(os.path.basename(path))[0], flags, text)
-    except ConfigError as error:
-        raise ConfigError(f"{described}: {error}") from error
 
 
 def _build(data: Mapping[Any, Any], stem: str, flags: CommandFlags, text: str) -> PipelineDefinition:

@@ -15,11 +15,10 @@ from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.pipeline_folder import DONE, RUNNING, PipelineFolder
 from jaxrl.pipeline.stages import StagePlaces
 from jaxrl.reporting.pages.page import Section, html_page, machine_rows, require_packages, table_section
-from jaxrl.reporting.pages.pdf import pdf_page
-from jaxrl.runs.records import suite_rows
+from jaxrl.reporting.pages.pdf import PACKAGES, pdf_page
+from jaxrl.runs.records import stored_object, suite_rows
 
 _LARGEST_PICTURE = 4 << 20  # bytes, that a page may hold of one picture
-_PACKAGES = ("jinja2", "matplotlib", "fpdf", "PIL")
 _SUITE_HEADINGS = {
     "episodes": "episodes",
     "success_rate": "success",
@@ -47,7 +46,7 @@ def write(pipeline: PipelineDefinition, folder: PipelineFolder, pdf: bool) -> No
     Raises:
       ConfigError: the `compare` extra is missing, or a file cannot be written.
     """
-    require_packages("compare", _PACKAGES)
+    require_packages("compare", PACKAGES)
     page: dict[str, Any] = {
         "title": f"Pipeline {text.printable(pipeline.name)}",
         "introduction": _introduction(pipeline, folder),
@@ -68,7 +67,7 @@ def write(pipeline: PipelineDefinition, folder: PipelineFolder, pdf: bool) -> No
 
 
 def _introduction(pipeline: PipelineDefinition, folder: PipelineFolder) -> str:
-    summary = results.read(f"{StagePlaces(folder.path).run()}/summary.json")
+    summary = stored_object(f"{StagePlaces(folder.path).run()}/summary.json")
     trained = ""
     if summary:
         steps = summary.get("steps")
@@ -96,7 +95,7 @@ def _sections(pipeline: PipelineDefinition, folder: PipelineFolder) -> Iterator[
     for film in sorted(folder.stage("visualize").glob("episode-*.gif")):
         yield from _picture(f"Episode of seed {film.stem.partition('-')[2]}", film)
     yield table_section("Settings", ("setting", "value"), _settings(pipeline, stages), names=2)
-    summary = results.read(f"{StagePlaces(folder.path).run()}/summary.json")
+    summary = stored_object(f"{StagePlaces(folder.path).run()}/summary.json")
     yield table_section("Machine", ("", ""), list(machine_rows(summary)), names=2)
     commands = [
         (name, f"{step.seconds:.1f}", shlex.join(step.words))
@@ -165,7 +164,7 @@ def _suite(suite: dict[str, Any]) -> Section:
 
 def _search(folder: PipelineFolder) -> Iterator[Section]:
     study = Path(StagePlaces(folder.path).study)
-    best = results.read(str(study / "result.json")).get("best")
+    best = stored_object(study / "result.json").get("best")
     if isinstance(best, dict) and isinstance(best.get("values"), dict):
         rows = [(name, _text_of(value)) for name, value in best["values"].items()]
         yield table_section("Chosen by the search", ("field", "value"), rows)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config import ConfigError, versions
-from jaxrl.config.errors import did_you_mean
+from jaxrl.config.errors import did_you_mean, errors_as
 from jaxrl.pipeline import digests, stages
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.pipeline_folder import DONE, PipelineFolder, StageRecord, difference
@@ -80,10 +80,8 @@ class Planner:
             }
         files = {}
         for name, path in stage.files.items():
-            try:
+            with errors_as(ConfigError, f"`{stage.name}.{name}` (={path}) cannot be read", OSError):
                 files[name] = digests.of_path(path)
-            except OSError as error:
-                raise ConfigError(f"`{stage.name}.{name}` (={path}) cannot be read: {error}") from error
         made = {}
         for name in stage.reads:
             for output, found in self.stages[name].outputs.items():

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxrl.config import flatten
-from jaxrl.config.data_files import read_object
 from jaxrl.pipeline.stages import StagePlaces
-from jaxrl.runs.records import suite_rows
+from jaxrl.runs.records import stored_object, suite_rows
 
 # Of a suite, what a gate or a table may ask of each category.
 SUITE_COLUMNS = ("episodes", "success_rate", "return_mean", "length", "cost", "efficiency", "safety")
@@ -25,21 +22,14 @@ def of(stage: str, folder: str) -> dict[str, float]:
     """
     places = StagePlaces(folder)
     if stage == "search":
-        return _search(read(f"{places.study}/result.json"))
+        return _search(stored_object(f"{places.study}/result.json"))
     if stage in ("train", "pretrain"):
-        return dict(_numbers(read(f"{places.run(stage)}/summary.json")))
+        return dict(_numbers(stored_object(f"{places.run(stage)}/summary.json")))
     if stage == "evaluate":
-        found = dict(_numbers(read(f"{folder}/evaluate/episodes.json")))
+        found = dict(_numbers(stored_object(f"{folder}/evaluate/episodes.json")))
         for suite in suites(folder):
             found |= _suite(suite)
         return found
-    return {}
-
-
-def read(path: str) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none that can be read."""
-    with contextlib.suppress(OSError, ValueError):
-        return read_object(path)
     return {}
 
 
@@ -48,7 +38,7 @@ def suites(folder: str) -> list[dict[str, Any]]:
     files = sorted(
         Path(folder, "evaluate").glob("suite-*.json"), key=lambda file: (len(file.name), file.name)
     )
-    return [found for file in files if (found := read(str(file)))]
+    return [found for file in files if (found := stored_object(file))]
 
 
 def _suite(suite: Mapping[str, Any]) -> dict[str, float]:
@@ -88,7 +78,7 @@ def deployed_evaluation(model: Path) -> dict[str, float] | None:
     In a registry that is the version in production, else the latest; an exported model has it beside it.
     """
     for place in (model / "production", model / "latest", model):
-        found = dict(_numbers(read(os.fspath(place / "evaluation.json"))))
+        found = dict(_numbers(stored_object(place / "evaluation.json")))
         if found.get("episodes"):
             return found
     return None

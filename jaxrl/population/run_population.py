@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import statistics
@@ -67,7 +66,8 @@ def run_population(
     with folder.lock():
         folder.require_same(resolved)
         folder.write_config(resolved)
-        with _writers(folder, resolved, topology) as writer:
+        placed = dataclasses.replace(resolved, device_count=topology.axis.size)
+        with run_writers(folder, placed, HIGHLIGHTS, describe_network(resolved)) as writer:
             for line in invocation.notes:
                 writer.message(line)
             writer.message(f"run folder: {folder.path}, each seed in {MEMBERS}/")
@@ -110,14 +110,6 @@ def _member_folder(workdir: str, config: Config, interruption: Interruption) -> 
     return RunFolder(
         os.path.join(workdir, MEMBERS, f"seed_{config.seed}"), config.checkpoint.keep, interruption
     )
-
-
-@contextlib.contextmanager
-def _writers(folder: RunFolder, config: Config, topology: Topology) -> Iterator[MultiWriter]:
-    """Opens the display and the writers of the whole population."""
-    placed = dataclasses.replace(config, device_count=topology.axis.size)
-    with run_writers(folder, placed, HIGHLIGHTS, describe_network(config)) as writer:
-        yield writer
 
 
 def _conclude(

@@ -106,7 +106,7 @@ class DeviceRuntime(Runtime):
 def describe_network(config: Config) -> str:
     """The network of a configuration in words, before anything that trains it is built."""
     spec = registry.spec_of(config.env.name, config.env.wrappers)
-    return algorithms.build_agent(config, spec).describe()
+    return algorithms.build_agent(config, spec).description
 
 
 def environment(config: Config) -> tuple[JaxEnv | None, EnvSpec]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
 
-from jaxrl.config.data_files import read_object
-from jaxrl.runs import storage
+from jaxrl.runs.records import stored_object
 
 REPORT = "clone"
 _MOST_STARTS = 16  # runs that start from one another
@@ -18,11 +16,7 @@ _COUNTED = {"episodes": int, "steps": int, "players": list, "digest": str}
 
 def failed_check(run: str) -> bool:
     """True of a clone that is no better than a policy without observations; False before it is there."""
-    try:
-        found = read_object(f"{run}/{REPORT}.json")
-    except (OSError, ValueError):
-        return False
-    return found.get("passed") is False
+    return stored_object(f"{run}/{REPORT}.json").get("passed") is False
 
 
 def data_of(run: str) -> dict[str, Any]:
@@ -36,20 +30,14 @@ def data_of(run: str) -> dict[str, Any]:
         path = epath.Path(run)
         if path.parent.name == "checkpoints":  # `init_from` may name one.
             path = path.parent.parent
-        config = _read(path / "config.json")
+        config = stored_object(path / "config.json")
         section = config.get(str(config.get("algorithm")))
         if isinstance(section, Mapping) and (folder := section.get("data")):
-            report = _read(path / f"{REPORT}.json").get("data")
+            report = stored_object(path / f"{REPORT}.json").get("data")
             known = report if isinstance(report, Mapping) else {}
             counted = {name: x for name, kind in _COUNTED.items() if isinstance(x := known.get(name), kind)}
             return {"folder": str(folder), "run": str(path), **counted}
         if not (start := config.get("init_from")):
             break
         run = str(start)
-    return {}
-
-
-def _read(path: epath.Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
-        return read_object(path)
     return {}

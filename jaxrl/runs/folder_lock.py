@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from jaxrl.config import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.local_files import is_remote, no_link
 from jaxrl.config.text import one_line
 from jaxrl.parallel import process_group
@@ -45,10 +45,8 @@ def _take(path: epath.Path, held: contextlib.ExitStack) -> None:
         held.enter_context(_lease(path))
         return
     file = path / ".lock"
-    try:
+    with errors_as(ConfigError, f"`--workdir` (={path}) cannot be locked", OSError):
         descriptor = no_link(os.fspath(file), os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise ConfigError(f"`--workdir` (={path}) cannot be locked: {error}") from error
     stream = held.enter_context(os.fdopen(descriptor, "r+", errors="replace"))
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

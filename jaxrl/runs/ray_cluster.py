@@ -6,7 +6,6 @@ caller. A signal reaches one machine; a file that all nodes see asks all work to
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from jaxrl.config import ConfigError, installation
+from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
 from jaxrl.runs.child_process import ChildProcess
@@ -27,12 +26,6 @@ RETRIES = 2  # of work whose node was lost; it resumes from its checkpoint
 _UNUSABLE = 2  # exit code of a driver whose cluster cannot be used
 # Nothing is sent to Ray's makers.
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
-
-
-def require_installed(asked: str, module: str = "ray") -> None:
-    """Raises ConfigError if a package of the extra is missing that `asked`, such as a flag, needs."""
-    if importlib.util.find_spec(module) is None:
-        raise ConfigError(f"{asked} needs the `ray` extra: {installation.command('ray')}")
 
 
 def stop_file(folder: Path) -> Path:

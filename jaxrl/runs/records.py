@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -15,7 +16,9 @@ from etils import epath
 
 from jaxrl.config import ConfigError, flatten
 from jaxrl.config.data_files import LARGEST_LOG, is_number, parse_line, read_bytes, read_object, split_lines
+from jaxrl.config.errors import errors_as
 from jaxrl.config.fields import check
+from jaxrl.envs.bounded_files import FilePath
 from jaxrl.runs import storage
 from jaxrl.runs.stage_ends import StageEnds
 
@@ -105,11 +108,8 @@ def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
     found: dict[str, None] = {}
     for name in names:
         storage.prepare(name)
-        try:
-            with storage.as_os_errors():
-                runs = [str(run) for place in _expand(name) for run in runs_below(place)]
-        except OSError as error:
-            raise ConfigError(f"`{flag}` (={name!r}) cannot be read: {error}") from error
+        with errors_as(ConfigError, f"`{flag}` (={name!r}) cannot be read", OSError), storage.as_os_errors():
+            runs = [str(run) for place in _expand(name) for run in runs_below(place)]
         if not runs:
             raise ConfigError(
                 f"`{flag}` (={name!r}) is no run folder and holds none: there is no config.json of a run"
@@ -121,11 +121,8 @@ def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
 def require_place(name: str, flag: str = "DIR") -> None:
     """Raises ConfigError unless `name` is a folder, or a pattern in one that exists; runs may come later."""
     storage.prepare(name)
-    try:
-        with storage.as_os_errors():
-            there = bool(set(name) & set(_WILDCARDS)) or epath.Path(os.path.expanduser(name)).is_dir()
-    except OSError as error:
-        raise ConfigError(f"`{flag}` (={name!r}) cannot be read: {error}") from error
+    with errors_as(ConfigError, f"`{flag}` (={name!r}) cannot be read", OSError), storage.as_os_errors():
+        there = bool(set(name) & set(_WILDCARDS)) or epath.Path(os.path.expanduser(name)).is_dir()
     if not there:
         raise ConfigError(f"`{flag}` (={name!r}) is no folder")
 
@@ -155,13 +152,10 @@ def read(path: str) -> Run:
     """
     storage.prepare(path)
     folder = epath.Path(path)
-    try:
-        with storage.as_os_errors():
-            rows = MetricsTail(folder).poll()[1]
-            config = read_config(folder)
-            summary = read_summary(folder)
-    except OSError as error:
-        raise ConfigError(f"the run {path} cannot be read: {error}") from error
+    with errors_as(ConfigError, f"the run {path} cannot be read", OSError), storage.as_os_errors():
+        rows = MetricsTail(folder).poll()[1]
+        config = read_config(folder)
+        summary = read_summary(folder)
     if not rows:
         raise ConfigError(f"the run {path} has no metrics: metrics.jsonl is missing or empty")
     return Run(path, config, rows, summary)
@@ -186,12 +180,10 @@ def read_summary(folder: epath.Path) -> dict[str, Any] | None:
 
 def _check_values(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
     for name in values.keys() & kinds:
-        try:
+        with errors_as(ConfigError, f"{file} is damaged", ConfigError):
             if kinds[name] is None:
                 raise ConfigError(f"`{name}` must be an object")
             check(name, values[name], kinds[name])
-        except ConfigError as error:
-            raise ConfigError(f"{file} is damaged: {error}") from error
     return values
 
 
@@ -210,10 +202,15 @@ def checkpoint_steps(folder: epath.Path) -> list[int]:
 
 def read_json(file: epath.Path) -> dict[str, Any]:
     """The JSON object in a file; raises ConfigError if there is none, OSError if it cannot be read."""
-    try:
+    with errors_as(ConfigError, f"{file} is damaged", ValueError):
         return read_object(file)
-    except ValueError as error:
-        raise ConfigError(f"{file} is damaged: {error}") from error
+
+
+def stored_object(path: FilePath) -> dict[str, Any]:
+    """The JSON object in a file, local or gs://; empty if there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
+        return read_object(path)
+    return {}
 
 
 def step_budget(config: Mapping[str, Any]) -> int:

@@ -1,25 +1,14 @@
-"""The common part of `jaxrl serve` and `jaxrl dashboard`: packages, addresses, allowed hosts, errors."""
+"""The common part of `jaxrl serve` and `jaxrl dashboard`: addresses, allowed hosts, errors."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import socket
 
-from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.text import one_line
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-def require_packages(command: str, extra: str, *packages: str) -> None:
-    """Raises ConfigError if a package of an extra is not installed."""
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"`{command}` needs the extra `{extra}`: {installation.command(extra)} (no {missing[0]})"
-        )
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -32,7 +32,7 @@ from jaxrl.search.search_folder import SearchFolder, study_name
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 from jaxrl.search.study import LocalStudy, Study
-from jaxrl.search.trials import FAILED, Objective, StudyTrial, TrialRecords
+from jaxrl.search.trials import FAILED, StudyTrial, TrialRecords
 from jaxrl.search.winner import Verified, best_config, summary_of, verify
 
 
@@ -135,7 +135,10 @@ def _search(
         note += "; trained as one program (--jobs=N: as N processes)"
     title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
     jobs = None if options.method == "ray" else (options.jobs or 1) * together
-    with _display(title, total, jobs, task.objective) as display, interruption.defer():
+    with (
+        contextlib.closing(SearchDisplay(title, total, jobs, task.objective)) as display,
+        interruption.defer(),
+    ):
         # Trials take hours: the packages of the report can be installed first.
         try:
             require_packages("search")
@@ -310,12 +313,3 @@ def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[St
     else:
         sampler = RandomSampler(task.space, check, options.seed)
     return LocalStudy(records, sampler, options.budget), total, note
-
-
-@contextlib.contextmanager
-def _display(title: str, total: int, jobs: int | None, objective: Objective) -> Iterator[SearchDisplay]:
-    display = SearchDisplay(title, total, jobs, objective)
-    try:
-        yield display
-    finally:
-        display.close()

@@ -250,12 +250,9 @@ class OptunaStudy(Study):
 
 
 def _import_optuna(options: SearchOptions) -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"`--method` (='optuna') needs the `optuna` extra: {installation.command('optuna')}"
-        ) from error
+    installation.require("`--method` (='optuna')", "optuna", "optuna")
+    import optuna
+
     for sampler, module, install in (
         ("gp", "torch", "pip install torch"),
         ("cmaes", "cmaes", installation.command("optuna")),

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from jaxrl.config import installation
-from jaxrl.config.errors import ConfigError
 from jaxrl.search.dimension import Dimension
 from jaxrl.search.samplers import Check, Sampler, draw, generator
 from jaxrl.search.space import Space
@@ -46,12 +45,7 @@ class ParetoSampler(Sampler):
         Raises:
           ConfigError: scikit-learn is missing.
         """
-        try:
-            import sklearn.gaussian_process  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"`--method` (='pareto') needs the `search` extra: {installation.command('search')}"
-            ) from error
+        installation.require("`--method` (='pareto')", "search", "sklearn")
         self._space = space
         self._check = check
         self._objective = objective

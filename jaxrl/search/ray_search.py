@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from jaxrl.config import installation
 from jaxrl.runs import ray_cluster
 from jaxrl.runs.child_process import POLL_SECONDS, take_lock
 from jaxrl.runs.signals import Interruption
@@ -27,8 +28,8 @@ _SETTINGS = {
 
 def require_installed(options: SearchOptions) -> None:
     """Raises ConfigError if Ray, or a package of its searcher, is missing."""
-    ray_cluster.require_installed("`--method` (='ray')")
-    ray_cluster.require_installed(f"`--searcher` (={options.searcher!r})", _MODULES[options.searcher])
+    installation.require("`--method` (='ray')", "ray", "ray")
+    installation.require(f"`--searcher` (={options.searcher!r})", "ray", _MODULES[options.searcher])
 
 
 def run_trials(plan: RayPlan, display: SearchDisplay, interruption: Interruption) -> bool:

@@ -7,14 +7,14 @@ import dataclasses
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 from jaxrl.config import Config, ConfigError, to_json
-from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import is_remote, replace_text
 from jaxrl.runs.child_process import take_lock
+from jaxrl.runs.records import stored_object
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 
@@ -54,8 +54,8 @@ class SearchFolder:
         """
         given = _description(config, space, options)
         content = json.dumps(given, indent=2) + "\n"
-        stored = _read(self.path / "study.json")
-        if stored is not None and (self.path / "trials.jsonl").exists():
+        stored = stored_object(self.path / "study.json")
+        if stored and (self.path / "trials.jsonl").exists():
             changed = [name for name, value in json.loads(content).items() if stored.get(name) != value]
             if changed:
                 raise ConfigError(
@@ -109,10 +109,3 @@ def study_name(config: Config, space: Space, options: SearchOptions) -> str:
 
 def _description(config: Config, space: Space, options: SearchOptions) -> dict[str, Any]:
     return {"options": options.defining, "space": space.to_json(), "config": to_json(config)}
-
-
-def _read(file: Path) -> Mapping[str, Any] | None:
-    try:
-        return read_object(file)
-    except (OSError, ValueError):
-        return None

@@ -194,7 +194,7 @@ class Assembly:
         """Opens the writer that shows metrics to a person, in the first of several processes."""
         if not is_first():
             return MultiWriter(())
-        network = self.runtime.agent.describe()
+        network = self.runtime.agent.description
         return console(self.config, self.runtime.learning.per_device.highlights, network)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
+from jaxrl.config.errors import errors_as
 from jaxrl.evaluation.result import Result
 from jaxrl.programs.hyperparameters import with_changed_numbers, with_elapsed
 from jaxrl.programs.sharded_learning import ShardedLearning
@@ -198,12 +199,8 @@ class RunCheckpoints:
             raise CheckpointError(f"`{name}` (={path}) must be a run folder or one of its checkpoints/STEP")
         checkpointer = Checkpointer(str(found.parent), create=False)
         meta = checkpointer.meta(int(found.name))
-        try:
+        with errors_as(CheckpointError, f"`{name}` (={path}): the checkpoint {found} is damaged", ValueError):
             Progress.check(meta)
-        except ValueError as error:
-            raise CheckpointError(
-                f"`{name}` (={path}): the checkpoint {found} is damaged: {error}"
-            ) from error
         if changed := changed_fields(from_json(meta["config"]), self.config):
             raise ConfigError(f"`{name}` (={path}) holds a run with {', '.join(changed)}")
         state, meta = checkpointer.restore(int(found.name), self._abstract_state())
@@ -332,8 +329,6 @@ def write_run(
 
 
 def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    try:
+    with errors_as(ConfigError, "`metadata` must be plain JSON values", TypeError, ValueError):
         plain: dict[str, Any] = json.loads(json.dumps(dict(metadata), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"`metadata` must be plain JSON values: {error}") from error
     return plain

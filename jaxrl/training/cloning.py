@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config, default_config
 from jaxrl.config.environment import spec_of
+from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.experience.demonstrations import Dataset, DatasetFault, Episode, read_dataset
 from jaxrl.experience.demonstrations.lanes import rows_needed
@@ -99,11 +100,9 @@ def read_demonstrations(flag: str, folder: str, config: Config) -> Dataset:
     Raises:
       ConfigError: they are none, of other spaces or of other levels.
     """
-    try:
+    with errors_as(ConfigError, f"`{flag}`", DatasetFault):
         dataset = read_dataset(folder, spec_of(config.env))
         require_same_levels(dataset, config.env.name)
-    except DatasetFault as error:
-        raise ConfigError(f"`{flag}`: {error}") from error
     return dataset
 
 

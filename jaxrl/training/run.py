@@ -173,17 +173,13 @@ def _require_source(config: Config, folder: RunFolder, assembly: Assembly) -> No
         warm_start.require(config.init_from, config.init_names, learner)
 
 
-@contextlib.contextmanager
-def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
+def _writers(folder: RunFolder, assembly: Assembly) -> contextlib.AbstractContextManager[MultiWriter]:
     """Only the first of several processes shows and writes metrics."""
     if not process_group.is_first():
-        yield MultiWriter(())
-        return
-    config = assembly.config
+        return contextlib.nullcontext(MultiWriter(()))
     runtime = assembly.runtime
     highlights = runtime.learning.per_device.highlights
-    with run_writers(folder, config, highlights, runtime.agent.describe()) as writer:
-        yield writer
+    return run_writers(folder, assembly.config, highlights, runtime.agent.description)
 
 
 @contextlib.contextmanager

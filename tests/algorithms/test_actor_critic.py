@@ -43,7 +43,7 @@ def inputs(agent):
 )
 def test_the_description_says_what_auto_stands_for(name, fields, said):
     spec = registry.spec_of(name, ())
-    assert ActorCritic.build(dataclasses.replace(NETWORK, **fields), spec, NORMALIZE).describe() == said
+    assert ActorCritic.build(dataclasses.replace(NETWORK, **fields), spec, NORMALIZE).description == said
 
 
 # One that goes step by step and one that scans in parallel; tests/networks/test_core_check.py has all cores.

@@ -122,7 +122,7 @@ def test_step_that_is_missing_lists_those_there_are(capsys: pytest.CaptureFixtur
         (["ppo", "--resume", "--resume=a"], "`--resume` comes twice"),
         (["ppo", "--resume=a", "--workdir=b"], "both name a folder"),
         (["--resume=broken"], "`--resume` (=broken): config.json cannot be read"),
-        (["--resume=list"], "`--resume` (=list): config.json must hold a JSON object"),
+        (["--resume=list"], "`--resume` (=list): config.json cannot be read: it must hold a JSON object"),
     ],
 )
 def test_what_cannot_be_resumed(

@@ -23,6 +23,7 @@ from jaxrl.training.run import run
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
 from tests.compiled_trainers import assembly_of, compile_once
+from tests.runs.checkpoint.checkpoints import assert_bitwise_equal
 
 STEPS = 16 * 8  # of one iteration
 ITERATIONS = 6
@@ -88,20 +89,6 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 def training_rows(folder: Path) -> list[dict[str, Any]]:
     return [row for row in rows(folder) if "loss/policy" in row]
-
-
-def assert_bitwise_equal(left: TrainState, right: TrainState) -> None:
-    def data(x: jax.Array) -> np.ndarray:
-        return np.asarray(
-            jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-        )
-
-    assert jax.tree.structure(left) == jax.tree.structure(right)
-    pairs = zip(jax.tree_util.tree_leaves_with_path(left), jax.tree.leaves(right), strict=True)
-    for (path, x), y in pairs:
-        name = jax.tree_util.keystr(path)
-        assert x.dtype == y.dtype, name
-        np.testing.assert_array_equal(data(x), data(y), err_msg=name)
 
 
 def test_killed_run_goes_on_bitwise(tmp_path: Path) -> None:

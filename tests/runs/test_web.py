@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, installation
 from jaxrl.runs import web
 
 
@@ -37,11 +37,11 @@ def test_an_address_is_taken_once() -> None:
 
 
 def test_what_is_missing_is_named_with_its_extra() -> None:
-    web.require_packages("jaxrl serve", "serve", "json")
+    installation.require("`jaxrl serve`", "serve", "json")
     with pytest.raises(
-        ConfigError, match=r"^`jaxrl serve` needs the extra `serve`: .*\[serve\].* \(no nothing_here\)$"
+        ConfigError, match=r"^`jaxrl serve` needs the `serve` extra: .*\[serve\].* \(no nothing_here\)$"
     ):
-        web.require_packages("jaxrl serve", "serve", "json", "nothing_here")
+        installation.require("`jaxrl serve`", "serve", "json", "nothing_here")
 
 
 def test_an_error_is_one_line() -> None:

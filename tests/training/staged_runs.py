@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.training.trainer import Trainer
-from jaxrl.types import PyTree
+from tests.algorithms.tiny import assert_equal, copied
 
 
 def staged_config(
@@ -34,12 +32,6 @@ def staged_config(
     return config
 
 
-def host(state: PyTree) -> list[np.ndarray]:
-    """All arrays of a state."""
-    state = state.replace(key=jax.random.key_data(state.key))
-    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
-
-
 def seen_from_each_stage(
     trainer: Trainer, folder: Path, iterations: int, stages: int, update: Callable[[int], Any]
 ) -> list[Any]:
@@ -58,12 +50,11 @@ def seen_from_each_stage(
         return seen
 
     seen = advance()
-    end = host(trainer.state)
+    end = copied(trainer.state)
     for stage in range(stages):
         trainer.load(folder / str(stage))
         assert int(trainer.state.tasks.stage) == stage
         left = advance()
         assert left == seen[-len(left) :]
-        for there, here in zip(end, host(trainer.state), strict=True):
-            np.testing.assert_array_equal(there, here)
+        assert_equal(end, trainer.state)
     return seen

@@ -14,6 +14,7 @@ from jaxrl.config import ConfigError
 from jaxrl.experience.host.stepped_collector import tasks_of_rows
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
+from tests.algorithms.tiny import assert_equal
 from tests.training.staged_runs import staged_config
 
 ASKED = "gymnasium:tests.experience.host_options:Asked"
@@ -74,12 +75,10 @@ def test_episodes_are_what_the_stage_asks_for_and_a_run_goes_on_in_its_stage(tmp
     trainer.close()
     resumed = Trainer(host_config(), writer=MultiWriter(()))
     resumed.load(tmp_path / "1")
-    for there, here in zip(jax.tree.leaves(saved), jax.tree.leaves(resumed.state.tasks), strict=True):
-        np.testing.assert_array_equal(there, here)
+    assert_equal(saved, resumed.state.tasks)
     # Environments begin anew; what they are asked for is what it was.
     one, other = (jax.device_get(x._runtime._deal_tasks(x.state, 3)) for x in (resumed, _at(tmp_path / "1")))
-    for there, here in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_array_equal(there, here)
+    assert_equal(one, other)
     resumed.close()
 
 

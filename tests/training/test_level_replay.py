@@ -16,8 +16,8 @@ from jaxrl.config import ConfigError
 from jaxrl.main import main
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
-from jaxrl.types import PyTree
 from tests import processes
+from tests.algorithms.tiny import assert_equal, copied
 
 ITERATIONS, STEPS = 8, 8 * 8  # of one iteration
 ENVIRONMENT = "tests.experience.task_environments:DrawnCorridor"
@@ -38,11 +38,6 @@ def level_config(method: str, **fields: Any) -> ConfigDict:
     return config
 
 
-def host(state: PyTree) -> list[np.ndarray]:
-    state = state.replace(key=jax.random.key_data(state.key))
-    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
-
-
 def advance(trainer: Trainer) -> list[dict[str, float]]:
     rows = []
     while trainer.progress.iteration < ITERATIONS:
@@ -58,7 +53,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
         if i in (3, 4):  # before new levels are chosen, and between
             trainer.save(tmp_path / str(i))
         row = trainer.update(trainer.rollout())
-    end = host(trainer.state)
+    end = copied(trainer.state)
     assert row["levels/replayed"] > 0
     if method == "learnability":
         # Three choices, of 7 levels with two episodes of one to four steps each.
@@ -72,8 +67,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
     for i in (3, 4):
         trainer.load(tmp_path / str(i))
         advance(trainer)
-        for there, here in zip(end, host(trainer.state), strict=True):
-            np.testing.assert_array_equal(there, here)
+        assert_equal(end, trainer.state)
     trainer.close()
 
 
@@ -87,9 +81,9 @@ def test_new_levels_teach_robust_replay_nothing() -> None:
             level_config("robust_plr", **{"levels.capacity": capacity, "levels.fill": 0.5}),
             writer=MultiWriter(()),
         )
-        before = host(trainer.state)
+        before = jax.tree.leaves(copied(trainer.state))
         rows = advance(trainer)
-        after = host(trainer.state)
+        after = jax.tree.leaves(copied(trainer.state))
         size = len(jax.tree.leaves(trainer.state.learner.policy.params))
         parameters[capacity] = [(x == y).all() for x, y in zip(before, after, strict=True)][:size]
         assert (sum(row["levels/replayed"] for row in rows) > 0) == (capacity == 40)

@@ -22,15 +22,9 @@ from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.memory import require_memory
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
-from jaxrl.types import PyTree
 from tests import processes
+from tests.algorithms.tiny import assert_equal, copied
 from tests.experience.opponents.self_play import config, first_state, iteration
-
-
-def host(state: PyTree) -> list[np.ndarray]:
-    state = state.replace(key=jax.random.key_data(state.key))
-    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
-
 
 # Snapshots after 2, 4, 6, ... iterations, and other opponents after each.
 BUSY = {"selfplay.every_steps": 128, "selfplay.swap_steps": 64}
@@ -47,12 +41,11 @@ def test_a_run_with_a_pool_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert trainer.state.opponents.number.tolist() != [1, 0, 0]
     assert {f"selfplay/{name}" for name in ("win_rate", "draw_rate", "elo", "pool")} <= rows[-1].keys()
     assert int(rows[-1]["selfplay/pool"]) == 2
-    end = host(trainer.state)
+    end = copied(trainer.state)
     trainer.load(tmp_path / "5")
     for row in rows[5:]:
         assert trainer.update(trainer.rollout()) == row
-    for there, here in zip(end, host(trainer.state), strict=True):
-        np.testing.assert_array_equal(there, here)
+    assert_equal(end, trainer.state)
     trainer.close()
 
 

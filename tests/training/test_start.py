@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -21,6 +20,7 @@ from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.trainer import Trainer
+from tests.algorithms.tiny import assert_equal
 from tests.compiled_trainers import compile_once
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
@@ -46,15 +46,6 @@ def finished(run: Trainer) -> Trainer:
         run.folder.write_config(run.config)
         run.folder.checkpoints.close()
     return run
-
-
-def assert_same_state(left: Trainer, right: Trainer) -> None:
-    def data(x: Any) -> np.ndarray:
-        return np.asarray(
-            jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-        )
-
-    jax.tree.map(lambda x, y: np.testing.assert_array_equal(data(x), data(y)), left.state, right.state)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -90,7 +81,7 @@ def test_whole_state_goes_on_in_a_new_folder(straight: Trainer, tmp_path: Path) 
     assert branch.progress.seconds > 0
     finished(branch)
     # Bit for bit what the source became, environments, keys and optimiser included.
-    assert_same_state(branch, straight)
+    assert_equal(branch.state, straight.state)
     assert files(source) == before
     assert branch.folder is not None
     assert branch.folder.checkpoints.all_steps() == (4 * STEPS,)
@@ -162,12 +153,12 @@ def test_saved_state_and_metadata_come_back(tmp_path: Path) -> None:
     second = trainer()
     assert second.load(tmp_path / "saved") == {"notes": "with the new reward", "fold": 4}
     assert second.steps == 3 * STEPS
-    assert_same_state(second, first)
+    assert_equal(second.state, first.state)
     earlier = tmp_path / "saved" / "checkpoints" / str(2 * STEPS)
     assert second.load(earlier)["tags"] == ["a", "b"]
     # The third iteration again, from what was stored after the second.
     second.update(second.rollout())
-    assert_same_state(second, first)
+    assert_equal(second.state, first.state)
 
 
 def test_what_cannot_be_saved_or_loaded_is_named(tmp_path: Path) -> None:
@@ -280,7 +271,7 @@ def test_callbacks_see_each_iteration_evaluation_and_checkpoint(straight: Traine
         ("end", 4 * STEPS),
     ]
     # One iteration at a time gives the same numbers, and rows are averages over the same iterations.
-    assert_same_state(run, straight)
+    assert_equal(run.state, straight.state)
     assert recorder.steps_with("loss/policy") == [3, 4]
     (row,) = [row for step, row in recorder.rows if step == 3 * STEPS]
     assert row["ppo/updates"] == 4

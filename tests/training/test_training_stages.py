@@ -19,8 +19,7 @@ from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.plan import _STAGE_STREAM, TrainingPlan
 from jaxrl.training.trainer import Trainer
-from jaxrl.types import PyTree
-from tests.algorithms.tiny import LENGTH, config_fields
+from tests.algorithms.tiny import LENGTH, assert_equal, config_fields
 from tests.algorithms.tiny import STEPS as ROLLOUT
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
@@ -51,11 +50,6 @@ def staged(folder: Path | None = None, **fields: Any) -> tuple[Trainer, Recorder
     config = tiny_config(1_000, **{"log.every_steps": 2 * STEPS, "network.core": "none", **fields})
     config.stages = STAGES
     return Trainer(resolve(config, 1), where, MultiWriter([recorder])), recorder
-
-
-def host(state: PyTree) -> list[np.ndarray]:
-    state = state.replace(key=jax.random.key_data(state.key))
-    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
 
 
 def rates(recorder: Recorder) -> list[tuple[int, float, float]]:
@@ -301,8 +295,7 @@ def test_a_run_resumes_in_every_stage_bit_for_bit(
     other.save(tmp_path / "killed")
     resumed, rows = staged(tmp_path / "killed", **{"checkpoint.every_steps": STEPS})
     assert resumed.fit()["steps"] == ENDS[-1] * STEPS
-    for there, here in zip(host(trainer.state), host(resumed.state), strict=True):
-        np.testing.assert_array_equal(there, here)
+    assert_equal(trainer.state, resumed.state)
     left = rates(rows)
     assert left
     assert left == rates(recorder)[-len(left) :]

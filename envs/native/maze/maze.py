@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_arguments, check_choice, check_positive, check_whole, format_call
+from jaxrl.envs.names import changed_call, check_choice, check_positive, check_whole
 from jaxrl.envs.native.maze import level as levels
 from jaxrl.envs.native.maze import pictures
 from jaxrl.envs.native.maze.layouts import LAYOUTS, parse
@@ -67,7 +67,6 @@ class Maze(JaxEnv):
     def __init__(
         self, level: str = _RANDOM, max_walls: int = MOST_WALLS, max_steps: int = 250, edits: int = 5
     ):
-        given = dict(locals())
         label = f"{_NAME}: "
         check_choice(f"{label}level", level, (_RANDOM, *LAYOUTS))
         self._max_walls = check_whole(f"{label}max_walls", max_walls, 1, CELLS)
@@ -75,7 +74,7 @@ class Maze(JaxEnv):
         self._edits = check_positive(f"{label}edits", edits, CELLS)
         self._level = level
         self.spec = EnvSpec(
-            name=format_call(_NAME, changed_arguments(Maze, given)),
+            name=changed_call(_NAME, Maze, locals()),
             observation_space=Box.of(0.0, 1.0, (2 * VIEW * VIEW + DIRECTIONS,)),
             action_space=Discrete(3),
             max_episode_steps=max_steps,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_arguments, check_positive, format_call
+from jaxrl.envs.names import changed_call, check_positive
 from jaxrl.envs.native.memory.cards import graded, uniform
 from jaxrl.envs.native.random_words import random_words
 
@@ -36,12 +36,11 @@ class MultiarmedBandit(JaxEnv):
     """
 
     def __init__(self, num_bandits: int = 10, episode_length: int = 200):
-        given = dict(locals())
         label = "jaxrl:memory/MultiarmedBandit"
         self._arms = check_positive(f"{label}: num_bandits", num_bandits, _MOST_ARMS)
         self._limit = check_positive(f"{label}: episode_length", episode_length)
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(MultiarmedBandit, given)),
+            name=changed_call(label, MultiarmedBandit, locals()),
             observation_space=Discrete(2),
             action_space=Discrete(num_bandits),
             max_episode_steps=episode_length,

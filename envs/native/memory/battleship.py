@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from jaxrl.envs.names import changed_arguments, check_positive, check_whole, format_call
+from jaxrl.envs.names import changed_call, check_positive, check_whole
 from jaxrl.envs.native.memory.cards import choose
 from jaxrl.envs.native.random_words import random_words
 
@@ -42,7 +42,6 @@ class Battleship(JaxEnv):
     """
 
     def __init__(self, board_size: int = 10, ship_sizes: Sequence[int] = (2, 3, 3, 4)):
-        given = dict(locals())
         label = "jaxrl:memory/Battleship"
         self._side = check_positive(f"{label}: board_size", board_size, _LARGEST_BOARD)
         if not isinstance(ship_sizes, tuple | list) or not ship_sizes:
@@ -55,7 +54,7 @@ class Battleship(JaxEnv):
                 f"{board_size**2 // 2} squares"
             )
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(Battleship, given)),
+            name=changed_call(label, Battleship, locals()),
             observation_space=Discrete(2),
             action_space=MultiDiscrete((board_size, board_size)),
             max_episode_steps=board_size**2,

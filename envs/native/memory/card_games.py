@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from jaxrl.envs.names import changed_arguments, check_choice, check_whole, format_call
+from jaxrl.envs.names import changed_call, check_choice, check_whole
 from jaxrl.envs.native.memory.cards import KINDS, check_decks, deal, full_deck, graded
 from jaxrl.envs.native.random_words import random_words
 
@@ -36,11 +36,10 @@ class RepeatFirst(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        given = dict(locals())
         label = "jaxrl:memory/RepeatFirst"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(RepeatFirst, given)),
+            name=changed_call(label, RepeatFirst, locals()),
             observation_space=Discrete(_SUITS),
             action_space=Discrete(_SUITS),
             max_episode_steps=self._cards - 1,
@@ -91,12 +90,11 @@ class RepeatPrevious(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1, k: int = 4):
-        given = dict(locals())
         label = "jaxrl:memory/RepeatPrevious"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self._k = check_whole(f"{label}: k", k, 1, self._cards - 1)
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(RepeatPrevious, given)),
+            name=changed_call(label, RepeatPrevious, locals()),
             observation_space=Discrete(_SUITS),
             action_space=Discrete(_SUITS),
             max_episode_steps=self._cards - 1,
@@ -156,11 +154,10 @@ class Autoencode(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        given = dict(locals())
         label = "jaxrl:memory/Autoencode"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(Autoencode, given)),
+            name=changed_call(label, Autoencode, locals()),
             observation_space=MultiDiscrete((2, _SUITS)),
             action_space=Discrete(_SUITS),
             max_episode_steps=2 * self._cards - 1,
@@ -210,11 +207,10 @@ class HigherLower(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        given = dict(locals())
         label = "jaxrl:memory/HigherLower"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(HigherLower, given)),
+            name=changed_call(label, HigherLower, locals()),
             observation_space=Discrete(_RANKS),
             action_space=Discrete(2),
             max_episode_steps=self._cards - 1,
@@ -261,12 +257,11 @@ class CountRecall(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1, deck_type: str = "colors"):
-        given = dict(locals())
         label = "jaxrl:memory/CountRecall"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self._kinds = KINDS[check_choice(f"{label}: deck_type", deck_type, tuple(KINDS))]
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(CountRecall, given)),
+            name=changed_call(label, CountRecall, locals()),
             observation_space=MultiDiscrete((self._kinds,) * 2),
             action_space=Discrete(self._cards // self._kinds + 1),
             max_episode_steps=self._cards - 1,

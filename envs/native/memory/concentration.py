@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from jaxrl.envs.names import changed_arguments, check_choice, format_call
+from jaxrl.envs.names import changed_call, check_choice
 from jaxrl.envs.native.memory.cards import KINDS, check_decks, deal, full_deck
 from jaxrl.envs.native.random_words import random_words
 
@@ -51,13 +51,12 @@ class Concentration(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1, deck_type: str = "ranks"):
-        given = dict(locals())
         label = "jaxrl:memory/Concentration"
         self._cards = n = check_decks(f"{label}: num_decks", num_decks)
         self._kinds = KINDS[check_choice(f"{label}: deck_type", deck_type, ("colors", "ranks"))]
         self._limit = math.ceil(2 * n - n / (2 * n - 1))
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(Concentration, given)),
+            name=changed_call(label, Concentration, locals()),
             observation_space=MultiDiscrete((self._kinds + 1,) * n),
             action_space=Discrete(n),
             max_episode_steps=self._limit,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, Space, TimeStep
-from jaxrl.envs.names import changed_arguments, check_between, check_positive, format_call
+from jaxrl.envs.names import changed_call, check_between, check_positive
 
 _LARGEST_NOISE = 100.0
 # Of Gymnasium's CartPole (Barto, Sutton and Anderson 1983): metres, kilograms, seconds.
@@ -50,7 +50,7 @@ class _Control(JaxEnv):
         self._limit = check_positive(f"{label}: max_episode_length", limit)
         self._noise = check_between(f"{label}: noise_sigma", noise, 0, _LARGEST_NOISE)
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(type(self), given)),
+            name=changed_call(label, type(self), given),
             observation_space=Box.of([-x for x in self._bounds], self._bounds, (2,)),
             action_space=self._actions,
             max_episode_steps=limit,

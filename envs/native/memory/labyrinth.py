@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from jaxrl.envs.names import changed_arguments, check_whole, format_call
+from jaxrl.envs.names import changed_call, check_whole
 from jaxrl.envs.native.memory.cards import choose
 from jaxrl.envs.native.random_words import random_words
 
@@ -111,7 +111,6 @@ class _Labyrinth(JaxEnv):
     _has_goal: bool
 
     def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
-        given = dict(locals())
         label = f"jaxrl:memory/{type(self).__name__}"
         square = isinstance(maze_dims, tuple | list) and len(maze_dims) == 2 and len({*maze_dims}) == 1
         if not square or not isinstance(maze_dims[0], int) or maze_dims[0] % 2:
@@ -123,7 +122,7 @@ class _Labyrinth(JaxEnv):
         self._limit = check_whole(f"{label}: episode_length", episode_length, 2, 2**24) - 1
         self._cost = -1 / episode_length
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(type(self), given)),
+            name=changed_call(label, type(self), locals()),
             observation_space=MultiDiscrete((_CELLS,) * 9 + (_NO_ACTION + 1,)),
             action_space=Discrete(_NO_ACTION),
             max_episode_steps=self._limit,

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from jaxrl.envs.names import changed_arguments, check_choice, format_call
+from jaxrl.envs.names import changed_call, check_choice
 from jaxrl.envs.native.memory.cards import below
 from jaxrl.envs.native.random_words import random_words
 
@@ -40,12 +40,11 @@ class MineSweeper(JaxEnv):
     """
 
     def __init__(self, difficulty: str = "easy"):
-        given = dict(locals())
         label = "jaxrl:memory/MineSweeper"
         self._side, self._mines = _BOARDS[check_choice(f"{label}: difficulty", difficulty, tuple(_BOARDS))]
         self._free = self._side**2 - self._mines
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(MineSweeper, given)),
+            name=changed_call(label, MineSweeper, locals()),
             observation_space=Discrete(min(self._mines, 9) + 1),
             action_space=MultiDiscrete((self._side, self._side)),
             max_episode_steps=self._free,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_arguments, check_positive, format_call
+from jaxrl.envs.names import changed_call, check_positive
 from jaxrl.envs.native.random_words import random_words
 
 _LONGEST = 2**24
@@ -40,13 +40,12 @@ class TMaze(JaxEnv):
     """
 
     def __init__(self, length: int = 10, max_steps: int | None = None):
-        given = dict(locals())
         label = "jaxrl:memory/TMaze"
         self._length = check_positive(f"{label}: length", length, _LONGEST)
         limit = 2 * length + 10 if max_steps is None else max_steps
         self._limit = check_positive(f"{label}: max_steps", limit)
         self.spec = EnvSpec(
-            name=format_call(label, changed_arguments(TMaze, given)),
+            name=changed_call(label, TMaze, locals()),
             observation_space=Box.of(0.0, 1.0, (3,)),
             action_space=Discrete(4),
             max_episode_steps=limit,

@@ -14,13 +14,12 @@ import numpy as np
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
 from jaxrl.envs.goals import ACHIEVED, DESIRED, OBSERVATION, goal_distance
 from jaxrl.envs.names import (
-    changed_arguments,
+    changed_call,
     check_between,
     check_bool,
     check_choice,
     check_positive,
     check_whole,
-    format_call,
 )
 from jaxrl.envs.native.navigation import pictures
 from jaxrl.envs.native.navigation.room import (
@@ -98,7 +97,6 @@ class Navigation(JaxEnv):
         goal_distance: float = LARGEST_DISTANCE,
         sensor_noise: float = 0.02,
     ):
-        given = dict(locals())
         label = f"{_NAME}: "
         check_choice(f"{label}control", control, ("continuous", "discrete"))
         check_bool(f"{label}goal_conditioned", goal_conditioned)
@@ -121,7 +119,7 @@ class Navigation(JaxEnv):
         self._discrete = control == "discrete"
         self._params = (obstacles, moving, obstacle_speed, goal_distance, sensor_noise)
         self.spec = EnvSpec(
-            name=format_call(_NAME, changed_arguments(Navigation, given)),
+            name=changed_call(_NAME, Navigation, locals()),
             observation_space=_observation_space(goal_conditioned, lidar_rays),
             action_space=Discrete(len(_PUSHES)) if self._discrete else Box.of(-1.0, 1.0, (2,)),
             max_episode_steps=max_steps,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_arguments, check_choice, check_positive, format_call
+from jaxrl.envs.names import changed_call, check_choice, check_positive
 from jaxrl.envs.native.platformer import pictures
 from jaxrl.envs.native.platformer.graph import GraphTables
 from jaxrl.envs.native.platformer.level import CATEGORIES, COLUMNS, MINE_PART, ROWS, LevelTables
@@ -56,7 +56,6 @@ class Platformer(JaxEnv):
         reward: str = "shaped",
         max_steps: int = 400,
     ):
-        given = dict(locals())
         label = f"{_NAME}: "
         self._is_dict = not isinstance(observation, str) or observation == "graph"
         self._modalities: tuple[str, ...] = (observation,) if isinstance(observation, str) else observation
@@ -75,7 +74,7 @@ class Platformer(JaxEnv):
         parts = [pair for name in self._modalities for pair in spaces_of(name, graphs)]
         spaces = tuple(sorted(parts, key=itemgetter(0)))
         self.spec = EnvSpec(
-            name=format_call(_NAME, changed_arguments(Platformer, given)),
+            name=changed_call(_NAME, Platformer, locals()),
             observation_space=Dict(spaces) if self._is_dict else spaces[0][1],
             action_space=Discrete(NUM_ACTIONS),
             max_episode_steps=max_steps,

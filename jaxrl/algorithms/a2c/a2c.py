@@ -95,6 +95,4 @@ class A2C(MinibatchAlgorithm):
 
     @property
     def _section(self) -> A2CConfig:
-        section = self.config.learner
-        assert isinstance(section, A2CConfig)
-        return section
+        return self.config.learner_as(A2CConfig)

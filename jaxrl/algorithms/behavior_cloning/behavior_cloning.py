@@ -91,8 +91,7 @@ class BehaviorCloning(Algorithm):
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
-        section = config.learner
-        assert isinstance(section, BehaviorCloningConfig)
+        section = config.learner_as(BehaviorCloningConfig)
         if section.class_weights != "none" and not isinstance(spec.action_space, Discrete):
             raise ConfigError(
                 f"`{_NAME}.class_weights` (={section.class_weights!r}) needs a Discrete action space; the "
@@ -200,9 +199,7 @@ class BehaviorCloning(Algorithm):
 
     @property
     def _section(self) -> BehaviorCloningConfig:
-        section = self.config.learner
-        assert isinstance(section, BehaviorCloningConfig)
-        return section
+        return self.config.learner_as(BehaviorCloningConfig)
 
     @property
     def _hit(self) -> str:

@@ -23,7 +23,7 @@ from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
-from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
+from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.algorithms.reports import nonfinite
 from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import Config, ConfigError, DAggerConfig
@@ -198,8 +198,7 @@ class DAgger(ReplayAlgorithm):
 
     @property
     def _section(self) -> DAggerConfig:
-        assert isinstance(self.config.learner, DAggerConfig)
-        return self.config.learner
+        return self.config.learner_as(DAggerConfig)
 
     @property
     def _asks_solver(self) -> bool:
@@ -235,12 +234,7 @@ class DAgger(ReplayAlgorithm):
             out = self.agent.apply(acting, then[0], carry, *then[1:])
             cost = -out.distribution.log_prob(batch.label)
             hit = hits(self.agent, self.agent.greedy(out), batch.label)
-            sums = {"loss": _sum(cost, batch.usable), "hit": _sum(hit, batch.usable)}
+            sums = {"loss": usable_sum(cost, batch.usable), "hit": usable_sum(hit, batch.usable)}
             return sums["loss"], (sums, None)
 
         return self.mean_gradient(loss, learner.policy.params, batch.usable)[:2]
-
-
-def _sum(x: Array, usable: Array) -> Array:
-    # Before the sum: rows that do not count may hold anything.
-    return jnp.where(usable, x, 0.0).sum()

@@ -151,9 +151,6 @@ class GuidedAgent(Agent):
     def facts(self, out: GuidedOutput) -> tuple[Array, dict[str, Array]]:
         return self.own.facts(out.own)
 
-    def describe(self) -> str:
-        return self.own.describe()
-
     def architecture(self) -> dict[str, Any] | None:
         return self.own.architecture()
 

@@ -58,9 +58,8 @@ class PQN(MinibatchAlgorithm):
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
-        section = config.learner
-        assert isinstance(section, PQNConfig)
-        return QAgent.build(config.network, spec, config.normalize, section.dueling)
+        dueling = config.learner_as(PQNConfig).dueling
+        return QAgent.build(config.network, spec, config.normalize, dueling)
 
     @classmethod
     def hyperparameters(cls, config: Config) -> PQNHyperparams:

@@ -36,8 +36,7 @@ class R2D2(QReplayAlgorithm):
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
-        section = config.learner
-        assert isinstance(section, R2D2Config)
+        section = config.learner_as(R2D2Config)
         if section.hindsight != "none":
             raise ConfigError(
                 f"`r2d2.hindsight` (={section.hindsight!r}) must be 'none': stored carries belong to "
@@ -53,8 +52,7 @@ class R2D2(QReplayAlgorithm):
 
     @property
     def r2d2(self) -> R2D2Config:
-        assert isinstance(self.config.learner, R2D2Config)
-        return self.config.learner
+        return self.config.learner_as(R2D2Config)
 
     @property
     def sequences(self) -> SequencePlan:

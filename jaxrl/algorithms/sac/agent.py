@@ -51,7 +51,6 @@ class SACAgent(Agent):
     Attributes:
       network: of the policy.
       critics: of observation and squashed action.
-      description: of the networks, in words.
     """
 
     spec: EnvSpec
@@ -151,9 +150,6 @@ class SACAgent(Agent):
         assert out.value is not None
         distribution = {"mean": out.distribution.mean, "log_std": out.distribution.log_std}
         return out.value, {name: x.astype(jnp.float32) for name, x in distribution.items()}
-
-    def describe(self) -> str:
-        return self.description
 
     def architecture(self) -> dict[str, Any] | None:
         return None

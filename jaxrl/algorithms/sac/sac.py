@@ -20,7 +20,7 @@ from jaxrl.algorithms.optimizer import descend, optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_values import n_step_target, polyak_update
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
-from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
+from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.algorithms.reports import nonfinite
 from jaxrl.algorithms.sac import losses
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
@@ -101,9 +101,8 @@ class SAC(ReplayAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> SACAgent:
         cls.require_goals(config, spec)
-        section = config.learner
+        section = config.learner_as(SACConfig)
         core = config.network.core
-        assert isinstance(section, SACConfig)
         if (core == "none") != (section.trace_length == 0):
             rule = "0: a network without a core" if core == "none" else "above 0: a recurrent network"
             raise ConfigError(
@@ -118,8 +117,7 @@ class SAC(ReplayAlgorithm):
 
     @property
     def section(self) -> SACConfig:
-        assert isinstance(self.config.learner, SACConfig)
-        return self.config.learner
+        return self.config.learner_as(SACConfig)
 
     @property
     def sequences(self) -> SequencePlan | None:
@@ -172,7 +170,6 @@ class SAC(ReplayAlgorithm):
             after, gradient, sums, error = self._update(learner, experience, key)
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
-        latest = self.latest(experience)
         made = experience.ready.astype(jnp.float32)
         metrics: Metrics = {
             "loss/value": Mean(sums["critic"] * made, made),
@@ -181,9 +178,7 @@ class SAC(ReplayAlgorithm):
             "sac/q": Mean(sums["q"] * made, made),
             "sac/entropy": Mean(-sums["log_prob"] * made, made),
             "sac/temperature": Mean.of(jnp.exp(after.log_temperature)),
-            "sac/reward": latest["reward"],
-            "sac/log_prob": latest["noted"],
-            "sac/transitions": latest["transitions"],
+            **self.latest(experience, "log_prob"),
             self.updates_metric: Last(after.updates),
         }
         if self.config.log.layers:
@@ -229,7 +224,7 @@ class SAC(ReplayAlgorithm):
         def of_critics(critic: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             q = critics.values(critic, rows.see(critic), action)
             loss, error = losses.critic_loss(q, target, rows.weight, rows.usable)
-            return loss.sum(), ({"critic": loss.sum(), "q": _sum(q.mean(axis=0), rows.usable)}, error)
+            return loss.sum(), ({"critic": loss.sum(), "q": usable_sum(q.mean(axis=0), rows.usable)}, error)
 
         by_critic, sums, error = self._gradient(of_critics, critic, scale)
         critic, opt_state["critic"], critic_norm = descend(
@@ -242,8 +237,8 @@ class SAC(ReplayAlgorithm):
         def of_policy(actor: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             chosen, log_prob = _choose(rows.policy(actor), noise)
             q = critics.values(critic, seen, jnp.tanh(chosen))
-            loss = _sum(losses.policy_loss(q, log_prob, temperature), rows.usable)
-            return loss, ({"policy": loss, "log_prob": _sum(log_prob, rows.usable)}, log_prob)
+            loss = usable_sum(losses.policy_loss(q, log_prob, temperature), rows.usable)
+            return loss, ({"policy": loss, "log_prob": usable_sum(log_prob, rows.usable)}, log_prob)
 
         by_actor, found, _ = self._gradient(of_policy, actor, scale)
         actor, opt_state["policy"], actor_norm = descend(
@@ -316,7 +311,3 @@ def _choose(distribution: TanhGaussian, noise: Array) -> tuple[Array, Array]:
 def _parts(params: PyTree) -> tuple[PyTree, PyTree]:
     """(parameters of the policy, of the critics)."""
     return {name: x for name, x in params.items() if name != CRITIC}, params[CRITIC]
-
-
-def _sum(x: Array, usable: Array) -> Array:
-    return jnp.where(usable, x, 0.0).sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
@@ -68,7 +69,7 @@ class RunCollection:
     def _find(self) -> None:
         try:
             with storage.as_os_errors():
-                folders = [folder for folder, _ in zip(self._below(), range(_MOST_RUNS), strict=False)]
+                folders = list(itertools.islice(records.runs_below(self._folder, _DEPTH), _MOST_RUNS))
         except OSError:
             return  # The folder may come back; what is known stays.
         found: dict[str, RunView] = {}
@@ -76,9 +77,6 @@ class RunCollection:
             name = str(folder.relative_to(self._folder))
             found[name] = self._runs.get(name) or RunView(name, folder)
         self._runs = found
-
-    def _below(self) -> Any:
-        return records.runs_below(self._folder, _DEPTH)
 
     def run(self, name: str) -> RunView | None:
         return self._runs.get(name)

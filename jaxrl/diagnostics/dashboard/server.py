@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from jaxrl.config import ConfigError
+from jaxrl.config import installation
 from jaxrl.config.data_files import read_bytes
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.diagnostics.dashboard import run_view
 from jaxrl.diagnostics.dashboard.collection import RunCollection
 from jaxrl.diagnostics.dashboard.run_view import RunView
@@ -76,10 +77,8 @@ def application(runs: RunCollection, host: str) -> Starlette:
         return Response(file.read_bytes(), media_type=_KINDS[file.suffix])
 
     def episode_page(request: Request) -> Response:
-        try:
+        with errors_as(ConfigError, "", ValueError):
             page = read_bytes(_file(runs, request, run_view.EPISODES, "episode"), _LARGEST_EPISODE)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
         policy = _EPISODE_POLICY.format(source=episode.script_source())
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
 
@@ -125,7 +124,7 @@ def serve(folder: str, host: str, port: int, interval: float, say: Callable[[str
     Raises:
       ConfigError: the extra is missing, or the address cannot be listened on.
     """
-    web.require_packages("jaxrl dashboard", "dashboard", "plotly", "starlette", "uvicorn")
+    installation.require("`jaxrl dashboard`", "dashboard", "plotly", "starlette", "uvicorn")
     import uvicorn
 
     runs = RunCollection(folder, interval)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.config import ConfigError, check_same_spaces, versions
+from jaxrl.config import ConfigError, check_same_spaces, installation, versions
 from jaxrl.envs import registry
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.vector import VectorEnv
@@ -57,8 +56,8 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
     Raises:
       ConfigError: there are no such levels, no rule for when one is solved, or a package is missing.
     """
-    if asked.cvar and importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("`--cvar` needs matplotlib: install the extra plot")
+    if asked.cvar:
+        installation.require("`--cvar`", "plot", "matplotlib")
     env = _environment(policy, asked)
     reports = EpisodeReports.of(env.spec, policy.config.env.success)
     if not reports.knows_success:

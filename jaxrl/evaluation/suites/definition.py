@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config.data_files import require_yaml
-from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import above, at_least, check
 from jaxrl.config.files import suite_file, suite_names
 from jaxrl.config.sections import GREEDY, SAMPLED
@@ -103,10 +103,8 @@ def read(name: str, field: str = "--suite") -> Suite:
     data = require_yaml(given, file, name, suite_names)
     if not isinstance(data, dict) or not isinstance(data.get("categories"), dict) or not data["categories"]:
         raise ConfigError(f"{given} must hold `categories`, each a list of environments")
-    try:
+    with errors_as(ConfigError, given, ConfigError):
         return _suite(data, given, Path(file).stem)
-    except ConfigError as error:
-        raise ConfigError(f"{given}: {error}") from error
 
 
 def require_metric_names(suite: Suite) -> None:
@@ -166,10 +164,8 @@ def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
         steps=fields.get("steps"),
         tasks=fields.get("tasks", ""),
     )
-    try:
+    with errors_as(ConfigError, f"`{where}`", ValueError):
         level.reports  # noqa: B018
-    except ValueError as error:
-        raise ConfigError(f"`{where}`: {error}") from error
     return level
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxrl.algorithms import Agent
 from jaxrl.config import versions
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.sections import SAMPLED
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.envs.pictures import CannotRender
@@ -84,7 +84,7 @@ def run(
     suite = definition.read(asked.file)
     policy = trained_policy.load(workdir, asked.checkpoint, trust=trust)
     levels = SuiteLevels.of(asked.applied_to(suite, policy.agent), policy.spec, policy.config.env)
-    try:
+    with errors_as(RunError, "", HostEnvError):
         say(f"checkpoint  {policy.checkpoint}")
         report = _report(policy, levels)
         show(report)
@@ -93,8 +93,6 @@ def run(
         say(f"written to {written}")
         for line in _videos(policy, levels, asked.video) if asked.video else ():
             say(line)
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
 
 
 def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.config import ConfigError, EnvConfig, environment_spec, task_environment
+from jaxrl.config.errors import errors_as
 from jaxrl.envs import registry
 from jaxrl.envs.base import Dict, EnvSpec, Space
 from jaxrl.envs.tasks import default_task, task_groups
@@ -101,7 +102,7 @@ class SuiteLevels:
         Raises:
           ConfigError: the policy cannot play a level, or this does not report what its rules ask for.
         """
-        try:
+        with errors_as(ConfigError, suite.given, ConfigError):
             return cls(
                 suite,
                 {
@@ -112,8 +113,6 @@ class SuiteLevels:
                     for name, category in suite.categories.items()
                 },
             )
-        except ConfigError as error:
-            raise ConfigError(f"{suite.given}: {error}") from error
 
     @property
     def tasks(self) -> list[EvaluationTask]:
@@ -140,10 +139,8 @@ def _playable(level: Level, own: EnvSpec, env: EnvConfig, where: str) -> Playabl
     if spec.has_action_mask != own.has_action_mask:
         raise ConfigError(f"{name} and the environment of the run must both have action masks, or neither")
     for key in level.reports.info_keys:
-        try:
+        with errors_as(ConfigError, f"{name} cannot report {key!r}", ValueError):
             registry.check_info_key(level.env, wrappers, key)
-        except ValueError as error:
-            raise ConfigError(f"{name} cannot report {key!r}: {error}") from error
     steps = level.steps or spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
     reports = level.reports
     if level.success is None:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxrl.config import installation
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs import filming, registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.numbering import counted_from_zero, own_numbers
@@ -82,10 +82,8 @@ def write(
         shown, length = _play(function, act, spec, film, seed + number)
         pictures += [*pictures[-1:] * _LAST_FRAMES, *shown]
         steps += length
-    try:
+    with errors_as(ConfigError, f"`--video`: {file} cannot be written", OSError):
         save(pictures, file)
-    except OSError as error:
-        raise ConfigError(f"`--video`: {file} cannot be written: {error}") from error
     of = f"{episodes} episodes, {steps:,}" if episodes > 1 else f"{steps}"
     return f"video of {of} steps: {file} ({Path(file).stat().st_size / 1e3:.0f} kB)"
 
@@ -108,7 +106,9 @@ def _play(
                 pictures.append(shot.picture())
             if shot.over:
                 break
-            obs, mask = (shot.obs, shot.mask) if spec.agents else _batch_of_one((shot.obs, shot.mask))
+            obs, mask = shot.obs, shot.mask
+            if not spec.agents:
+                obs, mask = jax.tree.map(lambda x: np.asarray(x)[None], (obs, mask))
             rest = [] if mask is None else [mask]
             rest += [np.array([seed, t], np.uint32)] if function.sample else []
             out = act(own_numbers(spec.observation_space, obs), carry, reset, *rest)
@@ -119,10 +119,6 @@ def _play(
     finally:
         film.close()
     return pictures, t
-
-
-def _batch_of_one(tree: Any) -> Any:
-    return jax.tree.map(lambda x: np.asarray(x)[None], tree)
 
 
 def save(pictures: Sequence[np.ndarray], file: str) -> None:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import Agent
-from jaxrl.config import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs import registry
 from jaxrl.envs.games import Game, game_of, players
 from jaxrl.evaluation import trained_policy
@@ -148,20 +148,14 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
             samples = entry.samples and run.agent.samples
             contestants.append(Trained(name, game, run.agent, run.state, samples, run.checkpoint))
         elif players.is_scripted(game, name):
-            contestants.append(_scripted_player(name, game))
+            with errors_as(ConfigError, "", ValueError):
+                contestants.append(Scripted(name, game, players.make(game.spec.name, game, name)))
         else:
             raise ConfigError(
                 f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: "
                 f"{', '.join(players.names(game))}"
             )
     return contestants
-
-
-def _scripted_player(name: str, game: Game) -> Scripted:
-    try:
-        return Scripted(name, game, players.make(game.spec.name, game, name))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _folder(name: str) -> tuple[str, str]:
@@ -176,10 +170,8 @@ def _load(name: str, entry: EntryTerms) -> trained_policy.TrainedPolicy:
 
 
 def _game_of(label: str, environment: str) -> Game | None:
-    try:
+    with errors_as(ConfigError, f"`{label}`", ValueError, ImportError):
         return game_of(registry.make(environment))
-    except (ValueError, ImportError) as error:
-        raise ConfigError(f"`{label}`: {error}") from error
 
 
 def _require_same(name: str, run: trained_policy.TrainedPolicy, game: Game) -> None:

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from jaxrl.config import ConfigError, installation
+from jaxrl.config import installation
 
 _SCALE = 400.0 / math.log(10.0)
 _Z = NormalDist().inv_cdf(0.975)
@@ -75,10 +75,8 @@ def open_skill(games: Sequence[MatchGame], count: int) -> list[tuple[float, floa
     Raises:
       ConfigError: the package `openskill` is not installed.
     """
-    try:
-        from openskill.models import PlackettLuce
-    except ImportError as error:
-        raise ConfigError(f"`--openskill` needs its package: {installation.command('openskill')}") from error
+    installation.require("`--openskill`", "openskill", "openskill")
+    from openskill.models import PlackettLuce
 
     model = PlackettLuce()
     rated = [model.rating() for _ in range(count)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.curriculum import LEARNABILITY, LEVEL_METHODS, STAGES
+from jaxrl.config.errors import errors_as
 from jaxrl.envs import modules
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
@@ -36,10 +37,8 @@ def build(config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) ->
         return LearnabilitySampler.of(config, env, reports)
     if name in LEVEL_METHODS:
         return LevelReplaySampler.of(config, env, reports)
-    try:
+    with errors_as(ConfigError, "", ValueError):
         found = modules.load_attribute("`curriculum.name`", name)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     if not isinstance(found, type) or not issubclass(found, TaskSampler):
         raise ConfigError(
             f"`curriculum.name` (={name!r}) must be a class that derives from "

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import EnvSpec, Space
 from jaxrl.envs.bounded_files import open_regular
 from jaxrl.experience.demonstrations.episode import Episode, EpisodeFault, check_episode, observations_of
@@ -58,10 +59,8 @@ def read_episodes(file: Path, spec: EnvSpec) -> Iterator[Episode]:
             truncations=timeouts[rows].astype(bool),
             player="d4rl",
         )
-        try:
+        with errors_as(EpisodeFault, f"episode {number}, from row {start} on", EpisodeFault):
             check_episode(episode, spec)
-        except EpisodeFault as error:
-            raise EpisodeFault(f"episode {number}, from row {start} on: {error}") from error
         yield episode
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.bounded_files import read_object
 from jaxrl.experience.demonstrations import d4rl_files, minari_files
@@ -185,10 +186,8 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
     episodes = []
     total = hashlib.blake2b(digest_size=16)
     for file in files:
-        try:
+        with errors_as(DatasetFault, file, EpisodeFault):
             episode = read_episode(file, spec)
-        except EpisodeFault as error:
-            raise DatasetFault(f"{file}: {error}") from error
         digest = _digest(file.read_bytes())
         if verify:
             _compare(file, listed[file.name], episode, digest)
@@ -206,10 +205,8 @@ def _minari_folder(folder: Path) -> Path | None:
 
 def _collect(folder: str, place: Path, found: Iterator[Episode]) -> Dataset:
     """The data set of episodes that are in no files of our own; `place` is named with a fault."""
-    try:
+    with errors_as(DatasetFault, place, EpisodeFault):
         episodes = tuple(found)
-    except EpisodeFault as error:
-        raise DatasetFault(f"{place}: {error}") from error
     if not episodes:
         raise DatasetFault(f"{folder}: holds no episode")
     total = hashlib.blake2b(digest_size=16)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.demonstrations import Demonstrated, DemonstrationDraw, DemonstrationPlan
-from jaxrl.config import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.experience.demonstrations import lanes
 from jaxrl.experience.demonstrations.dataset import DatasetFault, read_dataset
 from jaxrl.experience.memory import Memory
@@ -45,10 +45,8 @@ class Demonstrations(Memory):
         given = f"`{plan.field}` (={plan.folder!r})"
         if not plan.folder:
             raise ConfigError(f"{given} must name a folder of episodes (jaxrl record, jaxrl prepare-data)")
-        try:
+        with errors_as(ConfigError, f"`{plan.field}`", DatasetFault):
             dataset = read_dataset(plan.folder, plan.spec)
-        except DatasetFault as error:
-            raise ConfigError(f"`{plan.field}`: {error}") from error
         training, validation = dataset.split(plan.validation)
         needed = lanes.rows_needed([len(e) for e in training], plan.lanes)
         if needed > plan.rows:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.inference.serving import connections
 from jaxrl.inference.serving.application import ServingApplication
@@ -33,7 +34,7 @@ def check_options(options: ServerOptions) -> None:
     Raises:
       ConfigError: a package is missing, or the address needs a token.
     """
-    web.require_packages("jaxrl serve", "serve", "uvicorn", "httptools", "prometheus_client")
+    installation.require("`jaxrl serve`", "serve", "uvicorn", "httptools", "prometheus_client")
     if not options.is_local and not options.token:
         raise ConfigError(
             f"`--host` (={options.host!r}) is not the loopback address, so requests must bear a token: set "

@@ -118,7 +118,8 @@ class PolicyService:
         Raises:
           Refusal: a session to continue is not there, a name is invalid, or there are too many.
         """
-        missing = [(name, begins) for name, begins in zip(names, reset, strict=True) if not self._has(name)]
+        found = zip(names, reset, strict=True)
+        missing = [(name, begins) for name, begins in found if self.sessions.find(name) is None]
         if not all(begins for _, begins in missing):
             raise unknown_session()
         begun: list[ServingSession] = []
@@ -129,9 +130,6 @@ class PolicyService:
             for session in begun:
                 self.sessions.end(session)
             raise
-
-    def _has(self, name: str) -> bool:
-        return self.sessions.find(name) is not None
 
     async def _act_in(
         self,

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.config.errors import did_you_mean
+from jaxrl.config.errors import did_you_mean, errors_as
 from jaxrl.envs import modules
 from jaxrl.envs.base import Box, Space
 from jaxrl.envs.picture_shapes import picture_shape
@@ -117,10 +117,8 @@ def _lookup(name: str) -> Any:
         hint = did_you_mean(name, ARCHITECTURES)
         raise ConfigError(f"{given} must be one of {', '.join(ARCHITECTURES)}, or module:attribute{hint}")
     path, _, attribute = name.partition(":")
-    try:
+    with errors_as(ConfigError, f"{given} cannot be imported", ImportError, AttributeError, ValueError):
         found = getattr(modules.load(path), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{given} cannot be imported: {error}") from error
     is_module = inspect.isclass(found) and issubclass(found, nn.Module)
     if not (is_module or isinstance(found, Architecture)):
         raise ConfigError(f"{given} must be an Architecture, or a flax module of (network, space)")

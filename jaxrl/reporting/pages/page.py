@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config import ConfigError, flatten, installation, text, versions
+from jaxrl.config import flatten, installation, text, versions
 from jaxrl.config.version import __version__
 
 
@@ -53,10 +52,7 @@ def table_section(
 
 def require_packages(extra: str, names: Sequence[str] = ("jinja2", "matplotlib")) -> None:
     """Raises ConfigError if a package that a report needs is not installed; `extra` installs it."""
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        needed = installation.command(extra)
-        raise ConfigError(f"the report needs the `{extra}` extra: {needed} (no {missing[0]})")
+    installation.require("the report", extra, *names)
 
 
 def html_page(

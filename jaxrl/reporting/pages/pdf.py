@@ -12,6 +12,7 @@ from jaxrl.reporting.pages.page import Section, Table
 _GREY = (87, 96, 106)
 _ORANGE = (200, 80, 0)
 _PAGE_WIDTH = 180  # mm of an A4 page without margins
+PACKAGES = ("jinja2", "matplotlib", "fpdf", "PIL")  # of a report as page and PDF
 _PICTURE_WIDTH = 150
 _FILM_WIDTH = 70
 _CHARACTER = 1.65  # width in tables, in mm

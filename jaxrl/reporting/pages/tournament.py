@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.config import ConfigError, versions
+from jaxrl.config.errors import errors_as
 from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
 from jaxrl.reporting.pages.page import Section, Table, html_page, require_packages
 
@@ -84,13 +85,11 @@ def write(record: Mapping[str, Any], folder: str) -> list[str]:
     stored = {**record, "versions": versions()}
     contents = (page.encode(), (json.dumps(stored, indent=2) + "\n").encode(), png)
     paths = [os.path.join(folder, name) for name in FILES]
-    try:
+    with errors_as(ConfigError, f"`--output` (={folder!r}) cannot be written", OSError):
         os.makedirs(folder, exist_ok=True)
         for path, content in zip(paths, contents, strict=True):
             with open(path, "wb") as file:
                 file.write(content)
-    except OSError as error:
-        raise ConfigError(f"`--output` (={folder!r}) cannot be written: {error}") from error
     return paths
 
 

@@ -173,7 +173,7 @@ class Background(Writer):
         pause = self._every
         closing = False
         while True:
-            delivered = self._deliver()
+            delivered = self._attempt(self._hand_over)
             if closing:
                 break
             pause = self._every if delivered else min(2 * pause, MAX_SECONDS_BETWEEN_TRIES)
@@ -183,10 +183,6 @@ class Background(Writer):
                 self._urgent = False
         if self._opened:
             self._attempt(lambda: self._tracker.close(self._summary))
-
-    def _deliver(self) -> bool:
-        """Sends the waiting rows; returns False if some could not be sent, which then stay."""
-        return self._attempt(self._hand_over)
 
     def _hand_over(self) -> None:
         if not self._opened:

@@ -18,6 +18,7 @@ import numpy as np
 from etils import epath
 
 from jaxrl.config import text
+from jaxrl.config.errors import errors_as
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint.checkpoint_files import length, size
 from jaxrl.runs.checkpoint.checkpoint_record import ImplausibleSize
@@ -50,7 +51,7 @@ def read(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> dict[s
         for name, store in stores.items():
             reads[name] = store.read()
         for name, future in reads.items():
-            with _name_errors(name):
+            with errors_as(ValueError, f"the array {name}", ValueError):
                 arrays[name] = np.asarray(future.result())
     return arrays
 
@@ -107,7 +108,7 @@ def _open_stores(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -
         futures = {name: open_array(name) for name in described}
         stores = {}
         for name, future in futures.items():
-            with _name_errors(name):
+            with errors_as(ValueError, f"the array {name}", ValueError):
                 stores[name] = future.result()
         for name, store in stores.items():
             _compare(name, store, described[name])
@@ -141,14 +142,6 @@ def _content_locations(path: epath.Path) -> Iterator[str]:
                 waiting.append(entry["location"])
             elif "indirect_value" in entry:
                 yield entry["indirect_value"]
-
-
-@contextlib.contextmanager
-def _name_errors(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"the array {name}: {error}") from error
 
 
 @contextlib.contextmanager

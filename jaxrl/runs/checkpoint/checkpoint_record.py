@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from jaxrl.config.errors import errors_as
 from jaxrl.runs.checkpoint import integrity
 
 # Bytes of the file; records with thousands of arrays take a hundredth of it.
@@ -79,19 +80,15 @@ def parse(text: str) -> Record:
     for name, described in content["arrays"].items():
         if not is_object(described):
             raise ValueError(f"the array {name} is not described")
-        try:
+        with errors_as(ValueError, f"the array {name}", ValueError):
             require(described, {"dtype": _is_dtype, "shape": _is_shape, "digest": _is_text})
-        except ValueError as error:
-            raise ValueError(f"the array {name}: {error}") from error
     if "memory" in content:
         require(content, {"memory": _has_entries})
     else:
         content["memory"] = None
     for name, described in (content["memory"] or {}).items():
-        try:
+        with errors_as(ValueError, f"the array {name}", ValueError, TypeError, KeyError, AttributeError):
             _require_shards(described)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"the array {name}: {error}") from error
     return Record(**{field.name: content[field.name] for field in dataclasses.fields(Record)})
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from jaxrl.config.errors import errors_as
 from jaxrl.parallel import process_group, sharding
 from jaxrl.runs.checkpoint import checkpoint_folder, checkpoint_record, restoration, state_arrays
 from jaxrl.runs.checkpoint.background_save import BackgroundSave, SaveError
@@ -60,10 +61,8 @@ class Checkpointer:
         if not create and not self._folder.is_dir():
             raise CheckpointError(f"no checkpoints: there is no folder {self._folder}")
         if create:
-            try:
+            with errors_as(CheckpointError, f"checkpoints cannot go to {self._folder}", OSError):
                 self._folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise CheckpointError(f"checkpoints cannot go to {self._folder}: {error}") from error
 
     @property
     def last_saved(self) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from etils import epath
 
+from jaxrl.config.errors import errors_as
 from jaxrl.parallel import process_group
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
@@ -90,10 +91,8 @@ class FolderUpkeep:
         """Moves a checkpoint that cannot be used out of the way; all processes call it."""
         target = None
         if process_group.is_first():
-            try:
+            with errors_as(CheckpointError, f"{problem}; and it cannot be set aside", OSError):
                 target = str(checkpoint_files.set_aside(self._folder / str(step), self.corrupt))
-            except OSError as error:
-                raise CheckpointError(f"{problem}; and it cannot be set aside: {error}") from error
         target = process_group.everywhere(target)[0]
         self._scores.pop(step, None)
         log.warning("%s; it is now %s", problem, target)

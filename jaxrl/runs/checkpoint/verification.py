@@ -11,7 +11,8 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config import ConfigError, foreign_files
+from jaxrl.config import foreign_files
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
 from jaxrl.runs.checkpoint.checkpoint_record import Record
@@ -68,11 +69,9 @@ def verify(
     run = checkpoint_folder.open_folder(workdir)
     if not run.is_dir():
         raise ConfigError(f"`--workdir` (={workdir}) is no folder")
-    try:
+    with errors_as(ConfigError, f"`--workdir` (={workdir}) cannot be read", OSError):
         contents = checkpoint_folder.find(run / "checkpoints")
         aside = sorted((run / "corrupt").iterdir()) if (run / "corrupt").is_dir() else []
-    except OSError as error:
-        raise ConfigError(f"`--workdir` (={workdir}) cannot be read: {error}") from error
     if step is not None and step not in contents.steps:
         known = ", ".join(str(s) for s in contents.steps) or "none"
         raise ConfigError(f"`--step` (={step}): no such checkpoint in {run}; available steps: {known}")
@@ -98,10 +97,8 @@ def _verify_one(
     entry = CheckpointEntry(kind, str(path), None, _size(path), step)
     try:
         record = checkpoint_folder.read_record(path)
-        try:
+        with errors_as(CorruptCheckpoint, f"the checkpoint {path} is damaged", ValueError):
             check(record.meta)
-        except ValueError as error:
-            raise CorruptCheckpoint(f"the checkpoint {path} is damaged: {error}") from error
         counts = Counter(map(_field, record.arrays))
         entry = dataclasses.replace(
             entry,

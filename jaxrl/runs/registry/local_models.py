@@ -27,7 +27,8 @@ class LocalModels:
 
     def folders(self, path: str) -> list[str]:
         try:
-            found = [entry.name for entry in os.scandir(self._root / path) if _is_folder(entry)]
+            entries = os.scandir(self._root / path)
+            found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in found if not name.startswith("."))
@@ -98,10 +99,6 @@ class LocalModels:
         require_no_links(self._root, place.parent)
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False)
 
 
 def _flush(path: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from jaxrl.config.data_files import parse_json
-from jaxrl.config.errors import ConfigError, RunError, did_you_mean
+from jaxrl.config.errors import ConfigError, RunError, did_you_mean, errors_as
 from jaxrl.config.local_files import is_remote
 from jaxrl.runs.registry.bucket_models import BucketModels
 from jaxrl.runs.registry.checksums import CHECKSUMS, damage
@@ -64,7 +64,7 @@ class ModelRegistry:
 
     def names(self) -> list[str]:
         """Models that have a version, sorted."""
-        with self._reading():
+        with errors_as(RunError, f"{self.url} cannot be read", OSError):
             return [n for n in self._files.folders("") if _NAME.fullmatch(n) and self.versions(n)]
 
     def versions(self, name: str) -> list[int]:
@@ -84,7 +84,7 @@ class ModelRegistry:
     def stages(self, name: str) -> dict[str, int]:
         """The version that each stage points at; stages that point nowhere are left out."""
         there = set(self.versions(name))
-        with self._reading():
+        with errors_as(RunError, f"{self.url} cannot be read", OSError):
             found = {stage: self._files.pointer(name, stage) for stage in STAGES}
         return {stage: number for stage, number in found.items() if number in there and number is not None}
 
@@ -98,10 +98,10 @@ class ModelRegistry:
         check_name("NAME", name)
         is_number = wanted.isdecimal() and len(wanted) < 10
         stage = "" if is_number else check_stage("STAGE", wanted)
-        with self._reading():
+        with errors_as(RunError, f"{self.url} cannot be read", OSError):
             found = int(wanted) if is_number else self._files.pointer(name, stage)
             # A server asks every few seconds, so nothing else is looked at.
-            if found is not None and self._is_whole(name, found):
+            if found is not None and self._files.exists(f"{versions_folder(name, found)}/{CHECKSUMS}"):
                 return found
         versions = self.require(name)
         if is_number:
@@ -115,10 +115,8 @@ class ModelRegistry:
           RunError: it cannot be read.
         """
         place = f"{versions_folder(name, number)}/{RECORD}"
-        try:
+        with errors_as(RunError, f"{self.url}/{place} cannot be read", OSError, ValueError):
             found = parse_json(self._files.read(place))
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.url}/{place} cannot be read: {error}") from error
         return found if isinstance(found, dict) else {}
 
     def publish(self, name: str, folder: Path) -> int:
@@ -132,14 +130,11 @@ class ModelRegistry:
         check_name("--name", name)
         if problems := damage(folder):
             raise RunError(f"the model is damaged and was not deployed: {problems[0]}")
-        try:
-            with self._files.lock(name):
-                number = max(self._numbers(name), default=0) + 1
-                while not self._files.publish(folder, versions_folder(name, number)):
-                    number += 1
-                return number
-        except OSError as error:
-            raise RunError(f"{self.url}/{name} cannot be written: {error}") from error
+        with errors_as(RunError, f"{self.url}/{name} cannot be written", OSError), self._files.lock(name):
+            number = max(self._numbers(name), default=0) + 1
+            while not self._files.publish(folder, versions_folder(name, number)):
+                number += 1
+            return number
 
     def promote(self, name: str, stage: str, number: int) -> int | None:
         """Points a stage at a version; returns the version that it pointed at.
@@ -153,17 +148,17 @@ class ModelRegistry:
             raise ConfigError(f"{name} has no version {number}; it has {_list(versions)}")
         if problems := self.verify(name, number):
             raise RunError(f"{name} version {number} is damaged, {stage} was not moved: {problems[0]}")
-        try:
-            with self._files.lock(name):
-                before = self._files.pointer(name, stage)
-                if before != number:
-                    # The history first: if it is ahead of the pointer, `rollback` still finds its place.
-                    past = _until(self._history(name, stage), before)
-                    self._remember(name, stage, [*past, number])
-                    self._files.point(name, stage, number)
-                return before
-        except OSError as error:
-            raise RunError(f"{self.url}/{name}/{stage} cannot be moved: {error}") from error
+        with (
+            errors_as(RunError, f"{self.url}/{name}/{stage} cannot be moved", OSError),
+            self._files.lock(name),
+        ):
+            before = self._files.pointer(name, stage)
+            if before != number:
+                # The history first: if it is ahead of the pointer, `rollback` still finds its place.
+                past = _until(self._history(name, stage), before)
+                self._remember(name, stage, [*past, number])
+                self._files.point(name, stage, number)
+            return before
 
     def rollback(self, name: str, stage: str) -> tuple[int, int]:
         """Points a stage at the version before; returns (version now, version until now).
@@ -181,12 +176,12 @@ class ModelRegistry:
             raise ConfigError(f"{stage} of {name} has only ever been version {current}")
         if problems := self.verify(name, past[-1]):
             raise RunError(f"{name} version {past[-1]} is damaged, {stage} was not moved: {problems[0]}")
-        try:
-            with self._files.lock(name):
-                self._files.point(name, stage, past[-1])
-                self._remember(name, stage, past)
-        except OSError as error:
-            raise RunError(f"{self.url}/{name}/{stage} cannot be moved: {error}") from error
+        with (
+            errors_as(RunError, f"{self.url}/{name}/{stage} cannot be moved", OSError),
+            self._files.lock(name),
+        ):
+            self._files.point(name, stage, past[-1])
+            self._remember(name, stage, past)
         return past[-1], current
 
     def verify(self, name: str, number: int) -> list[str]:
@@ -201,16 +196,6 @@ class ModelRegistry:
     def place(self, name: str, number: int) -> str:
         """The address of a version."""
         return f"{self.url}/{versions_folder(name, number)}"
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise RunError(f"{self.url} cannot be read: {error}") from error
-
-    def _is_whole(self, name: str, number: int) -> bool:
-        return self._files.exists(f"{versions_folder(name, number)}/{CHECKSUMS}")
 
     def _numbers(self, name: str) -> list[int]:
         """All numbers that were ever taken, also by a deployment that a kill ended."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
 import re
@@ -43,12 +42,9 @@ def prepare(path: str | os.PathLike[str]) -> None:
         return
     # If true, the client asks another service through gRPC for the kind of bucket.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    try:
-        import fsspec
-        import gcsfs  # noqa: F401
-    except ImportError as error:
-        text = f"{path} needs the extra `gcs`: {installation.command('gcs')} ({error})"
-        raise ConfigError(text) from error
+    installation.require(os.fspath(path), "gcs", "fsspec", "gcsfs")
+    import fsspec
+
     # A cached listing would never expire, and checkpoints are not written through this client.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
     # It logs tracebacks of errors that it also raises.
@@ -87,11 +83,8 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
         return filesystem(), "/".join(split(url))
     if url.startswith("s3://"):
         bucket, prefix = split(url)
-        try:
-            client = fsspec.filesystem("s3", use_listings_cache=False)
-        except ImportError as error:
-            text = f"{given} needs the extra `s3`: {installation.command('s3')} ({error})"
-            raise ConfigError(text) from error
+        installation.require(given, "s3", "s3fs")
+        client = fsspec.filesystem("s3", use_listings_cache=False)
         within_timeout(f"{given} cannot be", lambda: _try_s3(client, bucket, prefix))
         return client, "/".join(split(url)).rstrip("/")
     if is_remote(url):
@@ -101,8 +94,8 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
 
 def require_client(flag: str, url: str) -> None:
     """Raises ConfigError if the package that an address needs is not installed."""
-    if url.startswith("s3://") and importlib.util.find_spec("s3fs") is None:
-        raise ConfigError(f"`{flag}` (={url!r}) needs the extra `s3`: {installation.command('s3')}")
+    if url.startswith("s3://"):
+        installation.require(f"`{flag}` (={url!r})", "s3", "s3fs")
     prepare(url)
 
 
