@@ -143,8 +143,14 @@ def build_critics(network: NetworkConfig, spec: EnvSpec) -> Critics:
         return StepCritics(networks.build(joint, sees(*parts, (_ACTION, action)), heads))
     memory = networks.build(network, alone, {name: HeadOnTrunk(FeaturesHead(), name) for name in _NAMES})
     features = Box.of(-jnp.inf, jnp.inf, (memory.num_features(),))
+    # It has no recurrence, for which GPUs have a kernel.
     last = dataclasses.replace(
-        network, encoder="joint", core="none", core_layers=1, hidden_sizes=network.hidden_sizes[-1:]
+        network,
+        encoder="joint",
+        core="none",
+        core_layers=1,
+        recurrence="scan",
+        hidden_sizes=network.hidden_sizes[-1:],
     )
     value = networks.build(
         last, sees(("", features), (_ACTION, action)), {"q": HeadOnTrunk(ValueHead(), "q")}
