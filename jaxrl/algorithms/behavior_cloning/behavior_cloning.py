@@ -225,7 +225,7 @@ class BehaviorCloning(Algorithm):
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, params=params))
 
     def _with_statistics(self, learner: BehaviorCloningState, shown: Demonstrated) -> BehaviorCloningState:
-        """With the moments of all training observations, of each task its own, unless it started with some."""
+        """With the moments of all training observations, of each task its own, unless it has some already."""
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
