@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError, check_config
+from jaxrl.config.files import load_config
 from jaxrl.evaluation.run_names import numeric_hyperparameters
 from jaxrl.search import SearchOptions, optimize
+from jaxrl.search.optimization import _are_alike
 from jaxrl.search.pbt import require_exchangeable
 from jaxrl.search.space import Space
 from tests.programs.test_make_train import tiny_config
@@ -167,3 +169,24 @@ def test_pbt_varies_no_integers() -> None:
     name = "dqn.target_period"
     with pytest.raises(ConfigError, match=f"`{name}` .* and the field no integer"):
         require_exchangeable(Space.parse({name: {"log": [10, 100]}}, "dqn"), (name,))
+
+
+@pytest.mark.parametrize(("budget", "is_one_program"), [({}, True), ({"seconds": 60.0}, False)])
+def test_trials_with_a_budget_in_seconds_are_no_program(
+    budget: dict[str, float], is_one_program: bool
+) -> None:
+    # Twenty of one program would have a twentieth of the time each, and the winner's fresh seeds a third.
+    trained = load_config("ppo_mlp")
+    trained.stop.update(budget)
+    assert (
+        _are_alike(trained, ("ppo.gamma",), Space.parse({"ppo.gamma": {"uniform": [0.9, 0.99]}}))
+        is is_one_program
+    )
+
+
+def test_a_population_of_trials_needs_a_budget_in_steps(tmp_path: Path) -> None:
+    trained = load_config("ppo_mlp")
+    trained.stop.seconds = 60.0
+    space = {"ppo.gamma": {"uniform": [0.9, 0.99]}}
+    with pytest.raises(ConfigError, match="`population` .=4. .* `stop.seconds` must be None"):
+        optimize(trained, space, workdir=str(tmp_path), population=4)
