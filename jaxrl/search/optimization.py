@@ -95,10 +95,11 @@ def search(
         )
     if config.stop.steps is None and (options.prunes or options.exchanges):
         raise ConfigError("`stop.steps` (=None) must be a number: this search compares trials by their steps")
-    if options.population is not None and options.population > 1 and (timed := _budgets_of_time(config)):
+    if ((options.population or 1) > 1 or options.method == "pbt") and (timed := _budgets_of_time(config)):
+        given = config.stop[timed[0]]
         raise ConfigError(
-            f"`population` (={options.population}) trains trials as one program, in which each has a part of "
-            f"the seconds: `{timed[0]}` must be None, and `stop.steps` the budget"
+            f"`stop.{timed[0]}` (={given:g}) must be None with `--population` or `--method=pbt`: trials of one "
+            "program share the seconds; give them `stop.steps`"
         )
     if config.population.seeds > 1:
         raise ConfigError(
@@ -134,8 +135,8 @@ def _are_alike(config: ConfigDict, numbers: Collection[str], space: Space) -> bo
 
 
 def _budgets_of_time(config: ConfigDict) -> list[str]:
-    """The fields of a budget in seconds that a configuration has."""
-    return [f"stop.{name}" for name in ("seconds", "wall_seconds") if config.stop[name] is not None]
+    """The fields of `stop` with a budget in seconds."""
+    return [name for name in ("seconds", "wall_seconds") if config.stop[name] is not None]
 
 
 def _search(

@@ -184,9 +184,10 @@ def test_trials_with_a_budget_in_seconds_are_no_program(
     )
 
 
-def test_a_population_of_trials_needs_a_budget_in_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"population": 4}, {"method": "pbt"}])
+def test_a_population_of_trials_needs_a_budget_in_steps(options: dict[str, Any], tmp_path: Path) -> None:
     trained = load_config("ppo_mlp")
     trained.stop.seconds = 60.0
     space = {"ppo.gamma": {"uniform": [0.9, 0.99]}}
-    with pytest.raises(ConfigError, match="`population` .=4. .* `stop.seconds` must be None"):
-        optimize(trained, space, workdir=str(tmp_path), population=4)
+    with pytest.raises(ConfigError, match="`stop.seconds` .=60. must be None with `--population`"):
+        optimize(trained, space, workdir=str(tmp_path), **options)
