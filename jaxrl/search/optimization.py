@@ -98,8 +98,8 @@ def search(
     if ((options.population or 1) > 1 or options.method == "pbt") and (timed := _budgets_of_time(config)):
         given = config.stop[timed[0]]
         raise ConfigError(
-            f"`stop.{timed[0]}` (={given:g}) must be None with `--population` or `--method=pbt`: trials of one "
-            "program share the seconds; give them `stop.steps`"
+            f"`stop.{timed[0]}` (={given:g}) must be None with `--population` or `--method=pbt`: trials of "
+            "one program share the seconds; give them `stop.steps`"
         )
     if config.population.seeds > 1:
         raise ConfigError(
