@@ -129,9 +129,9 @@ def _one_line_if_full(folder: SearchFolder) -> Iterator[None]:
 
 
 def _are_alike(config: ConfigDict, numbers: Collection[str], space: Space) -> bool:
-    """True if trials are the same as one program, which shares the time among them."""
+    """True if trials are the same as one program, which has no stages and shares the time among them."""
     varies_numbers = all(dimension.name in numbers for dimension in space.dimensions)
-    return varies_numbers and not _budgets_of_time(config)
+    return varies_numbers and not config.stages and not _budgets_of_time(config)
 
 
 def _budgets_of_time(config: ConfigDict) -> list[str]:

@@ -171,17 +171,15 @@ def test_pbt_varies_no_integers() -> None:
         require_exchangeable(Space.parse({name: {"log": [10, 100]}}, "dqn"), (name,))
 
 
-@pytest.mark.parametrize(("budget", "is_one_program"), [({}, True), ({"seconds": 60.0}, False)])
-def test_trials_with_a_budget_in_seconds_are_no_program(
-    budget: dict[str, float], is_one_program: bool
-) -> None:
-    # Twenty of one program would have a twentieth of the time each, and the winner's fresh seeds a third.
-    trained = load_config("ppo_mlp")
-    trained.stop.update(budget)
-    assert (
-        _are_alike(trained, ("ppo.gamma",), Space.parse({"ppo.gamma": {"uniform": [0.9, 0.99]}}))
-        is is_one_program
-    )
+@pytest.mark.parametrize(
+    ("field", "value"), [("stop.seconds", 60.0), ("stop.wall_seconds", 60.0), ("stages", ({"steps": 1000},))]
+)
+def test_trials_that_a_program_would_change_are_none(field: str, value: Any) -> None:
+    # Twenty of one program would have a twentieth of the seconds each, and the winner's fresh seeds a third.
+    trained, space = load_config("ppo_mlp"), Space.parse({"ppo.gamma": {"uniform": [0.9, 0.99]}})
+    assert _are_alike(trained, ("ppo.gamma",), space)
+    trained.update_from_flattened_dict({field: value})
+    assert not _are_alike(trained, ("ppo.gamma",), space)
 
 
 @pytest.mark.parametrize("options", [{"population": 4}, {"method": "pbt"}])
