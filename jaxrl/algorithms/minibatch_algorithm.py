@@ -277,5 +277,5 @@ class MinibatchAlgorithm(Algorithm):
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        after = with_observations(stats, self.agent.spec, trajectory, self.axis)
+        after = with_observations(stats, self.agent.spec, trajectory.obs, trajectory.valid, self.axis)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))

@@ -13,7 +13,7 @@ from jaxrl.algorithms.minibatches import MinibatchState
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.mixture import task_of
 from jaxrl.networks import normalizer, task_normalizer
-from jaxrl.types import Array, Axis, PyTree, Sharded, Trajectory, Transferable
+from jaxrl.types import Array, Axis, PyTree, Sharded, Transferable
 
 
 @flax.struct.dataclass
@@ -29,19 +29,20 @@ class RolloutState(MinibatchState):
     discounted_return: Annotated[Array, Sharded(0)]
 
 
-def with_observations(stats: PyTree, spec: EnvSpec, trajectory: Trajectory, axis: Axis) -> PyTree:
-    """Running moments with the observations of a rollout of all devices; of each task its own.
+def with_observations(stats: PyTree, spec: EnvSpec, obs: PyTree, valid: Array | None, axis: Axis) -> PyTree:
+    """Running moments with the observations of all devices; of each task its own.
 
     Args:
       stats: of `Agent.init`.
       spec: of the environment.
-      trajectory: of this device; rows that are not `valid` do not count.
+      obs: [T, B, *O], of this device.
+      valid: bool[T, B], the rows that count; None: all.
       axis: this device.
     """
-    task = task_of(spec, trajectory.obs)
+    task = task_of(spec, obs)
     if task is None:
-        return normalizer.update(stats, trajectory.obs, trajectory.valid, axis.psum)
-    return task_normalizer.update(stats, trajectory.obs, task, trajectory.valid, axis.psum)
+        return normalizer.update(stats, obs, valid, axis.psum)
+    return task_normalizer.update(stats, obs, task, valid, axis.psum)
 
 
 def with_finite_statistics(before: Any, after: Any) -> Any:

@@ -56,8 +56,12 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
             training["schedule"] = "linear"
         elif falls:
             left_out[f"{key} falling to 0"] = value
+    if not isinstance(training.get("train_freq", 1), int):  # [1, "episode"]
+        left_out["train_freq in episodes"] = training["train_freq"]
+        training["train_freq"] = algorithms[algorithm]["training"]["train_freq"]
     if training.get("gradient_steps") == -1:  # as many as there were steps
         training["gradient_steps"] = int(training["train_freq"]) * int(environments)
+    _convert(training, algorithm)
     place: dict[str, Any] = {"name": environment, "num_envs": environments}
     if isinstance(normalize, bool):
         place |= {"normalize_obs": normalize, "normalize_reward": normalize}
@@ -69,6 +73,25 @@ def read_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[s
         "environment": place,
         "training": training | left_out,
     }
+
+
+def _convert(training: dict[str, Any], algorithm: str) -> None:
+    """Changes the numbers that mean something else in Stable-Baselines3."""
+    # There the value loss is the squared error, not half of it, and updates end beyond 1.5 times the target.
+    for key, factor in (("vf_coef", 2.0), ("target_kl", 1.5)):
+        if isinstance(value := training.get(key), int | float):
+            training[key] = factor * value
+    if algorithm != "sac":
+        return
+    # One rate is for all three optimisers.
+    training |= dict.fromkeys(("critic_rate", "temperature_rate"), training["learning_rate"])
+    # "auto", "auto_0.1", or a number that stays.
+    coefficient = training.pop("ent_coef", "auto")
+    learns = str(coefficient).startswith("auto")
+    training["learn_temperature"] = learns
+    training["temperature"] = (coefficient.partition("_")[2] or 1.0) if learns else coefficient
+    if training.get("target_entropy") == "auto":
+        del training["target_entropy"]
 
 
 def _is_game(environment: str, name: str, known: Sequence[str]) -> bool:

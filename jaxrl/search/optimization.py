@@ -95,6 +95,12 @@ def search(
         )
     if config.stop.steps is None and (options.prunes or options.exchanges):
         raise ConfigError("`stop.steps` (=None) must be a number: this search compares trials by their steps")
+    if ((options.population or 1) > 1 or options.method == "pbt") and (timed := _budgets_of_time(config)):
+        given = config.stop[timed[0]]
+        raise ConfigError(
+            f"`stop.{timed[0]}` (={given:g}) must be None with `--population` or `--method=pbt`: trials of "
+            "one program share the seconds; give them `stop.steps`"
+        )
     if config.population.seeds > 1:
         raise ConfigError(
             f"`population.seeds` (={config.population.seeds}): a trial is a single run; --population=N "
@@ -105,7 +111,7 @@ def search(
         pbt.require_exchangeable(space, numbers)
     folder = SearchFolder(options.folder)
     with _one_line_if_full(folder), folder.claim(check_config(config), space, options):
-        together = options.program_size(alike=not on_host and _varies_only(numbers, space))
+        together = options.program_size(alike=not on_host and _are_alike(config, numbers, space))
         return _search(Task.of(config, space, options), options, together, folder, interruption)
 
 
@@ -122,9 +128,15 @@ def _one_line_if_full(folder: SearchFolder) -> Iterator[None]:
         ) from error
 
 
-def _varies_only(numbers: Collection[str], space: Space) -> bool:
-    """True if all trials can be one program."""
-    return all(dimension.name in numbers for dimension in space.dimensions)
+def _are_alike(config: ConfigDict, numbers: Collection[str], space: Space) -> bool:
+    """True if trials are the same as one program, which has no stages and shares the time among them."""
+    varies_numbers = all(dimension.name in numbers for dimension in space.dimensions)
+    return varies_numbers and not config.stages and not _budgets_of_time(config)
+
+
+def _budgets_of_time(config: ConfigDict) -> list[str]:
+    """The fields of `stop` with a budget in seconds."""
+    return [name for name in ("seconds", "wall_seconds") if config.stop[name] is not None]
 
 
 def _search(

@@ -234,6 +234,7 @@ def test_section_of_an_environment_of_rl_zoo(environment: str, changes: dict[str
         "network.hidden_sizes": (64, 64),
         "network.separate_value": True,
         "ppo.entropy_coef": 0.0,
+        "ppo.value_coef": 1.0,  # the loss of SB3's vf_coef, 0.5, is the squared error, not half of it
         "stop.steps": 100_000,
         **changes,
     }
@@ -255,6 +256,53 @@ def test_every_algorithm_of_rl_zoo_can_be_trained(algorithm: str, tmp_path: Path
     config = check_config(load_config(str(file), environment="CartPole-v1"))
     assert config.algorithm == algorithm.removesuffix("_lstm")
     assert config.network.core == ("lstm" if algorithm == "ppo_lstm" else "none")
+
+
+RATES = ("learning_rate", "critic_rate", "temperature_rate")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "section", "expected", "left"),
+    [
+        # Stable-Baselines3 weighs the whole squared error, and ends updates beyond 1.5 times target_kl.
+        ("ppo", "vf_coef: 0.19, target_kl: 0.02", {"value_coef": 0.38, "target_kl": 0.03}, ""),
+        ("a2c", "vf_coef: 0.4", {"value_coef": 0.8}, ""),
+        # It has one rate for the policy, the critics and the temperature, whose weight is ent_coef.
+        (
+            "sac",
+            "learning_rate: 7.3e-4, ent_coef: auto",
+            {**dict.fromkeys(RATES, 7.3e-4), "temperature": 1.0, "learn_temperature": True},
+            "",
+        ),
+        (
+            "sac",
+            "ent_coef: auto_0.1, target_entropy: auto",
+            {
+                **dict.fromkeys(RATES, 3e-4),
+                "temperature": 0.1,
+                "learn_temperature": True,
+                "target_entropy": None,
+            },
+            "",
+        ),
+        ("sac", "ent_coef: 0.005", {"temperature": 0.005, "learn_temperature": False}, ""),
+        (
+            "sac",
+            "train_freq: [1, episode], gradient_steps: -1, n_envs: 2",
+            {"rollout_length": 1, "updates_per_rollout": 2},
+            "training.train_freq in episodes",
+        ),
+    ],
+)
+def test_numbers_of_rl_zoo_that_mean_something_else_here(
+    algorithm: str, section: str, expected: dict[str, Any], left: str, tmp_path: Path
+) -> None:
+    file, remarks = tmp_path / f"{algorithm}.yml", Remarks()
+    file.write_text(f"Pendulum-v1: {{n_timesteps: 5e4, policy: MlpPolicy, {section}}}\n")
+    config = check_config(load_config(str(file), remarks, environment="gymnax:Pendulum-v1"))
+    learner = {name: getattr(config.learner, name) for name in expected}
+    assert learner == pytest.approx(expected)
+    assert remarks.lines[0].endswith(left) if left else not any("left out" in x for x in remarks.lines)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError, check_config
+from jaxrl.config.files import load_config
 from jaxrl.evaluation.run_names import numeric_hyperparameters
 from jaxrl.search import SearchOptions, optimize
+from jaxrl.search.optimization import _are_alike
 from jaxrl.search.pbt import require_exchangeable
 from jaxrl.search.space import Space
 from tests.programs.test_make_train import tiny_config
@@ -167,3 +169,23 @@ def test_pbt_varies_no_integers() -> None:
     name = "dqn.target_period"
     with pytest.raises(ConfigError, match=f"`{name}` .* and the field no integer"):
         require_exchangeable(Space.parse({name: {"log": [10, 100]}}, "dqn"), (name,))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("stop.seconds", 60.0), ("stop.wall_seconds", 60.0), ("stages", ({"steps": 1000},))]
+)
+def test_trials_that_a_program_would_change_are_none(field: str, value: Any) -> None:
+    # Twenty of one program would have a twentieth of the seconds each, and the winner's fresh seeds a third.
+    trained, space = load_config("ppo_mlp"), Space.parse({"ppo.gamma": {"uniform": [0.9, 0.99]}})
+    assert _are_alike(trained, ("ppo.gamma",), space)
+    trained.update_from_flattened_dict({field: value})
+    assert not _are_alike(trained, ("ppo.gamma",), space)
+
+
+@pytest.mark.parametrize("options", [{"population": 4}, {"method": "pbt"}])
+def test_a_population_of_trials_needs_a_budget_in_steps(options: dict[str, Any], tmp_path: Path) -> None:
+    trained = load_config("ppo_mlp")
+    trained.stop.seconds = 60.0
+    space = {"ppo.gamma": {"uniform": [0.9, 0.99]}}
+    with pytest.raises(ConfigError, match="`stop.seconds` .=60. must be None with `--population`"):
+        optimize(trained, space, workdir=str(tmp_path), **options)

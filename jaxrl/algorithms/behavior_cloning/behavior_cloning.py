@@ -35,11 +35,12 @@ from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import layer_norms, require_fit
 from jaxrl.algorithms.reports import Epochs, Reports
+from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
-from jaxrl.networks import check_platform, normalizer
+from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
 
 _NAME = "behavior_cloning"
@@ -221,12 +222,18 @@ class BehaviorCloning(Algorithm):
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, params=params))
 
     def _with_statistics(self, learner: BehaviorCloningState, shown: Demonstrated) -> BehaviorCloningState:
-        """With the moments of all training observations, unless it started with statistics."""
+        """With the moments of all training observations, of each task its own, unless it has some already."""
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        found = normalizer.update(normalizer.init(_one(shown.obs)), shown.obs, shown.valid, self.axis.psum)
-        chosen = jax.tree.map(lambda own, new: jnp.where(stats.count > 0, own, new), stats, found)
+        nothing = jax.tree.map(jnp.zeros_like, stats)
+        found = with_observations(nothing, self.agent.spec, shown.obs, shown.valid, self.axis)
+        started = stats.count > 0  # of each of several tasks
+
+        def choose(own: Array, new: Array) -> Array:
+            return jnp.where(started.reshape(*started.shape, *[1] * (own.ndim - started.ndim)), own, new)
+
+        chosen = jax.tree.map(choose, stats, found)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
 
     def _batch(self, learner: BehaviorCloningState, shown: Demonstrated) -> Batch:
@@ -292,8 +299,3 @@ class BehaviorCloning(Algorithm):
             f"{_NAME}/waited": Last(found.waited),
         }
         return dataclasses.replace(learner, policy=policy, early_stop=found), told
-
-
-def _one(obs: PyTree) -> PyTree:
-    """An observation of [R, B, *O] without its leading dimensions."""
-    return jax.tree.map(lambda x: x[0, 0], obs)

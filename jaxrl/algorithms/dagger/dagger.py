@@ -214,7 +214,7 @@ class DAgger(ReplayAlgorithm):
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        after = with_observations(stats, self.agent.spec, latest, self.axis)
+        after = with_observations(stats, self.agent.spec, latest.obs, latest.valid, self.axis)
         is_first = learner.draws % self.draws_per_iteration == 0
         chosen = jax.tree.map(lambda old, new: jnp.where(is_first, new, old), stats, after)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
