@@ -17,6 +17,7 @@ from jaxrl.envs.host.worker import (
     Problem,
     Reader,
     action_of,
+    checked_flag,
     checked_reward,
     checked_tuple,
     describe,
@@ -140,8 +141,8 @@ class GymnasiumSlot:
             obs, reward, terminated, truncated, info = checked_tuple("step", result, 5)
             reward = checked_reward(reward)
             first = False
-            terminated = bool(terminated)
-            truncated = bool(truncated)
+            terminated = checked_flag("terminated", terminated)
+            truncated = checked_flag("truncated", truncated)
             if self._first_episode_left:
                 truncated |= self._first_episode_left == 1 and not terminated
                 self._first_episode_left = 0 if terminated or truncated else self._first_episode_left - 1

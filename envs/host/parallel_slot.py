@@ -19,6 +19,7 @@ from jaxrl.envs.host.worker import (
     Problem,
     Reader,
     action_of,
+    checked_flag,
     checked_reward,
     checked_tuple,
     describe,
@@ -170,7 +171,13 @@ class ParallelSlot:
         result = checked_tuple("step", self.env.step(actions), 5, "PettingZoo")
         obs, rewards, terminations, truncations, infos = result
         present = self._present()
-        flags = {a: (bool(terminations.get(a)), bool(truncations.get(a))) for a in self._here}
+        flags = {
+            agent: (
+                checked_flag("a termination", terminations.get(agent, False)),
+                checked_flag("a truncation", truncations.get(agent, False)),
+            )
+            for agent in self._here
+        }
         # Of one that has gone without a flag, which has terminated, no observation counts.
         silent = {agent for agent in self._here - present if not any(flags[agent])}
         flags |= dict.fromkeys(silent, (True, False))

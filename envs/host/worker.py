@@ -87,6 +87,8 @@ def describe(space: Any, path: tuple[Any, ...] = (), within: tuple[str, ...] = (
     """The leaves of a gymnasium space, dicts and tuples flattened; Problem if it has no use here."""
     from gymnasium import spaces
 
+    if not isinstance(space, spaces.Space):
+        raise Problem(f"has {space!r} in place of a space of gymnasium")
     leaf: Leaf = {"path": path, "within": within, "shape": tuple(space.shape or ()), "start": 0}
     if isinstance(space, spaces.Dict):
         return _describe_parts(leaf, "dict", space.spaces.items())
@@ -228,12 +230,22 @@ def checked_tuple(method: str, result: Any, length: int, whose: str = "gymnasium
     return result
 
 
+def checked_flag(name: str, flag: Any) -> bool:
+    """Whether an episode has ended: a bool or a number, since text and None would pass for one."""
+    if isinstance(flag, bool | np.bool_):
+        return bool(flag)
+    array = np.asarray(flag)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise Problem(f"returned {flag!r} as {name}, which is no bool")
+    return bool(array.item())
+
+
 def checked_reward(reward: Any) -> float:
     """The reward as a number that float32 holds."""
     if not isinstance(reward, float) and np.ndim(reward) != 0:
         raise Problem(f"returned a reward of shape {np.shape(reward)}, not a number")
     try:
-        number = float(reward)
+        number = float(reward + 0)  # "1" is no number
     except (TypeError, ValueError) as error:
         raise Problem(f"returned the reward {reward!r}, which is no number") from error
     if not math.isfinite(number):

@@ -41,9 +41,21 @@ class AuxiliaryLoss:
         return ("loss/auxiliary", *self.metrics)
 
     def __call__(self, params: PyTree, out: Any, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        """(the loss, what it reports by name): sums over the steps of a minibatch that count."""
+        """(the loss, what it reports by name): sums over the steps of a minibatch that count.
+
+        Raises:
+          ConfigError: the function returns something else, or reports other metrics.
+        """
         own = params[PARAMS] if self.init else None
-        loss, metrics = self.function(own, out.features, out, batch)
+        result = self.function(own, out.features, out, batch)
+        where = f"the auxiliary loss {self.function.__module__}:{self.function.__qualname__} returned"
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+            raise ConfigError(f"{where} {found}; return (loss, metrics), metrics by name in a dict")
+        loss, metrics = result
+        if set(metrics) != set(self.metrics):
+            names = [", ".join(sorted(x)) or "none" for x in (metrics, self.metrics)]
+            raise ConfigError(f"{where} the metrics {names[0]}, and declares {names[1]}")
         sums = {name: batch.total(x) for name, x in metrics.items()}
         total = batch.total(loss)
         return total, sums | {"loss/auxiliary": total}

@@ -9,6 +9,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxrl.algorithms.sequences import Sequences, take_carries, take_sequences
+from jaxrl.config import ConfigError
 from jaxrl.types import Array, PyTree, Trajectory
 
 
@@ -57,7 +58,16 @@ class Batch:
         return dataclasses.replace(taken, carry=take_carries(self.carry, sequences))
 
     def total(self, x: Array) -> Array:
-        """float32[], the sum over the steps that count of x [L, N], by their weights if they have some."""
+        """float32[], the sum over the steps that count of x [L, N], by their weights if they have some.
+
+        Raises:
+          ConfigError: x is not one number for each step. A mean would be divided by the steps once more.
+        """
+        if jnp.shape(x) != self.reset.shape:
+            raise ConfigError(
+                f"a loss or a metric has the shape {list(jnp.shape(x))}; it must have one number for each "
+                f"step and sequence of a minibatch, {list(self.reset.shape)}, which are averaged afterwards"
+            )
         if self.weight is not None:
             x = x * self.weight
         return x.sum() if self.valid is None else jnp.where(self.valid, x, 0.0).sum()

@@ -117,7 +117,7 @@ class CommandArguments:
           The flags, and the arguments that are left.
 
         Raises:
-          ConfigError: an unknown flag, a wrong value, or an argument that is no flag.
+          ConfigError: an unknown flag, a wrong value, an empty argument, or one that is no flag.
         """
         for given in argv:
             if not _is_unicode(given):
@@ -126,6 +126,8 @@ class CommandArguments:
         values, left, unknown = _read(arguments, argv[1:])
         if not known_only:
             require_no_flags(unknown, [argument.name for argument in arguments if argument.word])
+        if "" in left and not known_only:
+            raise ConfigError("an argument is empty; is a variable of the shell not set?")
         if left and not known_only and not positional:
             raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
         found = cls()

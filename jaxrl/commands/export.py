@@ -113,6 +113,8 @@ def _output(flags: _Flags, default: str) -> str:
 
 
 def _format_of(flags: _Flags) -> str:
+    if flags.format is None:
+        raise ConfigError(f"`--format` is missing: one of {', '.join(FORMATS)}")
     if flags.format not in FORMATS:
         raise ConfigError(f"`--format` (={flags.format!r}) must be one of {', '.join(FORMATS)}")
     return flags.format

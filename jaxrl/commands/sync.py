@@ -30,8 +30,9 @@ def main(flags: _Flags, folders: Sequence[str]) -> int:
     for argument in folders:
         if argument.startswith("-"):
             raise ConfigError(f"unknown flag `{argument}`; valid: --dry-run, --debug")
-    if len(folders) != 2:
-        raise ConfigError(f"two folders are needed, SOURCE and DESTINATION; {len(folders)} were given")
+    named = [folder for folder in folders if folder]  # "" would be the working folder
+    if len(folders) != 2 or len(named) != 2:
+        raise ConfigError(f"two folders are needed, SOURCE and DESTINATION; {len(named)} were given")
     dry_run = flags.dry_run
     report = sync(folders[0], folders[1], dry_run)
     done = "would be copied" if dry_run else "copied"

@@ -6,6 +6,7 @@ without end and do not fill the memory.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,7 @@ def read_yaml(path: FilePath) -> Any:
     text = read_bytes(path, LARGEST_YAML).decode()
     try:
         loader = yaml.SafeLoader(text)
+        loader.name = os.path.basename(path)  # in its errors
         if (node := loader.get_single_node()) is None:
             return None
         _extent(node, {})

@@ -68,7 +68,10 @@ def _pipelines() -> dict[str, Path]:
 
 
 def load_config(
-    given: str, remarks: Remarks | None = None, quick: bool = False, environment: str = ""
+    given: str | os.PathLike[str],
+    remarks: Remarks | None = None,
+    quick: bool = False,
+    environment: str = "",
 ) -> ConfigDict:
     """Returns the `get_config()` of a Python file, or the content of a YAML or JSON file.
 
@@ -82,8 +85,8 @@ def load_config(
       ConfigError: there is no such file, it raises, or it does not return a ConfigDict; or it has no short
         form.
     """
-    path = _path_of(given)
-    described = f"`--config` (={given!r})"
+    path = _path_of(os.fspath(given) if isinstance(given, os.PathLike) else given)
+    described = f"`--config` (={str(given)!r})"
     no_quick = ConfigError(f"{described} has no short form for `--quick`: a get_config(quick)")
     if path.endswith(nested_files.ENDINGS):
         if quick:

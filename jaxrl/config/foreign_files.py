@@ -50,8 +50,9 @@ def _beside_runs(path: Path) -> str:
     """As `in_place_of_run`, of a folder that is inside of a run, or holds some."""
     if not path.exists():
         return "is no folder"
-    for above in path.absolute().parents[:2]:
-        if _is_run(above):
+    parents = path.absolute().parents
+    for name, above in ((path.name, parents[0]), (parents[0].name, parents[1] if parents[1:] else path)):
+        if name == "checkpoints" and _is_run(above):
             return f"is inside of the run {above}: name that"
     below = (file.parent for pattern in ("*", "*/*") for file in sorted(path.glob(f"{pattern}/config.json")))
     for run in filter(_is_run, below):

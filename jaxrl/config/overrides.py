@@ -93,6 +93,8 @@ def _parse_value(text: str, kind: Any) -> Any:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two of deep nesting
         value = _split_at_commas(text) if kind == tuple[str, ...] else text
+    if get_origin(kind) is not tuple and isinstance(value, (tuple, list, dict, set)):
+        return text  # 1,000,000 is no number, and shown as it was given.
     if get_origin(kind) is tuple and not isinstance(value, (tuple, list)):
         return (value,)  # --config.network.hidden_sizes=64
     return _as_integer(value, kind)  # --config.stop.steps=1e6

@@ -26,6 +26,7 @@ from jaxrl.config.construction import (
 from jaxrl.config.declarations import values_of
 from jaxrl.config.environment import check_environment, require_spaces, with_full_names
 from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import shorten
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.rebuilt_environments import with_rebuilt_environments
 
@@ -74,6 +75,13 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
     resolved = _with_agents(resolved, check_environment(resolved))
     stage_configs(resolved)
     return resolved
+
+
+def require_config(config: object) -> None:
+    """Raises ConfigError unless `config` is a configuration, resolved or not."""
+    if not isinstance(config, ConfigDict | Config):
+        text = "must be a configuration, such as jaxrl.load_config(NAME_OR_FILE)"
+        raise ConfigError(f"`config` (={shorten(config)}) {text}")
 
 
 def _with_agents(config: Config, spec: EnvSpec) -> Config:

@@ -57,7 +57,9 @@ def load(
       ConfigError: the folder is no run, it has no such checkpoint, or it names modules and is not trusted.
       CheckpointError: the checkpoint is damaged.
     """
-    if not isinstance(run, str | os.PathLike):
+    if not run or not isinstance(run, str | os.PathLike | list | tuple):
+        raise ConfigError(f"`run` (={run!r}) must name a run")
+    if isinstance(run, list | tuple):
         from jaxrl.inference.ensemble import EnsemblePolicy
 
         return EnsemblePolicy([load(one, checkpoint, seed, trust) for one in run])
@@ -92,6 +94,10 @@ class LoadedPolicy:
         self._program = functools.cache(lambda sample: action_program(PolicyFunction.of(trained, sample)))
         self._seed = seed
         self._draws = itertools.count()
+
+    def __getattr__(self, name: str) -> Any:
+        hint = ": it is act(obs, carry, reset)" if name == "predict" else ""
+        raise AttributeError(f"a loaded policy has no `{name}`{hint}")
 
     def initial_carry(self, batch: int | None = None) -> Any:
         """The carry at the start of an episode: zeros, [batch, ...], or [...] for a single observation."""
@@ -264,17 +270,20 @@ def _cast_all(name: str, given: Any, space: Space) -> Any:
 def _cast(name: str, given: Any, space: Space) -> np.ndarray:
     """One observation of a space, or a batch of them; floats become float32, integers the space's type."""
     assert not isinstance(space, Dict)
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise ConfigError(f"`{name}` must be an array, not {type(given).__name__}: {error}") from error
     shape = tuple(space.shape)
     dtype = np.dtype(space.dtype)
-    if array.shape not in (shape, (*array.shape[:1], *shape)):
+    integers = np.issubdtype(array.dtype, np.integer) and np.issubdtype(dtype, np.integer)
+    if not integers and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ConfigError(f"`{name}` is of {array.dtype}, it must be of {dtype}")
+    if 0 in array.shape or array.shape not in (shape, (*array.shape[:1], *shape)):
         batch = ", ".join(map(str, ("B", *shape)))
         raise ConfigError(
             f"`{name}` has the shape {list(array.shape)}, it must be {list(shape)} or [{batch}]"
         )
-    integers = np.issubdtype(array.dtype, np.integer) and np.issubdtype(dtype, np.integer)
-    if not integers and not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ConfigError(f"`{name}` is of {array.dtype}, it must be of {dtype}")
     cast = array.astype(dtype)
     if integers and (cast != array).any():
         raise ConfigError(f"`{name}` holds an integer that {dtype} does not hold")

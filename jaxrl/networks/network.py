@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec, zeros
+from jaxrl.envs.checks import explain
 from jaxrl.networks.architectures import describe_architecture
 from jaxrl.networks.architectures.build import require_architecture
 from jaxrl.networks.central import build_trunk_encoder, policy_space
@@ -31,6 +31,8 @@ from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.networks.layers import activation
 from jaxrl.networks.operations import Layer, description_of, start_of
 from jaxrl.types import Array, PyTree
+
+_SEVERAL = (2, 3)  # steps and environments, to see that a part tells them apart
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
         name for name in (network.architecture or network.encoder, network.core, network.head) if ":" in name
     ]
     if own:
-        _try(own, functions.shapes)
+        _try(own, functions.trace)
     prepares = bool(network.architecture) and TABLES in functions.shapes()
     return Network(
         init=functions.init,
@@ -190,15 +192,21 @@ class _Functions:
         """The shapes of all that `init` of the module makes, tables that follow from parameters too."""
         return jax.eval_shape(lambda key: self.module.init(key, *self._example()), jax.random.key(0))
 
+    def trace(self) -> PyTree:
+        """The shapes of what a rollout computes: of several steps and environments, with parameters alone."""
+        example = self._example(*_SEVERAL)
+        found = jax.eval_shape(lambda key: self.module.init(key, *example), jax.random.key(0))
+        return jax.eval_shape(self.apply, found["params"], *example)
+
     @property
     def _precision(self) -> AbstractContextManager[Any]:
         return precision_of_products(self.network.matmul_precision)
 
-    def _example(self) -> tuple[PyTree, PyTree, Array, Array | None]:
-        """Arguments of `apply` after `params`, of one step of one environment."""
-        obs = zeros(self.spec.observation_space, (1, 1))
-        mask = jnp.ones((1, 1, self.spec.mask_size), bool) if self.spec.has_action_mask else None
-        return obs, self.initial_carry(1), jnp.zeros((1, 1), bool), mask
+    def _example(self, length: int = 1, n: int = 1) -> tuple[PyTree, PyTree, Array, Array | None]:
+        """Arguments of `apply` after `params`, of `length` steps of `n` environments."""
+        obs = zeros(self.spec.observation_space, (length, n))
+        mask = jnp.ones((length, n, self.spec.mask_size), bool) if self.spec.has_action_mask else None
+        return obs, self.initial_carry(n), jnp.zeros((length, n), bool), mask
 
 
 def describe_trunk(network: NetworkConfig, spec: EnvSpec) -> str:
@@ -252,7 +260,9 @@ class _Trunks(nn.Module):
         features = {}
         after = {}
         for name, (encoder, core) in parts.trunks.items():
-            features[name], after[name] = run(core, encode(encoder, obs), carry[name], reset)
+            encoded = encode(encoder, obs)
+            _require_features(network, encoded, reset)
+            features[name], after[name] = run(core, encoded, carry[name], reset)
         outputs = {name: parts.heads[name](features[trunk], action_mask) for name, trunk, _ in self.heads}
         if not self.is_initializing():
             encoders = {name: encoder for name, (encoder, _) in parts.trunks.items()}
@@ -280,6 +290,21 @@ def _call(module: nn.Module, *inputs: Any) -> Any:
     return module(*inputs)
 
 
+def _require_features(network: NetworkConfig, encoded: Any, reset_LN: Array) -> None:
+    """Raises ConfigError unless an encoder has made floats [L, N, F]."""
+    shape = getattr(encoded, "shape", None)
+    fits = shape is not None and len(shape) == 3 and shape[:2] == reset_LN.shape
+    if fits and jnp.issubdtype(encoded.dtype, jnp.floating):
+        return
+    length, n = reset_LN.shape
+    field = "architecture" if network.architecture else "encoder"
+    found = type(encoded).__name__ if shape is None else f"{encoded.dtype}{list(shape)}"
+    raise ConfigError(
+        f"`network.{field}` (={getattr(network, field)!r}) returned {found} for {length} steps of {n} "
+        f"environments; it must return floats [{length}, {n}, F], the features of each observation"
+    )
+
+
 def _try(names: list[str], trace: Callable[[], PyTree]) -> None:
     """Raises ConfigError if a network with parts of the user's own does not fit together."""
     try:
@@ -287,7 +312,7 @@ def _try(names: list[str], trace: Callable[[], PyTree]) -> None:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"`network` with {', '.join(names)} raised {modules.one_line(error)}") from error
+        raise ConfigError(f"`network` with {', '.join(names)} {explain(error)}") from error
 
 
 def _outputs(seen: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Array]]:

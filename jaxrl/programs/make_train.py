@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from jaxrl import algorithms
 from jaxrl.algorithms.suitable_networks import network_on
 from jaxrl.config import Config, ConfigError, declared_fields, resolve
+from jaxrl.config.resolution import require_config
 from jaxrl.envs import registry
 from jaxrl.metrics.reduction import Metric, Metrics
 from jaxrl.parallel.sharding import Topology
@@ -133,6 +134,7 @@ def _value(metric: Metric) -> Array:
 
 def _resolve(config: ConfigDict | Config) -> Config:
     """The configuration for one device."""
+    require_config(config)
     if isinstance(config, ConfigDict):
         config = resolve(config, 1)
     return dataclasses.replace(config, device_count=1)

@@ -52,7 +52,12 @@ class RunFolder:
           path: local, or gs://bucket/folder.
           keep: the number of recent checkpoints to keep besides the best.
           interruption: the signals after which a save gives up sooner on a disk that does not answer.
+
+        Raises:
+          ConfigError: the path is empty.
         """
+        if not path:  # which would be the working folder
+            raise ConfigError("`--workdir` (='') must name a folder")
         storage.prepare(path)
         self.path = epath.Path(path)
         self.identity = ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from jaxrl.config import ConfigError
 from jaxrl.evaluation.result import Result
 
 # The trainer that is passed to a callback. Its class imports this module.
@@ -37,6 +38,11 @@ class Callbacks(Generic[T]):
     on_row: Callable[[T, Mapping[str, float]], object] | None = None
     on_start: Callable[[T], object] | None = None
     on_end: Callable[[T, Mapping[str, Any]], object] | None = None
+
+    def __post_init__(self) -> None:
+        for name, callback in vars(self).items():
+            if callback is not None and not callable(callback):
+                raise ConfigError(f"`{name}` (={callback!r}) must be a function, or None")
 
 
 def notify(callback: Callable[P, object] | None, *arguments: P.args, **named: P.kwargs) -> None:

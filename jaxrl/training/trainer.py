@@ -11,8 +11,9 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from jaxrl.config import Config, largest_device_count, resolve
-from jaxrl.config.errors import did_you_mean
+from jaxrl.config import Config, ConfigError, largest_device_count, resolve
+from jaxrl.config.fields import at_least, check
+from jaxrl.config.resolution import require_config
 from jaxrl.evaluation.modes import add, deciding_mode, mode_name
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
@@ -23,6 +24,7 @@ from jaxrl.programs.hyperparameters import with_hyperparameters
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training import attribute_hints
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, notify
 from jaxrl.training.checkpoints import RunCheckpoints, StartingPoint, write_run
@@ -41,14 +43,6 @@ from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 log = logging.getLogger(__name__)
 
 _ATTRIBUTES = ("config", "folder", "callbacks", "agent")
-# What other trainers call ours.
-_OTHER_NAMES = dict.fromkeys(("train", "learn"), "fit()") | {
-    "training_step": "update(rollout())",
-    "predict": "jaxrl.load(folder).act(obs)",
-    "mean_and_log": "log(metrics), which `update` has averaged",
-    "save_checkpoint": "save(folder)",
-    "load_checkpoint": "load(folder)",
-}
 
 
 class Trainer:
@@ -94,6 +88,11 @@ class Trainer:
         Raises:
           ConfigError: the configuration is wrong.
         """
+        require_config(config)
+        if isinstance(folder, str | os.PathLike):
+            raise ConfigError(f"`folder` (={folder!r}) must be a RunFolder; `save(folder)` writes the state")
+        if not isinstance(callbacks, Callbacks):
+            raise ConfigError(f"`callbacks` (={callbacks!r}) must be jaxrl.Callbacks(on_iteration=...)")
         if isinstance(config, ConfigDict):
             config = resolve(config, config.num_devices or largest_device_count(config, jax.device_count()))
         config = config if assembly else with_stored_plan(config, folder)
@@ -121,13 +120,8 @@ class Trainer:
         raise AttributeError(f"a trainer has no `{name}`{self._hint(name)}")
 
     def _hint(self, name: str) -> str:
-        if name in _OTHER_NAMES:
-            return f": it is {_OTHER_NAMES[name]}"
-        config = vars(self).get("config")
-        if config is not None and hasattr(config.learner, name):
-            return f": it is set({name}=...)"
         public = [x for x in (*dir(type(self)), *_ATTRIBUTES) if not x.startswith("_")]
-        return did_you_mean(name, public)
+        return attribute_hints.hint(name, vars(self).get("config"), public)
 
     @property
     def state(self) -> TrainState:
@@ -178,7 +172,7 @@ class Trainer:
         Args:
           trajectory: of `rollout()`; None if the algorithm steps no environments.
         """
-        if self.config.collects and (trajectory is None or self._totals is None):
+        if self.config.collects and (not isinstance(trajectory, Trajectory) or self._totals is None):
             raise RuntimeError("update() needs the trajectory of a rollout() before it")
         state = self.state if self.config.collects else self._assembly.at_present(self.state)
         with self._assembly.clock.measure("train"):
@@ -201,7 +195,12 @@ class Trainer:
           sample: True samples actions, False takes the most likely ones; None plays in all of
             `evaluate.modes` and returns the result of the mode with the higher return, over the last
             evaluations of `fit` and this one.
+
+        Raises:
+          ConfigError: `episodes` is no number of them.
         """
+        if episodes is not None:
+            episodes = check("episodes", episodes, int, at_least(1))
         policy = self.state.learner.policy
         modes = None if sample is None else (mode_name(sample),)
         played = self._assembly.evaluators.play("eval/", policy, self.progress.iteration, episodes, modes)

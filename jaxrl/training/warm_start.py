@@ -46,6 +46,8 @@ def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
     Raises:
       CheckpointError: there is none.
     """
+    if not os.fspath(path):
+        raise CheckpointError(f"`{name}` (='') must name a folder")
     folder = checkpoint_folder.open_folder(epath.Path(path).expanduser())
     if (folder / checkpoint_folder.META).exists():
         return folder

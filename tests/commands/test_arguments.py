@@ -78,6 +78,7 @@ def test_words_of_completion() -> None:
         ("--all=maybe", r"^`--all` \(='maybe'\) must be true or false$"),
         ("--name", "^`--name` needs a value: --name=TEXT$"),
         ("-n", "^unknown flag `-n`; "),
+        ("", "^an argument is empty; is a variable of the shell not set"),
         ("--seconds=nan", "finite"),
         ("--config.seed=1", "config.seed"),
         ("runs/a", "`runs/a` is no flag; flags start with --"),

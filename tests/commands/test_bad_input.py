@@ -85,6 +85,7 @@ BAD_OVERRIDES = [
     ("ppo.max_grad_norm=0", "must be above 0"),
     ("ppo.target_kl=0", "must be above 0"),
     ("stop.steps=0", "must be at least 1"),
+    ("stop.steps=1,000,000", "(='1,000,000') must be an integer or none"),
     ("stop.seconds=0", "must be above 0"),
     ("stop.wall_seconds=0", "must be above 0"),
     ("log.every_steps=-1", "must be at least 0"),

@@ -103,6 +103,7 @@ def test_what_is_passing_is_left_out(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
+        (["", "b"], "two folders are needed, SOURCE and DESTINATION; 1 were given"),
         ([], "two folders are needed, SOURCE and DESTINATION; 0 were given"),
         (["a", "b", "c"], "two folders are needed, SOURCE and DESTINATION; 3 were given"),
         (["a", "b", "--delete"], "unknown flag `--delete`; valid: --dry-run, --debug"),

@@ -94,6 +94,12 @@ def test_no_json_is_a_value_error(text: bytes) -> None:
         data_files.parse_json(text)
 
 
+def test_errors_of_yaml_name_the_file_and_the_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("ppo:\n\tgamma: 0.9\n")
+    with pytest.raises(ValueError, match=r"'\\t' that cannot start any token in \"mine.yaml\", line 2"):
+        data_files.read_yaml(tmp_path / "mine.yaml")
+
+
 def test_an_object_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[1]")
     with pytest.raises(ValueError, match="it must hold a JSON object"):

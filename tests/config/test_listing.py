@@ -22,7 +22,7 @@ def test_printed_config_is_the_same_config(name: str, tmp_path: Path) -> None:
     checked = check_config(config)
     file = tmp_path / "printed.py"
     file.write_text(config_file(checked))
-    assert check_config(load_config(str(file))) == checked
+    assert check_config(load_config(file)) == checked
 
 
 @pytest.mark.parametrize("algorithm", BUILT_IN)

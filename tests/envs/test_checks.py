@@ -275,6 +275,28 @@ class Failing(host.Pusher):
         raise ValueError("the motor\nis on fire")
 
 
+class Sure(host.Pusher):
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, "no", truncated, info
+
+
+class Paid(host.Pusher):
+    def step(self, action):
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, "1", terminated, truncated, info
+
+
+class Spaceless(host.Pusher):
+    @property
+    def observation_space(self):
+        return None
+
+    @observation_space.setter
+    def observation_space(self, space):
+        pass
+
+
 class Changing(host.Pusher):
     def step(self, action):
         return np.full(2, np.nan), *super().step(action)[1:]
@@ -285,6 +307,9 @@ class Changing(host.Pusher):
     [
         (Failing, "Failing raised ValueError: the motor is on fire (test_checks.py, line"),
         (Changing, "Changing returned an observation with NaN or infinity in it"),
+        (Sure, "Sure returned 'no' as terminated, which is no bool"),
+        (Paid, "Paid returned the reward '1', which is no number"),
+        (Spaceless, "Spaceless has None in place of a space of gymnasium"),
         (host.Texts, "Texts has a space that is not supported: Text(1, 5"),
         (host.Batch, "Batch is not a JaxEnv; it is a VectorEnv, a batch of environments: name the class"),
         (lambda: host.Count, "Count is a class: check an environment of it, Count(...)"),

@@ -147,6 +147,9 @@ def test_masks_of_components_may_be_a_list_and_allow_something_of_each() -> None
     [
         (np.zeros((2, 5)), {}, r"`obs` has the shape \[2, 5\], it must be \[4\] or \[B, 4\]"),
         (np.array(["a"] * 4), {}, "`obs` is of <U1, it must be of float32"),
+        (np.zeros((0, 4)), {}, r"`obs` has the shape \[0, 4\], it must be"),
+        ({"obs": np.zeros(4)}, {}, "`obs` is of object, it must be of float32"),
+        ((np.zeros(4), {}), {}, "`obs` must be an array, not tuple: "),
         (np.zeros((2, 4)), {"reset": True}, r"`reset` has the shape \[\], it must be \[2\]"),
         (np.zeros(4), {"carry": {"h": 1}}, "`carry` must be what `act` returned, or None"),
         (np.zeros(4), {"action_mask": [True, True]}, "has no masks"),
@@ -158,6 +161,14 @@ def test_what_does_not_fit_is_one_line(
     with pytest.raises(jaxrl.ConfigError, match=said) as caught:
         loaded.act(obs, **arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_policy_lacks_and_what_is_no_run(loaded: LoadedPolicy) -> None:
+    with pytest.raises(AttributeError, match=r"no `predict`: it is act\(obs, carry, reset\)"):
+        loaded.predict(np.zeros(4))
+    for given in ("", None, 3, []):
+        with pytest.raises(jaxrl.ConfigError, match=r"`run` \(=.*\) must name a run"):
+            jaxrl.load(given)
 
 
 def test_a_carry_of_another_batch_is_refused(loaded: LoadedPolicy) -> None:

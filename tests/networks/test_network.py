@@ -1,9 +1,11 @@
 """The network: which devices have its kernel, and what names and parts of a user's own it takes."""
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import pytest
 
 from jaxrl import networks
@@ -123,3 +125,47 @@ def declared(network):
 
 def undeclared(network):
     return Forgetful()
+
+
+class Encoder(nn.Module):
+    """An encoder of a user's own, with a mistake in `finish`."""
+
+    finish: Any
+
+    @nn.compact
+    def __call__(self, obs):
+        return self.finish(nn.Dense(8)(obs))
+
+
+def encoder(finish):
+    return lambda network, space: Encoder(finish)
+
+
+sound = encoder(lambda x: x)
+sums = encoder(lambda x: x.sum(axis=-1))
+whole = encoder(lambda x: x.astype(jnp.int32))
+several = encoder(lambda x: (x, x))
+fixed = encoder(lambda x: jnp.zeros((1, 1, 8)))
+choosing = encoder(lambda x: x if x.sum() > 0 else -x)
+dropping = encoder(lambda x: nn.Dropout(0.5, deterministic=False)(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "sums",
+            r"returned float32\[2, 3\] for 2 steps of 3 environments; it must return floats \[2, 3, F\]",
+        ),
+        ("whole", r"returned int32\[2, 3, 8\] for 2 steps"),  # has no gradient
+        ("several", "returned tuple for 2 steps"),
+        ("fixed", r"returned float32\[1, 1, 8\] for 2 steps"),
+        ("choosing", "uses the value of an array in Python .* \\(test_network.py, line"),
+        ("dropping", "InvalidRngError"),  # `init` would take another key for it
+    ],
+)
+def test_own_encoder_is_traced_for_several_steps_and_environments(name, message):
+    build(encoder="tests.networks.test_network:sound", core="none")
+    with pytest.raises(ConfigError, match=f"test_network:{name}.*{message}") as caught:
+        build(encoder=f"tests.networks.test_network:{name}", core="none")
+    assert "\n" not in str(caught.value)

@@ -15,6 +15,7 @@ import jaxrl
 from jaxrl.config import ConfigError
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.reporting.writers import MultiWriter, Writer
+from jaxrl.runs.checkpoint import CheckpointError
 from jaxrl.training.trainer import Trainer
 
 STEPS = 8 * 8  # of one iteration
@@ -197,8 +198,36 @@ def test_what_no_trainer_has_is_refused_by_name() -> None:
 
 def test_update_needs_a_rollout() -> None:
     trainer = Trainer(tiny_config(1))
-    with pytest.raises(RuntimeError, match="needs the trajectory of a rollout"):
-        trainer.update(None)  # type: ignore[arg-type]
+    for trajectory in (None, 3):
+        with pytest.raises(RuntimeError, match="needs the trajectory of a rollout"):
+            trainer.update(trajectory)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Trainer("ppo"), r"`config` \(='ppo'\) must be a configuration, such as jaxrl.load_config"),
+        (lambda: jaxrl.make_train({"seed": 1}), "`config` .* must be a configuration"),
+        (lambda: Trainer(tiny_config(1), "runs/mine"), r"`folder` .* must be a RunFolder; `save\(folder\)`"),
+        (lambda: Trainer(tiny_config(1), callbacks=print), "`callbacks` .* must be jaxrl.Callbacks"),
+        (lambda: jaxrl.Callbacks(on_row=3), r"`on_row` \(=3\) must be a function, or None"),
+        (lambda: Trainer(tiny_config(1)).evaluate(0), r"`episodes` \(=0\) must be at least 1"),
+    ],
+)
+def test_wrong_arguments_are_one_line(call: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_no_folder_is_not_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trainer = Trainer(tiny_config(1), writer=MultiWriter([]))
+    with pytest.raises(ConfigError, match="must name a folder"):
+        trainer.save("")
+    with pytest.raises(CheckpointError, match="must name a folder"):
+        trainer.load("")
+    assert not list(tmp_path.iterdir())
 
 
 USER_MODULE = """
