@@ -136,3 +136,10 @@ def run(
         for stream in (out, err):
             stream.seek(0)
         return subprocess.CompletedProcess(process.args, code, out.read(), err.read())
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
