@@ -41,8 +41,7 @@ def film(name: str, wrappers: Sequence[str], seed: int, task: Any = None) -> Fil
     """
     if not registry.is_host(name):
         env = registry.make(name, wrappers)
-        if env.spec.agents:
-            return _film_agents(WholeEnv(cast(MultiAgentEnv, env)), seed)
+        env = WholeEnv(cast(MultiAgentEnv, env)) if env.spec.agents else env
         return _film_device(env, seed, default_arguments(env) if task is None else (task,))
     factory = registry.make_host(name, wrappers)
     bare = factory.unwrapped if isinstance(factory, WrappedFactory) else factory
@@ -52,46 +51,29 @@ def film(name: str, wrappers: Sequence[str], seed: int, task: Any = None) -> Fil
 
 
 def _film_device(env: JaxEnv, seed: int, arguments: tuple[Any, ...]) -> Film:
+    """Takes an action for each agent of a `WholeEnv`; actions of absent agents are ignored."""
     reset_key, key = jax.random.split(jax.random.key(seed))
     state, obs = jax.jit(env.reset)(reset_key, *arguments)
     step = jax.jit(env.step)
+    drawn = env.env if isinstance(env, WholeEnv) else env
+    fresh = np.ones(env.spec.num_agents, bool) if env.spec.agents else None
     over = False
     t = 0
     reward = 0.0
-    names = [report.name for report in env.spec.reports]
+    names = [] if env.spec.agents else [report.name for report in env.spec.reports]
     reports = dict[str, float]()
     while True:
         mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
-        picture = partial(_picture, env, state, obs)
-        action = yield Shot(jax.device_get(obs), mask, picture, over, reward, reports=reports)
-        state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
-        obs = timestep.obs
-        over = bool(timestep.done)
-        t = t + 1
-        reward = float(timestep.reported_reward)
-        reports = reports_of(jax.device_get(timestep.info), names)
-
-
-def _film_agents(env: WholeEnv, seed: int) -> Film:
-    """Takes an action for each agent; actions of absent agents are ignored."""
-    reset_key, key = jax.random.split(jax.random.key(seed))
-    state, obs = jax.jit(env.reset)(reset_key)
-    fresh = np.ones(env.spec.num_agents, bool)
-    step = jax.jit(env.step)
-    over = False
-    t = 0
-    reward = 0.0
-    while True:
-        mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
-        picture = partial(_picture, env.env, state, obs)
-        action = yield Shot(jax.device_get(obs), mask, picture, over, reward, fresh)
+        picture = partial(_picture, drawn, state, obs)
+        action = yield Shot(jax.device_get(obs), mask, picture, over, reward, fresh, reports)
         state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
         obs = timestep.obs
         over = bool(timestep.done)
         t = t + 1
         reward = float(timestep.reported_reward.sum())
-        flags = timestep.team
-        fresh = np.asarray(~flags.took_part | flags.terminated | flags.truncated)
+        reports = reports_of(jax.device_get(timestep.info), names)
+        if (flags := timestep.team) is not None:
+            fresh = np.asarray(~flags.took_part | flags.terminated | flags.truncated)
 
 
 def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:

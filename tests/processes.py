@@ -136,3 +136,17 @@ def run(
         for stream in (out, err):
             stream.seek(0)
         return subprocess.CompletedProcess(process.args, code, out.read(), err.read())
+
+
+def succeed(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """As `run`, of a process that must end well."""
+    done = run(*arguments, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -15,7 +15,7 @@ from jaxrl.envs.adapters.pgx_game import PgxGame, PgxGameState
 from jaxrl.envs.adapters.suite import load, raw_key, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.games import players
-from jaxrl.envs.names import format_call
+from jaxrl.envs.names import changed_call
 from jaxrl.envs.trees import strong_types
 
 _RANDOM = "random"
@@ -80,13 +80,7 @@ class Pgx(JaxEnv):
         # Not uint8, which networks take for the brightness of a picture and divide by 255.
         self._dtype = jnp.float32 if obs.dtype == bool else obs.dtype
         self.spec = EnvSpec(
-            name=format_call(
-                label,
-                {
-                    **({} if opponent == _RANDOM else {"opponent": opponent}),
-                    **({} if seat == _EITHER else {"seat": seat}),
-                },
-            ),
+            name=changed_call(label, make, {"opponent": opponent, "seat": seat}),
             observation_space=Box.of(low, high, obs.shape, np.dtype(self._dtype).type),
             action_space=Discrete(mask.shape[0]),
             has_action_mask=True,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl.envs.base import InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.games import players
 from jaxrl.envs.games.game import Game
-from jaxrl.envs.names import format_call
+from jaxrl.envs.names import changed_call
 
 
 @flax.struct.dataclass
@@ -53,13 +53,9 @@ class GameEnv(JaxEnv):
         self.game = game
         self._seat = seat
         self._opponent = players.make(label, game, opponent)
-        arguments = {
-            **({} if opponent == players.RANDOM else {"opponent": opponent}),
-            **({} if seat < 0 else {"seat": seat}),
-        }
         self.spec = dataclasses.replace(
             game.spec,
-            name=format_call(label, arguments),
+            name=changed_call(label, GameEnv, {"opponent": opponent, "seat": seat}),
             has_action_mask=True,
             reports=(InfoMetric("success", "last"),),
         )

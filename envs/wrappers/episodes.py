@@ -47,9 +47,6 @@ class TimeLimit(Wrapper):
         timestep = dataclasses.replace(timestep, truncated=timestep.truncated | (time >= self._steps))
         return TimeLimitState(env_state, time), timestep
 
-    def action_mask(self, state: TimeLimitState) -> jax.Array:
-        return self.env.action_mask(state.env)
-
     def inner(self, state: Any) -> Any:
         return state.env
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
+from jaxrl.envs.names import check_bool
 from jaxrl.envs.wrappers.observation_parts import ObservationPart
 from jaxrl.envs.wrappers.wrapper import Wrapper, require_box, without_goals
 
@@ -25,8 +26,7 @@ class PreviousAction(Wrapper):
 
     def __init__(self, env: JaxEnv, reward: bool = True):
         super().__init__(env)
-        if not isinstance(reward, bool):
-            raise ValueError(f"wrapper previous_action: reward (={reward!r}) must be True or False")
+        check_bool("wrapper previous_action: reward", reward)
         space = env.spec.observation_space
         low, high = _bounds(env.spec.action_space)
         self._action = ObservationPart("previous_action", space, "previous_action", low, high)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import check_positive
+from jaxrl.envs.names import check_bool, check_positive
 from jaxrl.envs.reports import with_report
 from jaxrl.envs.tasks import method_of_tasks
 from jaxrl.envs.trees import strong_types
@@ -74,8 +74,7 @@ class Trials(Wrapper):
         """
         super().__init__(env)
         self._count = check_positive("wrapper trials: count", count, _MOST_TRIALS)
-        if not isinstance(sample_tasks, bool):
-            raise ValueError(f"wrapper trials: sample_tasks (={sample_tasks!r}) must be True or False")
+        check_bool("wrapper trials: sample_tasks", sample_tasks)
         self._has_tasks = env.spec.task_space is not None
         self._draw = method_of_tasks(env, "draw_task") if self._has_tasks and sample_tasks else None
         self._flag = ObservationPart("trials", env.spec.observation_space, "trial_start", (0.0,), (1.0,))
@@ -106,9 +105,6 @@ class Trials(Wrapper):
             truncated=jnp.zeros((), bool),
             info=timestep.info | self._reports(state.trial, timestep),
         )
-
-    def action_mask(self, state: TrialsState) -> jax.Array:
-        return self.env.action_mask(state.env)
 
     def inner(self, state: TrialsState) -> Any:
         return state.env

@@ -87,7 +87,7 @@ class Wrapper(JaxEnv):
         return self.env.step(key, state, action)
 
     def action_mask(self, state: Any) -> jax.Array:
-        return self.env.action_mask(state)
+        return self.env.action_mask(self.inner(state))
 
     def present(self, state: Any) -> jax.Array:
         """bool[A], see `jaxrl.envs.agents.MultiAgentEnv`."""
@@ -132,9 +132,6 @@ class WrapperState:
 
 class StatefulWrapper(Wrapper):
     """A wrapper whose state is a `WrapperState`."""
-
-    def action_mask(self, state: WrapperState) -> jax.Array:
-        return self.env.action_mask(state.env)
 
     def inner(self, state: WrapperState) -> Any:
         return state.env

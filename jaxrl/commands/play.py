@@ -13,18 +13,18 @@ exit; jaxrl prepare-data --replays=FILE makes episodes of them.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import SEED, TRUST, Argument, CommandArguments, flag
 from jaxrl.config.errors import ConfigError, RunError, errors_as
+from jaxrl.runs.signals import handled_by
 
 if TYPE_CHECKING:
     from jaxrl.envs.native.platformer.game.attempt import Attempt
@@ -160,7 +160,7 @@ def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
 
     endless = not flags.replay
     try:
-        with _ending_signals():
+        with handled_by(_end, *_SIGNALS):
             show(rounds, flags.level, endless, 1 / flags.speed, keep)
     except _Ended as ended:
         return 128 + ended.signum
@@ -177,21 +177,11 @@ class _Ended(BaseException):
         self.signum = signum
 
 
-@contextlib.contextmanager
-def _ending_signals() -> Iterator[None]:
-    """Signals that end a process raise instead, so that the terminal is put back and the attempt kept."""
-
-    def end(signum: int, frame: Any) -> None:
-        for other in _SIGNALS:
-            signal.signal(other, signal.SIG_IGN)  # A second one must not interrupt the way out.
-        raise _Ended(signum)
-
-    before = {signum: signal.signal(signum, end) for signum in _SIGNALS}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+def _end(signum: int, frame: Any) -> NoReturn:
+    """Instead of ending the process a signal raises: the terminal is put back and the attempt kept."""
+    for other in _SIGNALS:
+        signal.signal(other, signal.SIG_IGN)  # A second one must not interrupt the way out.
+    raise _Ended(signum)
 
 
 def _append(file: Path, line: str) -> None:

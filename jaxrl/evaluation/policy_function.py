@@ -70,6 +70,11 @@ class ActingFunction(abc.ABC):
     def with_parts(self, parts: Sequence[PolicyFunction]) -> ActingFunction:
         """The same of other policies, in the order of `parts`."""
 
+    def with_states(self, states: Sequence[Acting]) -> ActingFunction:
+        """The same of other states, in the order of `parts`."""
+        both = zip(self.parts.values(), states, strict=True)
+        return self.with_parts([dataclasses.replace(part, state=state) for part, state in both])
+
     @abc.abstractmethod
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, *rest: Array) -> dict[str, Any]:
         """Arguments and result are as for `PolicyFunction`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from jaxrl.config import ConfigError, installation
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat, normalized_names
 from jaxrl.inference import numpy_cores, numpy_ensemble, numpy_policy
 from jaxrl.inference.equivalence import Runner
+from jaxrl.types import Acting
 
 
 def arrays_by_name(function: ActingFunction) -> dict[str, np.ndarray]:
@@ -78,14 +78,13 @@ def read(folder: Path, function: ActingFunction) -> tuple[Runner, str]:
     """
     if all(part.agent.architecture() is not None for part in function.parts.values()):
         return (numpy_ensemble.NumpyEnsemble if function.mean else numpy_policy.NumpyPolicy)(folder), "numpy"
-    parts = [
-        _rebuild(numpy_policy.read_arrays(folder, prefix), part) for prefix, part in function.parts.items()
-    ]
-    rebuilt = jax.jit(function.with_parts(parts))
+    parts = function.parts.items()
+    states = [_rebuild(numpy_policy.read_arrays(folder, prefix), part) for prefix, part in parts]
+    rebuilt = jax.jit(function.with_states(states))
     return lambda *arguments: jax.device_get(rebuilt(*arguments)), "jax"
 
 
-def _rebuild(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyFunction:
+def _rebuild(arrays: dict[str, np.ndarray], function: PolicyFunction) -> Acting:
     params: dict[str, Any] = {}
     for name, x in arrays.items():
         kind, *path, leaf = name.split(".")
@@ -99,4 +98,4 @@ def _rebuild(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyF
         names = normalized_names(function.spec.observation_space)
         one = lambda name, part: jnp.asarray(arrays[f"normalizer.{name}.{part}"])  # noqa: E731
         moments = [(one(name, "mean"), one(name, "std")) for name in names]
-    return dataclasses.replace(function, state=function.agent.frozen(params, moments))
+    return function.agent.frozen(params, moments)

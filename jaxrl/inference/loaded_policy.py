@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import os
@@ -236,14 +235,8 @@ def action_program(function: ActingFunction) -> Any:
 
 def _program(function: ActingFunction, result: Callable[[dict[str, Any]], Any] = lambda out: out) -> Any:
     """The compiled function, with the parameters as an argument rather than as constants."""
-    parts = list(function.parts.values())
-
-    def run(states: list[Any], *arguments: Any) -> Any:
-        given = [dataclasses.replace(part, state=state) for part, state in zip(parts, states, strict=True)]
-        return result(function.with_parts(given)(*arguments))
-
-    compiled = jax.jit(run)
-    states = [part.state for part in parts]
+    compiled = jax.jit(lambda states, *arguments: result(function.with_states(states)(*arguments)))
+    states = [part.state for part in function.parts.values()]
     return lambda *arguments: compiled(states, *arguments)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxrl.config import installation
-from jaxrl.config.errors import ConfigError, RunError
+from jaxrl.config.errors import RunError
 from jaxrl.evaluation.policy_function import ActingFunction, NotPolymorphic, flat
 from jaxrl.inference import stablehlo
 from jaxrl.inference.equivalence import Runner
@@ -18,6 +17,7 @@ from jaxrl.inference.onnx_conversion import add_program
 from jaxrl.inference.onnx_graph import Graph, Unsupported, Value, computed_in, constant, element_type
 
 FILE = "policy.onnx"
+_ASKING = "`--format` (='onnx')"
 # Supported since onnxruntime 1.17 (2024).
 _OPSET = 20
 _IR_VERSION = 9
@@ -39,10 +39,9 @@ def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str
       NotPolymorphic: the network cannot be exported for any batch size.
       RunError: it has a part that has no form in ONNX, or computes in bfloat16.
     """
-    try:
-        import onnx
-    except ImportError as error:
-        raise _missing_package() from error
+    installation.require(_ASKING, "onnx", "onnx", "onnxruntime")
+    import onnx
+
     inputs = function.inputs(function.example(1))
     graph = _graph(function, batch)
     size = batch or "batch"
@@ -65,18 +64,13 @@ def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str
 
 def _graph(function: ActingFunction, batch: int | None) -> Graph:
     """The graph of a policy: its parameters are known, the arguments are inputs."""
-    parts = list(function.parts.values())
-    states = [part.state for part in parts]
+    states = [part.state for part in function.parts.values()]
     arguments: Any = jax.eval_shape(lambda: function.example(batch or 1))
     if batch is None:
         arguments = stablehlo.symbolic(function, arguments)
-
-    def run(states: list[Any], *arguments: Any) -> dict[str, Any]:
-        given = [dataclasses.replace(part, state=state) for part, state in zip(parts, states, strict=True)]
-        return function.with_parts(given)(*arguments)
-
+    run = jax.make_jaxpr(lambda states, *arguments: function.with_states(states)(*arguments))
     try:
-        program = jax.make_jaxpr(run)(states, *arguments)
+        program = run(states, *arguments)
     except Exception as error:  # whatever a user's network raises when traced with an unknown size
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         if batch is None:
@@ -114,10 +108,9 @@ def outputs(function: ActingFunction) -> dict[str, Any]:
 
 def read(folder: Path, function: ActingFunction) -> Runner:
     """A function that runs the graph in a folder with onnxruntime."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise _missing_package() from error
+    installation.require(_ASKING, "onnx", "onnxruntime")
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(folder / FILE, providers=["CPUExecutionProvider"])
     names = [x.name for x in session.get_outputs()]
 
@@ -140,8 +133,3 @@ def _value_info(name: str, x: Any, size: int | str) -> Any:
     import onnx
 
     return onnx.helper.make_tensor_value_info(name, element_type(x.dtype), [size, *x.shape[1:]])
-
-
-def _missing_package() -> ConfigError:
-    text = "`--format` (='onnx') needs the packages onnx and onnxruntime"
-    return ConfigError(f"{text}: {installation.command('onnx')}")

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from jaxrl.parallel.process_exit import leave
@@ -120,6 +120,17 @@ def catch_signals() -> Iterator[Interruption]:
         os.close(writing)
         watcher.join()
         os.close(reading)
+
+
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], object], *signals: int) -> Iterator[None]:
+    """Inside the block the handler gets these signals; afterwards those do that had them before."""
+    previous = {signum: signal.signal(signum, handler) for signum in signals}
+    try:
+        yield
+    finally:
+        for signum, before in previous.items():
+            signal.signal(signum, before)
 
 
 def _watch(reading: int, interruption: Interruption) -> None:

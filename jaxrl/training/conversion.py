@@ -104,30 +104,24 @@ def _write(
 
 
 def _read(file: str) -> Arrays:
+    given = f"`--input` (={file!r})"
     kind = Path(file).suffix
+    if kind not in (".npz", ".safetensors"):
+        raise ConfigError(f"{given} must be a .npz or .safetensors file")
+    if kind == ".safetensors":
+        installation.require(given, "export", "safetensors")
     try:
-        if kind in (".npz", ".safetensors"):
-            open_regular(file).close()  # A pipe would wait for its writer.
+        open_regular(file).close()  # A pipe would wait for its writer.
         if kind == ".npz":
             with np.load(file, allow_pickle=False) as stored:
-                found: Arrays = {name: stored[name] for name in stored.files}
-        elif kind == ".safetensors":
-            from safetensors.numpy import load_file
+                return {name: stored[name] for name in stored.files}
+        from safetensors.numpy import load_file
 
-            found = load_file(file)
-        else:
-            text = "must be a .npz or .safetensors file"
-            raise ConfigError(f"`--input` (={file!r}) {text}")
-    except ModuleNotFoundError as error:
-        text = f"`--input` (={file!r}) needs the package safetensors: {installation.command('export')}"
-        raise ConfigError(text) from error
-    except ConfigError:
-        raise
+        return load_file(file)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"`--input` (={file!r}) cannot be read: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{given} cannot be read: {' '.join(str(error).split())}") from error
     except Exception as error:  # SafetensorError derives from nothing more special
-        raise ConfigError(f"`--input` (={file!r}) is damaged: {' '.join(str(error).split())}") from error
-    return found
+        raise ConfigError(f"{given} is damaged: {' '.join(str(error).split())}") from error
 
 
 def _require_same(given: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]], source: str) -> None:

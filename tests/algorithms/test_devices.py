@@ -27,8 +27,7 @@ def each(names: Iterable[str]) -> pytest.MarkDecorator:
 @functools.cache
 def _measured(names: tuple[str, ...]) -> dict[str, Any]:
     # Virtual devices are made when jax starts.
-    done = processes.run("-m", "tests.algorithms.measure_devices", *names, devices=2, timeout=600)
-    assert done.returncode == 0, done.stderr
+    done = processes.succeed("-m", "tests.algorithms.measure_devices", *names, devices=2, timeout=600)
     found: dict[str, Any] = json.loads(done.stdout.partition("FOUND")[2])
     return found
 

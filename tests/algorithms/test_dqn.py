@@ -11,18 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import algorithms
 from jaxrl.algorithms.dqn.dqn import DQN
 from jaxrl.algorithms.q_replay_algorithm import QState
 from jaxrl.algorithms.q_values import ladder, polyak_update
 from jaxrl.algorithms.replay import Transitions
-from jaxrl.config import Config, ConfigError
-from jaxrl.envs import registry
-from jaxrl.types import Axis
+from jaxrl.config import ConfigError
 from tests.algorithms.tiny import (
     ENVS,
     LENGTH,
     STEPS,
+    algorithm_of,
     assert_equal,
     first_state,
     iteration_of,
@@ -30,13 +28,6 @@ from tests.algorithms.tiny import (
 )
 
 ROWS, ACTIONS = 6, 3
-
-
-def algorithm_of(config: Config) -> DQN:
-    spec = registry.make(config.env.name).spec
-    found = algorithms.build(config, algorithms.build_agent(config, spec), Axis())
-    assert isinstance(found, DQN)
-    return found
 
 
 def first(own: DQN) -> QState:

@@ -11,30 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import algorithms
 from jaxrl.algorithms.q_replay_algorithm import QState
 from jaxrl.algorithms.r2d2.losses import inverse_rescale, rescale, sequence_error
 from jaxrl.algorithms.r2d2.r2d2 import R2D2
 from jaxrl.algorithms.replay import SequenceBatch
-from jaxrl.config import Config, ConfigError
-from jaxrl.envs import registry
-from jaxrl.types import Axis, PyTree
-from tests.algorithms.tiny import CONTINUOUS, tiny_config
+from jaxrl.config import ConfigError
+from jaxrl.types import PyTree
+from tests.algorithms.tiny import CONTINUOUS, algorithm_of, tiny_config
 
 SEQUENCES, ACTIONS, N_STEP, LEARNT = 5, 3, 2, 8
-
-
-def algorithm_of(config: Config) -> R2D2:
-    spec = registry.make(config.env.name).spec
-    found = algorithms.build(config, algorithms.build_agent(config, spec), Axis())
-    assert isinstance(found, R2D2)
-    return found
 
 
 @functools.cache
 def own(**fields: Any) -> R2D2:
     learner = {f"learner__{name}": value for name, value in fields.items()}
-    return algorithm_of(tiny_config("r2d2", log__layers=False, **learner))
+    found: R2D2 = algorithm_of(tiny_config("r2d2", log__layers=False, **learner))
+    return found
 
 
 def first(algorithm: R2D2) -> QState:

@@ -12,31 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import algorithms
 from jaxrl.algorithms.replay import SequenceBatch
 from jaxrl.algorithms.sac.agent import CRITIC
 from jaxrl.algorithms.sac.sac import SAC, SACState
 from jaxrl.config import ConfigError
-from jaxrl.envs import registry
 from jaxrl.networks.gaussians import TanhGaussian
-from jaxrl.types import Axis, PyTree
-from tests.algorithms.tiny import tiny_config
+from jaxrl.types import PyTree
+from tests.algorithms.tiny import algorithm_of, tiny_config
 
 N, K, LEARNT = 5, 2, 8
 TEMPERATURE = 0.3
 
 
-def algorithm_of(**fields: Any) -> SAC:
-    config = tiny_config("recurrent_sac", log__layers=False, **fields)
-    spec = registry.make(config.env.name).spec
-    found = algorithms.build(config, algorithms.build_agent(config, spec), Axis())
-    assert isinstance(found, SAC)
-    return found
-
-
 @functools.cache
 def own(**fields: Any) -> SAC:
-    return algorithm_of(learner__batch_size=N, env__num_envs=N, learner__capacity=N * 32, **fields)
+    sizes = {"learner__batch_size": N, "env__num_envs": N, "learner__capacity": N * 32}
+    found: SAC = algorithm_of(tiny_config("recurrent_sac", log__layers=False, **sizes, **fields))
+    return found
 
 
 def first(algorithm: SAC) -> SACState:
@@ -201,5 +193,5 @@ def test_acting_carries_the_memories_of_policy_and_critics() -> None:
 )
 def test_what_cannot_be_is_named_in_one_line(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        algorithm_of(**fields)
+        algorithm_of(tiny_config("recurrent_sac", log__layers=False, **fields))
     assert "\n" not in str(error.value)

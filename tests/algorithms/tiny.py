@@ -209,6 +209,12 @@ def loud(params: PyTree, factor: float = 100.0) -> PyTree:
     return jax.tree_util.tree_map_with_path(scale, params)
 
 
+def algorithm_of(config: Config) -> Any:
+    """The algorithm of a configuration, on one device."""
+    spec = registry.make(config.env.name).spec
+    return algorithms.build(config, algorithms.build_agent(config, spec), Axis())
+
+
 def with_policy(state: TrainState, **fields: Any) -> TrainState:
     policy = dataclasses.replace(state.learner.policy, **fields)
     return dataclasses.replace(state, learner=dataclasses.replace(state.learner, policy=policy))

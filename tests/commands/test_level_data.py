@@ -130,10 +130,8 @@ def test_bad_input(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert prepare(*(argument.format(full=written) for argument in arguments)) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    given = (argument.format(full=written) for argument in arguments)
+    assert message in refused(capsys, "prepare-data", *given)
     assert not list(tmp_path.iterdir())
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.commands.play import main
 from jaxrl.envs.native.platformer.game.attempt import Attempt
 from jaxrl.envs.native.platformer.game.record import AttemptRecord, RecordError, read_records
 from jaxrl.envs.native.platformer.game.terminal import KeyMoves, RecordedMoves, window_of
 from jaxrl.envs.native.platformer.generation.solver import solves
 from jaxrl.envs.native.platformer.level_files import read_levels
+from tests.commands.refusals import refused
 
 LEVEL = read_levels("", "train", "simple")[0]
 
@@ -162,10 +162,7 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     Path("one.jsonl").write_text(line(LEVEL.digest))
     Path("other.jsonl").write_text(line(LEVEL.digest) + line("other"))
-    assert main(["jaxrl play", *arguments]) == code
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    assert message in refused(capsys, "play", *arguments, code=code)
 
 
 class _Terminal:

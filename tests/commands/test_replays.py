@@ -15,6 +15,7 @@ from jaxrl.commands import prepare_data, record, verify_data
 from jaxrl.envs import registry
 from jaxrl.envs.native.platformer.platformer import Platformer
 from jaxrl.experience.demonstrations import read_dataset
+from tests.commands.refusals import refused
 
 ENV = "jaxrl:Platformer(category='simple')"
 CARTPOLE = "gymnax:CartPole-v1"
@@ -190,7 +191,4 @@ def test_bad_input_is_one_line(
 ) -> None:
     given = [argument.format(empty=tmp_path, cartpole=CARTPOLE) for argument in arguments]
     env = [] if any(x.startswith("--env") for x in given) else [f"--env={ENV}"]
-    assert prepare(*env, f"--output={tmp_path / 'x'}", *given) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    assert message in refused(capsys, "prepare-data", *env, f"--output={tmp_path / 'x'}", *given)

@@ -120,8 +120,7 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[A
             return outcomes_of("random")
         folder = tmp_path_factory.mktemp(kind)
         arguments = command(folder, *KILLED[kind], "--verify=0")
-        done = processes.run(*arguments)
-        assert done.returncode == 0, done.stderr
+        processes.succeed(*arguments)
         return outcomes(folder)
 
     return outcomes_of
@@ -147,8 +146,7 @@ def test_killed_search_continues_with_the_same_command(
     process.wait()
     assert trials(tmp_path)[0]["state"] == "running"
 
-    done = processes.run(*arguments)
-    assert done.returncode == 0, done.stderr
+    done = processes.succeed(*arguments)
     if kind != "population":  # Its members share a display, which does not say so.
         assert "resumed from the checkpoint" in (tmp_path / "search/trials/0000.log").read_text()
     assert outcomes(tmp_path) == unkilled(kind)

@@ -62,8 +62,7 @@ def test_what_would_be_copied_is_told_without_credentials(tmp_path: Path) -> Non
         "PATH": os.defpath,
     }
     arguments = ("-m", "jaxrl", "sync", str(tmp_path), "s3://runs/mine")
-    dry = processes.run(*arguments, "--dry-run", env=nobody, timeout=60)
-    assert dry.returncode == 0
+    dry = processes.succeed(*arguments, "--dry-run", env=nobody, timeout=60)
     assert "Unable to locate credentials; taken for empty" in dry.stdout
     assert dry.stdout.splitlines()[-1] == "1 files (2 B) would be copied, 0 unchanged"
     assert processes.run(*arguments, env=nobody, timeout=60).returncode == 2

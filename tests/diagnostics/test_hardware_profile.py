@@ -103,8 +103,7 @@ def test_train_says_and_records_what_was_chosen(tmp_path: Path) -> None:
     ]
     fields += ["env.num_envs=8", "ppo.rollout_length=16", "network.core_size=8", "evaluate.episodes=2"]
     flags = [f"--config.{field}" for field in fields]
-    done = processes.run("-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path}/run", *flags)
-    assert done.returncode == 0, done.stderr
+    done = processes.succeed("-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path}/run", *flags)
     first = done.stdout.splitlines()[0]
     assert first.startswith("hardware_profile=auto: 1 x cpu, 16 environments; with more, stop.steps would be")
     assert "16 environments; 1 x cpu" in done.stdout

@@ -39,8 +39,7 @@ def jaxrl(tmp_path: Path) -> object:
     paths = os.pathsep.join((str(package.parent), str(ROOT)))
 
     def run(*words: str) -> str:
-        found = processes.run("-m", "jaxrl", *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths})
-        assert found.returncode == 0, found.stderr[-2000:]
+        found = processes.succeed("-m", "jaxrl", *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths})
         return found.stdout
 
     return run

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.commands.profile_summary import main as summarise
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 STEPS = 8 * 8
@@ -68,7 +69,7 @@ def test_the_profile_page_shows_phases(tmp_path: Path) -> None:
     with _started("jaxrl.main", *TINY, *options) as run:
         output, _ = run.communicate(timeout=200)
     assert run.returncode == 0, output
-    port = _free_port()
+    port = processes.free_port()
     with _started("tensorboard.main", f"--logdir={tmp_path}", f"--port={port}", "--host=127.0.0.1") as board:
         page = f"http://127.0.0.1:{port}/data/plugin/profile"
         _until(lambda: _get(f"{page}/runs") is not None, board)
@@ -127,9 +128,3 @@ def _get(url: str) -> str | None:
     except OSError:
         return None
     return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

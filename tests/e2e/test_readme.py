@@ -35,8 +35,7 @@ _JAXRL = "import sys; from jaxrl.commands import run; sys.exit(run(['jaxrl', *sy
 
 
 def run(arguments: list[str], folder: Path) -> None:
-    done = processes.run(*arguments, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    processes.succeed(*arguments, cwd=folder)
 
 
 @pytest.mark.slow

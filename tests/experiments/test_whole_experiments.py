@@ -81,8 +81,7 @@ def test_a_bucket_has_the_files_of_an_experiment_and_a_manifest(tmp_path: Path) 
     with s3_server() as s3:
 
         def jaxrl(*arguments: str) -> None:
-            done = processes.run("-m", "jaxrl", *arguments, env=os.environ | s3)
-            assert done.returncode == 0, done.stderr
+            done = processes.succeed("-m", "jaxrl", *arguments, env=os.environ | s3)
             assert "warning" not in done.stdout + done.stderr
 
         jaxrl("experiment", f"--resume-from={folder.path}")
@@ -130,8 +129,7 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
     second.send_signal(signal.SIGTERM)
     assert second.wait(120) == 128 + signal.SIGTERM, printed.read_text()
     assert f"SIGTERM: jaxrl experiment --resume-from={folder} continues" in printed.read_text()
-    done = processes.run(*resume, cwd=tmp_path, timeout=400)
-    assert done.returncode == 0, done.stderr
+    processes.succeed(*resume, cwd=tmp_path, timeout=400)
     cells = json.loads((folder / "all_results.json").read_text())["cells"]
     assert [cell["state"] for cell in cells] == ["finished", "finished"]
     for name in ("mlp_baseline", "gcn"):
@@ -148,8 +146,7 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
     assert {row["name"] for row in matrix["rows"]} == {"mlp_baseline/no_pretrain", "gcn/no_pretrain"}
     assert "2 of 2 cells have finished" in (folder / "report.html").read_text()
     file.write_text(json.dumps(given | {"output_dir": str(tmp_path / "alone")}))
-    alone = processes.run(*command, str(file), cwd=tmp_path, timeout=400)
-    assert alone.returncode == 0, alone.stderr
+    processes.succeed(*command, str(file), cwd=tmp_path, timeout=400)
     (unkilled,) = (tmp_path / "alone").iterdir()
     for name in ("mlp_baseline", "gcn"):
         place, other = (x / name / "no_pretrain" for x in (folder, unkilled))

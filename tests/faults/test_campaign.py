@@ -27,6 +27,7 @@ from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, state_arrays
 from jaxrl.training.assembly import Assembly
 from tests.faults.harness import FINDINGS, GRACE, ROOT, Run, Training, differences
 from tests.faults.tiny import STEPS, get_config
+from tests.runs.checkpoint.test_damage import delete, flip, truncate, zero
 
 KILLS = int(os.environ.get("JAXRL_FAULTS_KILLS", "100"))
 SIGNALS = int(os.environ.get("JAXRL_FAULTS_SIGNALS", "20"))
@@ -166,24 +167,6 @@ def test_signals(report: Any, tmp_path: Path) -> None:
     assert lost == []
 
 
-def truncate(file: Path, rng: random.Random) -> None:
-    os.truncate(file, rng.randrange(file.stat().st_size))
-
-
-def flip_a_bit(file: Path, rng: random.Random) -> None:
-    content = bytearray(file.read_bytes())
-    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    file.write_bytes(content)
-
-
-def delete(file: Path, rng: random.Random) -> None:
-    file.unlink()
-
-
-def zero(file: Path, rng: random.Random) -> None:
-    file.write_bytes(bytes(file.stat().st_size))
-
-
 def test_damages(report: Any, tmp_path: Path) -> None:
     """Of files of the newest of three checkpoints, at times of the older ones too."""
     rng = random.Random(f"damages {SEED}")
@@ -212,7 +195,7 @@ def test_damages(report: Any, tmp_path: Path) -> None:
             # Every other time by size: the arrays lie in one large file among many small ones.
             weights = [f.stat().st_size if trial % 2 else 1 for f in files]
             (file,) = rng.choices(files, weights)
-            damage = rng.choice((truncate, flip_a_bit, delete, zero))
+            damage = rng.choice((truncate, flip, delete, zero))
             damage(file, rng)
             kinds[damage.__name__] += 1
             done.append(f"{damage.__name__} {file.relative_to(folder)}")

@@ -9,14 +9,11 @@ from jaxrl.config import NetworkConfig
 from jaxrl.networks import fast_weights
 from jaxrl.networks.cores import build_core
 from jaxrl.networks.mlstm import stabiliser
+from tests.networks.test_slstm import in_chunks, sigmoid
 
 # Steps: two blocks of the memory and a part of one.
 L, N, D, H = 70, 2, 8, 2
 W = D // H
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def silu(x):
@@ -117,13 +114,9 @@ def test_the_core_is_its_equations(problem):
 @pytest.mark.slow
 def test_chunks_from_stored_carries_are_the_sequence(problem):
     _, core, params, x, reset = problem
-    apply = jax.jit(core.apply)
-    expected, last = apply({"params": params}, x, core.initial_carry(N), reset)
-    carry, found = core.initial_carry(N), []
-    for t in range(0, L, 10):
-        y, carry = apply({"params": params}, x[t : t + 10], carry, reset[t : t + 10])
-        found.append(y)
-    np.testing.assert_allclose(np.concatenate(found), expected, atol=2e-4)
+    expected, last = in_chunks(core, params, x, core.initial_carry(N), reset, L)
+    found, carry = in_chunks(core, params, x, core.initial_carry(N), reset, 10)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4, rtol=2e-4), carry, last)
 
 

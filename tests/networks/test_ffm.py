@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from jaxrl.networks.ffm import FFM
+from tests.networks.test_slstm import in_chunks, sigmoid
 
 L, N, F, D = 11, 3, 5, 4
 TRACES, CONTEXTS = 3, 2
 CORE = FFM(D, TRACES * CONTEXTS, CONTEXTS)
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def state_of(carry):
@@ -57,12 +54,8 @@ def test_the_core_is_the_papers_sums_whole_and_in_chunks(length):
     params = jax.tree.map(lambda p: np.array(p + 0.3 * rng.normal(size=p.shape), np.float32), params)
     params["decay"][0] = -0.2
     expected, state = by_the_paper(params, x, carry, reset)
-    run = jax.jit(lambda x, carry, reset: CORE.apply({"params": params}, x, carry, reset))
-    found = []
-    for i in range(0, L, length):
-        y, carry = run(x[i : i + length], carry, reset[i : i + length])
-        found.append(y)
-    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-4)
+    found, carry = in_chunks(CORE, params, x, carry, reset, length)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
     np.testing.assert_allclose(state_of(jax.device_get(carry)), state, atol=1e-5)
 
 

@@ -15,6 +15,15 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
+def in_chunks(core, params, x, carry, reset, length):
+    """(outputs, last carry) of a sequence, so many steps at once."""
+    run, found = jax.jit(core.apply), []
+    for i in range(0, len(x), length):
+        y, carry = run({"params": params}, x[i : i + length], carry, reset[i : i + length])
+        found.append(y)
+    return np.concatenate(found), carry
+
+
 def by_the_paper(p, x, carry, reset):
     """(h, c / n at the end): equations 8 to 14 of Beck et al. 2024, with plain exponentials."""
     p, carry = jax.tree.map(lambda x: np.asarray(x, np.float64), (p, carry))
@@ -55,12 +64,8 @@ def problem(scale):
 def test_the_core_is_the_papers_equations_whole_and_in_chunks(length, scale):
     params, x, carry, reset = problem(scale)
     expected, last = by_the_paper(params, x, carry, reset)
-    run = jax.jit(lambda x, carry, reset: CORE.apply({"params": params}, x, carry, reset))
-    found = []
-    for i in range(0, L, length):
-        y, carry = run(x[i : i + length], carry, reset[i : i + length])
-        found.append(y)
-    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-4)
+    found, carry = in_chunks(CORE, params, x, carry, reset, length)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
     np.testing.assert_allclose(carry["c"] / carry["n"], last, atol=1e-4)
     assert (np.asarray(carry["n"]) >= 1).all()
 

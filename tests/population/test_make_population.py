@@ -42,8 +42,7 @@ print("FOUND" + json.dumps({
 @pytest.mark.long
 def test_members_are_single_runs_on_two_devices() -> None:
     # correctness 25 and 31; tests/programs/test_make_train.py has one device.
-    done = processes.run("-c", SCRIPT, devices=2)
-    assert done.returncode == 0, done.stderr
+    done = processes.succeed("-c", SCRIPT, devices=2)
     found: dict[str, Any] = json.loads(done.stdout.partition("FOUND")[2])
     assert found["devices"] == 2
     for leaf, plain, *single in zip(found["members"], found["plain"], *found["single"], strict=True):

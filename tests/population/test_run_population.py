@@ -41,8 +41,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 def train(folder: Path, *arguments: str, devices: int = 2) -> str:
     """What training to the end prints."""
-    done = processes.run(*command(folder, *arguments), devices=devices)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = processes.succeed(*command(folder, *arguments), devices=devices)
     return done.stdout
 
 

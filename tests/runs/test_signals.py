@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.runs.signals import Interruption, catch_signals
+from jaxrl.runs.signals import Interruption, catch_signals, handled_by
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,8 +35,7 @@ def test_handlers_are_what_they_were_before() -> None:
         received.append(signum)
 
     received: list[int] = []
-    before = {s: signal.signal(s, mine) for s in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with handled_by(mine, signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError), catch_signals():
             assert signal.getsignal(signal.SIGTERM) is not mine
             raise ValueError("of the block")
@@ -45,9 +44,6 @@ def test_handlers_are_what_they_were_before() -> None:
         assert received == [signal.SIGTERM, signal.SIGINT]
         assert signal.set_wakeup_fd(-1) == -1
         assert "signals" not in {thread.name for thread in threading.enumerate()}
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:

@@ -122,8 +122,7 @@ assert found[0][1]["levels/replayed"] > 0
 # tests/experience/level_replay/ has the levels of devices, tests/parallel/multi_device/ training.
 @pytest.mark.long
 def test_two_devices_have_the_levels_of_one() -> None:
-    done = processes.run("-c", _TWO_DEVICES, devices=2)
-    assert done.returncode == 0, done.stderr
+    processes.succeed("-c", _TWO_DEVICES, devices=2)
 
 
 # tests/population/test_run_population.py has members, the choice is above.

@@ -228,8 +228,7 @@ assert found[0][1]["selfplay/pool"] == 2, found[0][1]
 # tests/experience/opponents/ has the opponents, tests/parallel/multi_device/ devices.
 @pytest.mark.long
 def test_two_devices_have_the_opponents_of_one() -> None:
-    done = processes.run("-c", _TWO_DEVICES, devices=2)
-    assert done.returncode == 0, done.stderr
+    processes.succeed("-c", _TWO_DEVICES, devices=2)
 
 
 # tests/programs/test_make_train.py has members.

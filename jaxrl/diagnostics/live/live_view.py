@@ -19,6 +19,7 @@ from rich.live import Live
 from jaxrl.config import text
 from jaxrl.diagnostics.live.live_run import Watcher
 from jaxrl.diagnostics.live.screen import LiveScreen
+from jaxrl.runs.signals import handled_by
 
 _REFRESH_SECONDS = 0.25
 
@@ -36,7 +37,7 @@ def display(watcher: Watcher, interval: float) -> None:
     threading.Thread(target=keep_looking, daemon=True).start()
     with (
         contextlib.suppress(KeyboardInterrupt),
-        _end_by_signal(),
+        handled_by(_end, signal.SIGTERM, signal.SIGHUP),
         _single_keys() as read_keys,
         Live(console=Console(), screen=True, auto_refresh=False) as live,
     ):
@@ -69,19 +70,9 @@ def _single_keys() -> Iterator[Callable[[float], str]]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-@contextlib.contextmanager
-def _end_by_signal() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the display as Ctrl-C does."""
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _end(signum: int, frame: FrameType | None) -> NoReturn:
+    """A signal ends the view as Ctrl-C does, which puts the terminal back."""
+    raise KeyboardInterrupt
 
 
 class Machine:

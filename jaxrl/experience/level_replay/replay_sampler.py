@@ -14,6 +14,7 @@ from jaxrl.config.curriculum import ACCEL, ROBUST_PLR
 from jaxrl.config.levels import MAX_MONTE_CARLO
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.tasks import method_of_tasks
+from jaxrl.envs.trees import select_rows
 from jaxrl.experience.level_replay import distribution, reports, scores
 from jaxrl.experience.level_replay.buffer import LevelBuffer, NewLevels, PlayedLevels, ReplayRule
 from jaxrl.experience.level_replay.reports import EDITED, NEW, REPLAYED
@@ -124,9 +125,9 @@ class LevelReplaySampler(TaskSampler):
         if self.source.pool is None:
             fresh = jax.vmap(self.source.draw)(keys_B3[:, 1])
             own = jax.tree.map(lambda x: x[slot], buffer.task)
-            task = _where(kind == NEW, fresh, own)
+            task = select_rows(kind == NEW, fresh, own)
             if self.mutate is not None:
-                task = _where(kind == EDITED, jax.vmap(self.mutate)(keys_B3[:, 2], own), task)
+                task = select_rows(kind == EDITED, jax.vmap(self.mutate)(keys_B3[:, 2], own), task)
             place = jnp.where(kind == REPLAYED, slot, _NO_PLACE)
         else:
             unseen = (~buffer.filled).astype(jnp.float32)
@@ -239,8 +240,3 @@ def _highest(levels: NewLevels, count: int) -> NewLevels:
     _, index = jax.lax.top_k(levels.score, count)
     found: NewLevels = jax.tree.map(lambda x: x[index], levels)
     return found
-
-
-def _where(condition_B: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """Leaves [B, ...]."""
-    return jax.tree.map(lambda x, y: jnp.where(condition_B.reshape(-1, *[1] * (x.ndim - 1)), x, y), yes, no)

@@ -21,6 +21,7 @@ from jaxrl.inference.serving.server_options import TOKEN_VARIABLE, ServerOptions
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.inference.serving.targets import RegistryTarget
 from jaxrl.runs import web
+from jaxrl.runs.signals import handled_by
 
 _SWEEP_SECONDS = 5.0
 _BACKLOG = 2048
@@ -62,13 +63,11 @@ def serve(
       number: of the version that `policy` is.
       tell: called with lines for the user.
     """
-    previous = {signum: signal.signal(signum, _nothing) for signum in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(policy, options, sockets, target, number, tell))
-    finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, handler)
+    with (
+        handled_by(_nothing, signal.SIGTERM, signal.SIGINT),
+        asyncio.Runner(loop_factory=_loop_factory()) as runner,
+    ):
+        runner.run(_serve(policy, options, sockets, target, number, tell))
 
 
 async def _serve(

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from jaxrl.commands import run
 from jaxrl.reporting.pages.episode import episode_page
+from tests.commands.refusals import refused
 from tests.comparison.run_folders import write_run
 
 ROOT = Path(__file__).parents[3]
@@ -241,10 +241,7 @@ def test_it_only_reads_and_answers_this_machine_alone(dashboard: Dashboard) -> N
 def test_bad_input_is_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["jaxrl", "dashboard", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    assert message in refused(capsys, "dashboard", *arguments)
 
 
 FLAGS = (

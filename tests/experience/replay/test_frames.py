@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.envs.behaviour import check_behaviour
 from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.experience.memory import build
-from jaxrl.experience.replay import Replay, Ring, SequenceReplay, frames
+from jaxrl.experience.replay import frames
 from jaxrl.types import Trajectory
 from tests.experience.replay import test_replay_memory, test_sequence_replay
 from tests.experience.replay.test_replay_memory import ENVS, LENGTH, drawable, history
+from tests.experience.replay.test_sequence_replay import compiled, filled
 
 K, CHANNELS = 3, 2
 SINGLE = dataclasses.replace(test_replay_memory.PLAN, frames=K)
@@ -43,21 +42,6 @@ def rollouts(count: int) -> list[Trajectory]:
             rows.append(stack)
         found.append(dataclasses.replace(each, obs=jnp.asarray(np.stack(rows))))
     return found
-
-
-@functools.cache
-def compiled(plan: ReplayPlan) -> tuple[Any, Any, Any]:
-    memory = build(plan)
-    assert isinstance(memory, Replay | SequenceReplay)
-    return memory, jax.jit(memory.add), jax.jit(memory.draw)
-
-
-def filled(plan: ReplayPlan, found: list[Trajectory]) -> Ring:
-    memory, add, _ = compiled(plan)
-    state: Ring = memory.init(found[0])
-    for each in found:
-        state = add(state, each)
-    return state
 
 
 @pytest.mark.slow

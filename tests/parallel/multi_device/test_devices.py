@@ -30,8 +30,7 @@ class Measured:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     folder = tmp_path_factory.mktemp("devices")
-    done = processes.run("-m", "tests.parallel.multi_device.measure", str(folder), devices=8, timeout=600)
-    assert done.returncode == 0, done.stderr
+    processes.succeed("-m", "tests.parallel.multi_device.measure", str(folder), devices=8, timeout=600)
     return Measured(folder)
 
 

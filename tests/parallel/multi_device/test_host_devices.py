@@ -14,8 +14,7 @@ from tests.parallel.multi_device.test_devices import TOLERANCE
 @pytest.mark.slow
 def test_eight_devices_learn_what_one_learns(tmp_path: Path) -> None:
     # correctness 12 and 25: environments and actions follow from the global index.
-    done = processes.run("-m", "tests.parallel.multi_device.measure_host", str(tmp_path), devices=8)
-    assert done.returncode == 0, done.stderr
+    processes.succeed("-m", "tests.parallel.multi_device.measure_host", str(tmp_path), devices=8)
     for name in ("trajectory", "state"):
         with np.load(tmp_path / f"{name}_1.npz") as one, np.load(tmp_path / f"{name}_8.npz") as eight:
             assert one.files == eight.files

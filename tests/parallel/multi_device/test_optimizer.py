@@ -15,8 +15,7 @@ pytestmark = pytest.mark.slow
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     folder = tmp_path_factory.mktemp("optimizer")
     module = "tests.parallel.multi_device.measure_optimizer"
-    done = processes.run("-m", module, str(folder), devices=3, timeout=600)
-    assert done.returncode == 0, done.stderr
+    processes.succeed("-m", module, str(folder), devices=3, timeout=600)
     return Measured(folder)
 
 

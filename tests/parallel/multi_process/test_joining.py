@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import free_port
+
 ROOT = Path(__file__).parents[3]
 
 _PROCESS = """
@@ -61,12 +63,6 @@ def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def slurm(index: int, port: int) -> dict[str, str]:

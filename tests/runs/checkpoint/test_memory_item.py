@@ -338,5 +338,4 @@ for saved, read in ((1, 4), (2, 1), (4, 2), (2, 2)):
 
 @pytest.mark.slow
 def test_another_number_of_devices(tmp_path: Path) -> None:
-    done = processes.run("-c", _DEVICES, str(tmp_path), devices=4)
-    assert done.returncode == 0, done.stderr
+    processes.succeed("-c", _DEVICES, str(tmp_path), devices=4)
