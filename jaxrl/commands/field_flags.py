@@ -52,6 +52,8 @@ def split_overrides(left: Sequence[str]) -> tuple[list[str], list[Override]]:
             positional.append(argument)
             continue
         if not is_of_config(name):
+            if name == "print-config":
+                raise ConfigError(f"`{flag}` (={text!r}) must be yaml or json, or have no value for Python")
             if name in _FLAGS and equals:
                 raise ConfigError(f"`{flag}` takes no value, not `{argument}`")
             unknown.append(flag)
