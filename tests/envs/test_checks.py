@@ -228,6 +228,16 @@ def test_numbers_are_finite(kind, message):
         jaxrl.check_env(unlimited())
 
 
+class Unmade(Sound):
+    def __init__(self):
+        raise KeyError("no map")
+
+
+def test_an_environment_that_cannot_be_made_is_one_line():
+    with pytest.raises(ValueError, match=r"Unmade: making it raised KeyError: .no map. \(test_checks.py"):
+        jaxrl.check_env("tests.envs.test_checks:Unmade")
+
+
 class EndsBadly(Sound):
     """What comes after the end of an episode is not looked at, since it is reset there."""
 
