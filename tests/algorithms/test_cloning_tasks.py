@@ -41,11 +41,11 @@ def test_each_task_has_the_statistics_of_its_own_observations(tmp_path: Path) ->
             )
         )
     write_dataset(tmp_path / "data", episodes, spec, {})
-    config = resolve(config, 1)
-    iteration = Iteration.build(config, None, algorithms.build_agent(config, spec), Axis())
+    resolved = resolve(config, 1)
+    iteration = Iteration.build(resolved, None, algorithms.build_agent(resolved, spec), Axis())
     algorithm, memory = iteration.learning.algorithm, iteration.learning.memory
     assert isinstance(algorithm, BehaviorCloning)
-    state = jax.jit(iteration.init)(jax.random.key(1), algorithm.hyperparameters(config))
+    state = jax.jit(iteration.init)(jax.random.key(1), algorithm.hyperparameters(resolved))
     drawn = memory.draw(state.memory, None, jax.random.key(0))
     stats = jax.jit(algorithm._with_statistics)(state.learner, drawn.training).policy.obs_stats
     shown = np.asarray(drawn.training.valid)
