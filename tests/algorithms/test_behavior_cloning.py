@@ -141,42 +141,6 @@ def test_gradient_and_statistics_are_those_of_a_plain_loop(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_each_task_has_the_statistics_of_its_own_observations(tmp_path: Path) -> None:
-    # As acting normalises them. As many tasks as the observation has numbers, so that shapes hide nothing.
-    config = default_config("behavior_cloning")
-    config.env.update(name="jaxrl:Mixture(tasks=('jaxrl:ProbeMask', 'jaxrl:ProbeMemory'))", num_envs=4)
-    config.network.update(core="none", hidden_sizes=(8,))
-    config.normalize.observations = True
-    config.behavior_cloning.update(data=str(tmp_path / "data"), rollout_length=32, num_minibatches=1)
-    spec = registry.spec_of(config.env.name)
-    rng, episodes = np.random.default_rng(0), []
-    for task in (0, 1, 1, 0, 1):
-        obs = rng.normal(5.0 * task, 1.0 + task, (4, 2)).astype(np.float32)
-        last = np.arange(1, 4) == 3
-        episodes.append(
-            Episode(
-                observations={"observation": obs, "task": np.full(4, task, np.int32)},
-                actions=np.zeros(3, np.int32),
-                rewards=np.zeros(3, np.float32),
-                terminations=last,
-                truncations=np.zeros(3, bool),
-                action_masks=np.ones((3, spec.mask_size), bool),
-            )
-        )
-    write_dataset(tmp_path / "data", episodes, spec, {})
-    algorithm, state, drawn = parts(build(resolve(config, 1)))
-    stats = jax.jit(algorithm._with_statistics)(state.learner, drawn.training).policy.obs_stats
-    shown = np.asarray(drawn.training.valid)
-    for task in (0, 1):
-        rows = np.asarray(drawn.training.obs["observation"])[
-            shown & (np.asarray(drawn.training.obs["task"]) == task)
-        ]
-        assert float(stats.count[task]) == len(rows) > 0
-        np.testing.assert_allclose(stats.mean[0][task], rows.mean(axis=0), rtol=1e-5)
-        np.testing.assert_allclose(stats.m2[0][task] / len(rows), rows.var(axis=0), rtol=1e-4)
-
-
-@pytest.mark.slow
 def test_sequences_begin_with_the_carry_that_acting_has(data: str) -> None:
     algorithm, state, drawn = parts(build(cloning_config(data)))
     shown, agent, acting = drawn.training, algorithm.agent, state.learner.policy
