@@ -261,8 +261,7 @@ class MetricsTail:
 
 
 def _seconds(row: Row) -> float | None:
-    seconds: float | None = row.get("time/budget_seconds") or row.get("time/seconds")
-    return seconds
+    return row.get("time/budget_seconds") or row.get("time/seconds")
 
 
 def parse_row(line: bytes) -> Row | None:
