@@ -179,8 +179,7 @@ def best(run: Any, seconds: float) -> float:
 
 
 def temporary(program: Any) -> int:
-    found: int = program.memory_analysis().temp_size_in_bytes
-    return found
+    return program.memory_analysis().temp_size_in_bytes
 
 
 if __name__ == "__main__":

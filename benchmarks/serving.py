@@ -149,8 +149,7 @@ def _server(output: Path, network: str) -> Iterator[tuple[int, int, str]]:
 def _clients(asked: dict[str, Any]) -> dict[str, float]:
     command = [sys.executable, __file__, "--output=.", f"--load={json.dumps(asked)}"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 async def _load(asked: dict[str, Any]) -> dict[str, float]:

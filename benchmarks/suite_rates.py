@@ -207,10 +207,9 @@ def some_actions(name: str, keys: jax.Array) -> jax.Array:
     state, _ = jax.jit(VectorEnv(env).reset)(keys)
     choose = jax.vmap(random_action, in_axes=(None, 0, 0))
     draws = jax.random.split(jax.random.key(1), _DISTINCT_ACTIONS * len(keys))
-    actions: jax.Array = jax.jit(jax.vmap(lambda keys: choose(env, keys, state.env)))(
+    return jax.jit(jax.vmap(lambda keys: choose(env, keys, state.env)))(
         draws.reshape(_DISTINCT_ACTIONS, len(keys))
     )
-    return actions
 
 
 def steps_in(seconds: float, probe: Callable[[], float], steps: int) -> int:

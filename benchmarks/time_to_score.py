@@ -169,8 +169,7 @@ class Session:
 def _record(path: Path) -> dict[str, Any]:
     """The record in `path`, or an empty one."""
     if path.exists():
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        return json.loads(path.read_text())
     return {
         "commands": [],
         "date": datetime.date.today().isoformat(),

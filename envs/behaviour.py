@@ -183,8 +183,7 @@ def _moves_twice(game: Game, key: jax.Array) -> jax.Array:
             return jax.tree.map(lambda x, y: jnp.where(game.is_over(state), x, y), state, after), found
 
         begin = strong_types(game.start(key)), jnp.zeros((), bool)
-        found: jax.Array = jax.lax.fori_loop(0, _MOVES, move, begin)[1]
-        return found
+        return jax.lax.fori_loop(0, _MOVES, move, begin)[1]
 
     return jax.vmap(play)(jax.random.split(key, _EPISODES)).any()
 
@@ -206,8 +205,7 @@ def _is_stack(env: JaxEnv, key: jax.Array) -> jax.Array:
         return state, timestep.obs, ended | timestep.terminated | timestep.truncated, holds
 
     begin = (state, obs, jnp.zeros(_EPISODES, bool), (obs == repeated).all())
-    holds: jax.Array = jax.lax.fori_loop(0, _STACKED_STEPS, step, begin)[3]
-    return holds
+    return jax.lax.fori_loop(0, _STACKED_STEPS, step, begin)[3]
 
 
 def _tasks(env: JaxEnv, keys: jax.Array) -> tuple[Any, ...]:

@@ -28,8 +28,7 @@ def open_regular(path: FilePath) -> BinaryIO:
     if "://" in name:
         from etils import epath
 
-        remote: BinaryIO = epath.Path(name).open("rb")
-        return remote
+        return epath.Path(name).open("rb")
     # Without O_NONBLOCK, a pipe would wait for its writer.
     stream = open(name, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):

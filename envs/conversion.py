@@ -63,8 +63,7 @@ class CountedFromZero(Wrapper):
         return counted_from_zero(self.spec.central_observation, super().central(state))
 
     def solve(self, state: Any) -> jax.Array:
-        action: jax.Array = counted_from_zero(self.spec.action_space, super().solve(state))
-        return action
+        return counted_from_zero(self.spec.action_space, super().solve(state))
 
 
 def with_numbers_from_zero(env: JaxEnv) -> JaxEnv:

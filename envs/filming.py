@@ -81,8 +81,7 @@ def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
     try:
         if not hasattr(env, "render"):
             raise CannotRender(_reason(env.spec))
-        found: np.ndarray = env.render(state)
-        return found
+        return env.render(state)
     except CannotRender:
         if env.spec.agents or not image_of(env.spec.observation_space):
             raise

@@ -93,8 +93,7 @@ def goals_of(found: Any) -> Goals:
     if isinstance(found, type):
         found = found()
     if hasattr(found, "compute_reward") and hasattr(found, "compute_terminated"):
-        goals: Goals = found
-        return goals
+        return found
     if not callable(found):
         raise ValueError(
             f"{type(found).__name__} is no function of (achieved, desired) and has no `compute_reward` and "

@@ -209,8 +209,7 @@ class TaskMixture(JaxEnv):
     def action_mask(self, state: MixtureState) -> jax.Array:
         pairs = zip(self.tasks, state.states, strict=True)
         masks = [lambda task=task, own=own: task.action_mask(own) for task, own in pairs]
-        mask: jax.Array = jax.lax.switch(state.task, masks)
-        return mask
+        return jax.lax.switch(state.task, masks)
 
     def render(self, state: MixtureState) -> Any:
         """A picture of the task of the episode, if it can be drawn."""
@@ -222,8 +221,7 @@ def task_of(spec: EnvSpec, obs: Any) -> jax.Array | None:
     """int32[...], the tasks of observations; None of environments that are no mixture."""
     if not spec.task_names:
         return None
-    task: jax.Array = obs[TASK]
-    return task
+    return obs[TASK]
 
 
 def _interleaved(shares: Sequence[int], count: int) -> np.ndarray:

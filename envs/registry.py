@@ -140,8 +140,7 @@ def module_of(name: str) -> str | None:
         arguments = parse_call(name)[1]
     except ValueError:
         arguments = {}
-    found: str | None = adapter_module_of(short_name, arguments)
-    return found
+    return adapter_module_of(short_name, arguments)
 
 
 def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
@@ -238,8 +237,7 @@ def _user_class(full_name: str) -> Callable[..., Any]:
     suite, short_name = _split(full_name)
     if suite not in _SUITES:
         return _load_user_class(suite, short_name)
-    found: Callable[..., Any] = importlib.import_module(_SUITES[suite]).factory(short_name)
-    return found
+    return importlib.import_module(_SUITES[suite]).factory(short_name)
 
 
 def _registered_names() -> set[str]:

@@ -138,5 +138,4 @@ def registered(suite: Collection) -> set[str]:
 
 @functools.cache
 def _table() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    return found
+    return json.loads(TABLE.read_text()) if TABLE.exists() else {}

@@ -142,8 +142,7 @@ class VectorEnv:
         else:
             task, axis = (default_task(self.env), None) if task_B is None else (task_B, 0)
             started = jax.vmap(self.env.reset, in_axes=(0, axis))(keys_B, task)  # type: ignore[call-arg]
-        strong: tuple[Any, Any] = strong_types(started)
-        return strong
+        return strong_types(started)
 
     def step(
         self,
@@ -218,8 +217,7 @@ class VectorEnv:
         """Resets the whole batch if any episode has ended, and keeps the rows of the ended ones."""
 
         def reset() -> tuple[Any, Any]:
-            selected: tuple[Any, Any] = select_rows(done_B, self.starts(keys_B, task_B), stepped)
-            return selected
+            return select_rows(done_B, self.starts(keys_B, task_B), stepped)
 
         # One condition for the whole batch: per row it would become a select under vmap, and every step
         # would pay for a reset.

@@ -104,8 +104,7 @@ class MixtureVectorEnv:
         if not self.spec.has_action_mask:
             return None
         masks = [part.action_mask(own) for part, own in zip(self._parts, state, strict=True)]
-        joined: jax.Array = self._joined(sum(len(mask) for mask in masks if mask is not None), masks)
-        return joined
+        return self._joined(sum(len(mask) for mask in masks if mask is not None), masks)
 
     def solve(self, state: Any) -> jax.Array:
         """None has a solver: `spec.has_solver` is False."""

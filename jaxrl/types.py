@@ -95,8 +95,7 @@ class Axis:
         if self.name is None:
             return x[None]
         # A sum, as every other exchange between devices is one: XLA makes them together.
-        gathered: Array = self.psum(jnp.zeros((self.size, *x.shape), x.dtype).at[self.index()].set(x))
-        return gathered
+        return self.psum(jnp.zeros((self.size, *x.shape), x.dtype).at[self.index()].set(x))
 
     def scatter_sum(self, x: Array) -> Array:
         """[n / size], this device's part of the sum over devices of [n]."""
@@ -110,8 +109,7 @@ class Axis:
         """[n], the parts [n / size] of all devices behind one another, on each of them."""
         if self.name is None:
             return part
-        whole: Array = jax.lax.all_gather(part, self.name, tiled=True)
-        return whole
+        return jax.lax.all_gather(part, self.name, tiled=True)
 
     def index(self) -> Array | int:
         """This device's position."""
@@ -200,8 +198,7 @@ class Trajectory:
     @property
     def steps(self) -> Array:
         """float32[]: rows that are transitions."""
-        found: Array = jnp.asarray(self.reward.size if self.valid is None else self.valid.sum(), jnp.float32)
-        return found
+        return jnp.asarray(self.reward.size if self.valid is None else self.valid.sum(), jnp.float32)
 
 
 @flax.struct.dataclass

@@ -223,8 +223,7 @@ def start(program: Program, seed: int = 0) -> TrainState:
         state = program.init(key)
         return with_policy(state, params=loud(state.learner.policy.params))
 
-    state: TrainState = first(jax.random.key(seed))
-    return state
+    return first(jax.random.key(seed))
 
 
 def over_time(agent: ActorCritic, params: PyTree, obs: PyTree, carry: PyTree, reset: jax.Array) -> PyTree:

@@ -101,8 +101,7 @@ class Pool:
     def traced_send(self, handle: jax.Array, action: jax.Array) -> jax.Array:
         """See `TracedSteps`."""
         *_, spec = self._env.spec.action_array_spec.values()
-        found: jax.Array = self._traced_send(handle, action.astype(spec.dtype), self._ids)
-        return found
+        return self._traced_send(handle, action.astype(spec.dtype), self._ids)
 
     def traced_recv(self, handle: jax.Array, first: jax.Array) -> tuple[jax.Array, Any, dict[str, Any]]:
         """(handle, observations as envpool gives them, the other fields of `HostStep`)."""

@@ -172,8 +172,7 @@ class JaxMARL(MultiAgentEnv):
         return reward + self._shaped * stack(info["shaped_reward"]), reward
 
     def _time(self, state: Any) -> jax.Array:
-        time: jax.Array = getattr(state, "state", state).step
-        return time
+        return getattr(state, "state", state).step
 
     def _action(self, action: jax.Array, i: int) -> jax.Array:
         return jnp.minimum(action, self._counts[i] - 1) if self._counts else action

@@ -82,8 +82,7 @@ class PgxGame(Game):
         return obs.astype(self._dtype)
 
     def action_mask(self, state: PgxGameState) -> jax.Array:
-        mask: jax.Array = state.env.legal_action_mask
-        return mask
+        return state.env.legal_action_mask
 
     def rewards(self, state: PgxGameState) -> jax.Array:
         rewards = state.env.rewards.astype(jnp.float32)

@@ -110,8 +110,7 @@ class AgentRows:
 
     def is_turn(self, state: VectorState) -> jax.Array:
         """bool[B], whether the row's agent takes part in the next step."""
-        present: jax.Array = self._rows(jax.vmap(self.env.present)(state.env))
-        return present
+        return self._rows(jax.vmap(self.env.present)(state.env))
 
     def _rows(self, tree_NA: Any) -> Any:
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree_NA)
@@ -124,8 +123,7 @@ def of_environments(spec: EnvSpec, timestep: TimeStep) -> TimeStep:
     """
     if timestep.team is None:
         return timestep
-    found: TimeStep = jax.tree.map(lambda x: x[:: spec.num_agents], timestep.team)
-    return found
+    return jax.tree.map(lambda x: x[:: spec.num_agents], timestep.team)
 
 
 def row_keys(spec: EnvSpec, keys_N: jax.Array) -> jax.Array:

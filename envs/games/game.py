@@ -77,5 +77,4 @@ class Game(abc.ABC):
 
 def game_of(env: JaxEnv) -> Game | None:
     """The game that an environment shows one player of; None if it is no two-player game."""
-    found: Game | None = getattr(env, "game", None)
-    return found
+    return getattr(env, "game", None)

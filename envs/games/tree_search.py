@@ -144,10 +144,7 @@ def _descend(game: Game, tree: _Tree) -> tuple[jax.Array, jax.Array]:
         action = jnp.argmax(jnp.where(game.choices(state), bound, -jnp.inf))
         return path.at[depth + 1].set(children[action]), depth + 1
 
-    found: tuple[jax.Array, jax.Array] = jax.lax.while_loop(
-        goes_on, descend, (path, jnp.zeros((), jnp.int32))
-    )
-    return found
+    return jax.lax.while_loop(goes_on, descend, (path, jnp.zeros((), jnp.int32)))
 
 
 def _playout(game: Game, state: Any, key: jax.Array) -> jax.Array:
@@ -165,8 +162,7 @@ def _playout(game: Game, state: Any, key: jax.Array) -> jax.Array:
         return count + 1, state, gained + game.rewards(state)
 
     start = (jnp.zeros((), jnp.int32), state, jnp.zeros(2, jnp.float32))
-    gained: jax.Array = jax.lax.while_loop(goes_on, move, start)[2]
-    return gained
+    return jax.lax.while_loop(goes_on, move, start)[2]
 
 
 def _at(tree: _Tree, node: jax.Array) -> Any:

@@ -69,8 +69,7 @@ class AgentSpaces:
 def _seen_path(leaves: list[Leaf], leaf: Leaf) -> tuple[Any, ...]:
     """Without `observation` in front, if there is nothing else."""
     inside = all(x["path"][:1] == (_OBSERVATION,) for x in leaves)
-    path: tuple[Any, ...] = leaf["path"][1:] if inside else leaf["path"]
-    return path
+    return leaf["path"][1:] if inside else leaf["path"]
 
 
 def _select(leaves: list[Leaf], keys: Sequence[str]) -> list[int]:

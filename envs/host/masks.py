@@ -18,8 +18,7 @@ def choices_of(action: Sequence[Leaf]) -> list[int]:
     if len(action) != 1 or action[0]["path"] or action[0]["kind"] not in ("discrete", "multi_discrete"):
         return []
     (leaf,) = action
-    counts: list[int] = np.atleast_1d(np.asarray(leaf["high"]) - leaf["low"] + 1).tolist()
-    return counts
+    return np.atleast_1d(np.asarray(leaf["high"]) - leaf["low"] + 1).tolist()
 
 
 def mask_in(leaves: Sequence[Leaf]) -> bool:

@@ -264,8 +264,7 @@ def describe(slot: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if not os.read(w.reply_fd, 1):
             _stop([w], kill=True)
             raise HostEnvError(f"{name}: the process that makes it {_ending(w.process.returncode)}")
-        content: dict[str, Any] = worker.receive_content(w.reply_fd)
-        return content
+        return worker.receive_content(w.reply_fd)
     finally:
         if w.process.returncode is None:
             _stop([w])

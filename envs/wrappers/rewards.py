@@ -154,8 +154,7 @@ def _load(wrapper: str, function: str) -> Callable[..., Any]:
     found = modules.load_attribute(f"wrapper {wrapper}: function", function)
     if not callable(found) or isinstance(found, type):
         raise ValueError(f"wrapper {wrapper}: function (={function!r}) must name a function")
-    loaded: Callable[..., Any] = found
-    return loaded
+    return found
 
 
 def _check_one_number(name: str, function: str, wrapper: ShapedReward) -> None:

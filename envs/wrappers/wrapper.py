@@ -92,8 +92,7 @@ class Wrapper(JaxEnv):
     def present(self, state: Any) -> jax.Array:
         """bool[A], see `jaxrl.envs.agents.MultiAgentEnv`."""
         wrapped: Any = self.env
-        found: jax.Array = wrapped.present(self.inner(state))
-        return found
+        return wrapped.present(self.inner(state))
 
     def central(self, state: Any) -> Any:
         """The global state; only with `spec.central_observation`."""
@@ -113,8 +112,7 @@ class Wrapper(JaxEnv):
         """A picture, uint8[height, width, 3], if the environment has a `render`; else CannotRender."""
         if not hasattr(self.env, "render"):
             raise CannotRender(f"{self.spec.name} cannot be rendered: it has no `render`")
-        found: np.ndarray = self.env.render(self.inner(state))
-        return found
+        return self.env.render(self.inner(state))
 
 
 def wrapped(env: JaxEnv, wrapper: Callable[[JaxEnv], JaxEnv]) -> JaxEnv:

@@ -133,8 +133,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         if self.section.exploration == "ladder":
             return jnp.ones((), jnp.float32)
         progress = run_progress(learner, h.exploration_fraction, self.config.total_updates)
-        epsilon: Array = h.exploration_start + progress * (h.exploration_end - h.exploration_start)
-        return epsilon
+        return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
 
     def scheduled_values(self, learner: LearnerState) -> dict[str, float]:
         rate = {"learning rate": float(self._learning_rate(learner))}

@@ -180,8 +180,7 @@ def ladder(index: Array | int, num_envs: int) -> Array:
       num_envs: N.
     """
     share = jnp.asarray(index).astype(jnp.float32) / max(num_envs - 1, 1)
-    epsilon: Array = _BASE ** (1.0 + _SPREAD * share)
-    return epsilon
+    return _BASE ** (1.0 + _SPREAD * share)
 
 
 @dataclass(frozen=True)

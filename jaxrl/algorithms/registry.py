@@ -60,8 +60,7 @@ def algorithm_class(config: Config) -> type[Algorithm]:
         config.learner.refuse()
     if config.algorithm in _BUILT_IN:
         module, _, name = _BUILT_IN[config.algorithm].partition(":")
-        built_in: type[Algorithm] = getattr(importlib.import_module(module), name)
-        return built_in
+        return getattr(importlib.import_module(module), name)
     given = f"`algorithm` (={config.algorithm!r})"
     found = section_of(config.algorithm).owner
     if found is None or not issubclass(found, Algorithm):

@@ -155,8 +155,7 @@ class ReplayAlgorithm(Algorithm):
 
     def over_devices(self, means: dict[str, Mean]) -> dict[str, Mean]:
         """The means over the rows of all devices."""
-        found: dict[str, Mean] = self.axis.psum(means)
-        return found
+        return self.axis.psum(means)
 
 
 def usable_sum(x: Array, usable: Array) -> Array:

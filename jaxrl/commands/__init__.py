@@ -57,8 +57,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     # last: what lies there, such as a run from elsewhere, must not stand in for an installed package.
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
-    code: int = module_of(command).main([f"jaxrl {command}", *rest])
-    return code
+    return module_of(command).main([f"jaxrl {command}", *rest])
 
 
 def _show(text: str) -> None:
@@ -75,8 +74,7 @@ def module_of(command: str) -> ModuleType:
 def arguments_of(command: str) -> tuple[Argument, ...]:
     """The arguments of a command, as its help lists them; none of one that hands them on."""
     module = module_of(command)
-    found: tuple[Argument, ...] = getattr(module.main, "arguments", getattr(module, "ARGUMENTS", ()))
-    return found
+    return getattr(module.main, "arguments", getattr(module, "ARGUMENTS", ()))
 
 
 def _usage() -> str:

@@ -134,8 +134,7 @@ def field(
     """
     declared = {"rules": rules, "help": help, "fixed": fixed, "key": key, "names_module": names_module}
     # Typed as the value, like dataclasses.field, so that the annotation is checked against the default.
-    declaration: Any = dataclasses.field(default=default, metadata=declared)
-    return declaration
+    return dataclasses.field(default=default, metadata=declared)
 
 
 def with_default(section: type, name: str, default: T, help: str = "", fixed: bool = False) -> T:
@@ -149,7 +148,7 @@ def with_default(section: type, name: str, default: T, help: str = "", fixed: bo
       fixed: a resumed run may not change it there, also if it may elsewhere.
     """
     (before,) = (f for f in dataclasses.fields(section) if f.name == name)
-    declaration: Any = dataclasses.field(
+    return dataclasses.field(
         default=default,
         metadata={
             **before.metadata,
@@ -157,7 +156,6 @@ def with_default(section: type, name: str, default: T, help: str = "", fixed: bo
             "fixed": fixed or before.metadata["fixed"],
         },
     )
-    return declaration
 
 
 def declarations(cls: type, prefix: str = "") -> Iterator[Field]:

@@ -272,8 +272,7 @@ def _task_value(label: str, given: Any) -> TaskValue:
         return tuple(given)
     try:
         if not isinstance(given, list):
-            found: float = check("x", given, float)
-            return found
+            return check("x", given, float)
         low, high = (check("x", x, float) for x in given)
     except ValueError as error:  # also of a list of another length
         raise ConfigError(
@@ -286,8 +285,7 @@ def _task_value(label: str, given: Any) -> TaskValue:
 
 def _weight(where: str, name: Any, given: Any) -> float:
     try:
-        found: float = check(f"weights.{name}", given, float, between(0, _LARGEST_WEIGHT))
-        return found
+        return check(f"weights.{name}", given, float, between(0, _LARGEST_WEIGHT))
     except ConfigError as error:
         raise ConfigError(f"{where}{error}") from error
 

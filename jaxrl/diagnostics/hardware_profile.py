@@ -131,5 +131,4 @@ def _with(config: ConfigDict, chosen: Config) -> ConfigDict:
 def _parts(learner: AlgorithmConfig) -> int:
     """The number of parts of a minibatch; 0 if the device decides, or if it cannot be chosen."""
     field = learner.accumulation_field
-    parts: int = getattr(learner, field) if field else 0
-    return parts
+    return getattr(learner, field) if field else 0

@@ -171,8 +171,7 @@ def player(
 
 
 def _rows(played: Episodes, start: int, count: int) -> Episodes:
-    found: Episodes = jax.tree.map(lambda x: x[start : start + count], played)
-    return found
+    return jax.tree.map(lambda x: x[start : start + count], played)
 
 
 def await_episodes(played: Tree, given_up: Callable[[], bool]) -> Tree:
@@ -189,5 +188,4 @@ def await_episodes(played: Tree, given_up: Callable[[], bool]) -> Tree:
             raise Cancelled("the evaluation was given up")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-    on_host: Tree = to_host(played)
-    return on_host
+    return to_host(played)

@@ -236,8 +236,7 @@ def _random(space: Space, batch: int) -> Any:
 def unit_of_densities(config: Config) -> float | tuple[float, ...]:
     """`jaxrl.networks.Head.unit` of a policy that has a head, such as a clone."""
     agent: Any = algorithms.build_agent(config, spec_of(config.env))
-    found: float | tuple[float, ...] = agent.head.unit
-    return found
+    return agent.head.unit
 
 
 def flat(tree: PyTree, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -44,8 +44,7 @@ def action_mask(env: Environments, state: FinalRowsState) -> Array | None:
     """bool[B, n], the actions allowed at the observations to act on; None without action masks."""
     if state.final_mask is None:
         return None
-    mask: Array = select_rows(state.is_final, state.final_mask, env.action_mask(state.env))
-    return mask
+    return select_rows(state.is_final, state.final_mask, env.action_mask(state.env))
 
 
 def step(

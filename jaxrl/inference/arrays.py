@@ -14,7 +14,6 @@ from jaxrl.config import ConfigError, installation
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat, normalized_names
 from jaxrl.inference import numpy_cores, numpy_ensemble, numpy_policy
 from jaxrl.inference.equivalence import Runner
-from jaxrl.types import Acting
 
 
 def arrays_by_name(function: ActingFunction) -> dict[str, np.ndarray]:
@@ -84,7 +83,7 @@ def read(folder: Path, function: ActingFunction) -> tuple[Runner, str]:
     return lambda *arguments: jax.device_get(rebuilt(*arguments)), "jax"
 
 
-def _rebuild(arrays: dict[str, np.ndarray], function: PolicyFunction) -> Acting:
+def _rebuild(arrays: dict[str, np.ndarray], function: PolicyFunction) -> Any:
     params: dict[str, Any] = {}
     for name, x in arrays.items():
         kind, *path, leaf = name.split(".")

@@ -148,8 +148,7 @@ class LoadedPolicy:
         Arguments and errors as in `act`.
         """
         _, arguments = self._arguments(obs, carry, reset, action_mask)
-        found: dict[str, Any] = jax.device_get(self._judgement(*arguments))
-        return found
+        return jax.device_get(self._judgement(*arguments))
 
     def arguments(self, obs: Any, carry: Any, reset: Any, action_mask: Any) -> tuple[bool, list[Any]]:
         """(whether `obs` is one observation, the arrays that the policy acts by, [B, ...]).

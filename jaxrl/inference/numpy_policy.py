@@ -35,8 +35,7 @@ Array = Any
 
 def read_description(folder: str | Path) -> dict[str, Any]:
     """The content of policy.json."""
-    found: dict[str, Any] = json.loads((Path(folder) / "policy.json").read_text())
-    return found
+    return json.loads((Path(folder) / "policy.json").read_text())
 
 
 def read_arrays(folder: str | Path, prefix: str = "") -> dict[str, Array]:

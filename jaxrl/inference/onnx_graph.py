@@ -46,8 +46,7 @@ def element_type(dtype: Any) -> int:
     """ONNX's number for a dtype."""
     import onnx
 
-    found: int = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    return found
+    return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
 def computed_in(dtype: Any) -> np.dtype[Any]:

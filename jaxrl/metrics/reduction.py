@@ -247,5 +247,4 @@ def from_json(stored: Mapping[str, float], empty: Interval) -> Interval:
     def leaf(path: Any, x: jax.Array) -> np.ndarray:
         return np.asarray(stored.get(jax.tree_util.keystr(path), x), x.dtype)
 
-    restored: Interval = jax.tree_util.tree_map_with_path(leaf, empty)
-    return restored
+    return jax.tree_util.tree_map_with_path(leaf, empty)

@@ -36,8 +36,7 @@ class OwnEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, obs: dict[str, Any]) -> Array:
-        features: Array = self.encoder(obs[OWN])
-        return features
+        return self.encoder(obs[OWN])
 
     def describe(self, name: str) -> Any:
         """See `ArrayEncoder.describe`."""

@@ -267,8 +267,7 @@ def _finite(tree: PyTree) -> bool:
 
 
 def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.abs(x - y) / max(float(np.abs(y).max(initial=0.0)), 1.0)
-    return found
+    return np.abs(x - y) / max(float(np.abs(y).max(initial=0.0)), 1.0)
 
 
 def _close(x: PyTree, y: PyTree, tolerance: float = _TOLERANCE) -> bool:

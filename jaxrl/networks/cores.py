@@ -67,8 +67,7 @@ def constructor(given: str, core: type) -> Callable[[NetworkConfig], Core]:
             values["dtype"] = DTYPES[network.compute_dtype]
         if "state_size" in values:
             values["state_size"] = network.state_size or network.core_size
-        found: Core = core(**values)
-        return found
+        return core(**values)
 
     return make
 
@@ -108,7 +107,6 @@ class Recurrent(Core):
         return {"type": self.cell.name, "weights": weights_of(self), "size": self.size}
 
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
-        del key
         bias = jnp.zeros(shape, dtype)
         # A forget gate that starts open lets gradients pass: Jozefowicz et al. 2015.
         return bias.at[self.size : 2 * self.size].set(1.0) if self.cell is LSTM else bias
@@ -127,7 +125,6 @@ class NoCore(Core):
     waits_for_the_carry: ClassVar[bool] = False
 
     def initial_carry(self, n: int) -> dict[str, Array]:
-        del n
         return {}
 
     @nn.compact
@@ -208,7 +205,6 @@ def _slstm(network: NetworkConfig) -> Core:
 
 @CORES.register("none")
 def _none(network: NetworkConfig) -> Core:
-    del network
     return NoCore()
 
 

@@ -49,7 +49,6 @@ def _unit(x: Array) -> Array:
 
 def _rates(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
     """Biases of decay and strength: heads remember for different times, and write with 1/2."""
-    del key
     heads = shape[0] // 2
     halving = jnp.geomspace(*_MEMORY, heads)
     # softplus(bias) = log 2 / halving.

@@ -27,8 +27,7 @@ def orthogonal(scale: float = 1.0) -> nn.initializers.Initializer:
     initializer = nn.initializers.orthogonal(scale)
 
     def init(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
-        weights: Array = jax.custom_batching.sequential_vmap(lambda key: initializer(key, shape, dtype))(key)
-        return weights
+        return jax.custom_batching.sequential_vmap(lambda key: initializer(key, shape, dtype))(key)
 
     return init
 

@@ -51,7 +51,6 @@ class MinGRU(Core):
         return {"type": "mingru", "weights": weights_of(self), "size": self.size}
 
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
-        del key
         return jnp.zeros(shape, dtype).at[: self.size].set(-jnp.log(_memories(self.size) - 1))
 
     def _weight_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:

@@ -45,7 +45,6 @@ class Mamba2(FastWeights):
 
 
 def _time_steps(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
-    del key
     low, high = (math.log(x) for x in _TIME_STEP)
     # softplus(bias) = the time step.
     return jnp.log(jnp.expm1(jnp.exp(jnp.linspace(low, high, shape[0])))).astype(dtype)

@@ -77,11 +77,9 @@ def stabiliser(log_f_LNH: Array, log_i_LNH: Array, m_NH: Array, reset_LN: Array)
     def join(before: tuple[Array, Array], after: tuple[Array, Array]) -> tuple[Array, Array]:
         return before[0] + after[0], jnp.maximum(after[0] + before[1], after[1])
 
-    found: Array = lax.associative_scan(join, (log_f, least))[1]
-    return found
+    return lax.associative_scan(join, (log_f, least))[1]
 
 
 def _gates(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
-    del key
     heads = shape[0] // 2
     return jnp.concatenate([jnp.zeros(heads), jnp.linspace(*_FORGET, heads)]).astype(dtype)

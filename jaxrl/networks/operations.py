@@ -99,8 +99,7 @@ class ChannelsLast:
 
     def __call__(self, x: Array) -> Array:
         assert isinstance(self.space, Box)
-        moved: Array = channels_last(x, self.space.shape)
-        return moved
+        return channels_last(x, self.space.shape)
 
     def describe(self) -> list[Layer]:
         assert isinstance(self.space, Box)

@@ -59,6 +59,5 @@ def _of_heads(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32
 
 def _memories(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
     """Biases of the gates i, f, z and o; forget gates begin for short and for long memories."""
-    del key
     size = shape[0] // 4
     return jnp.zeros(shape, dtype).at[size : 2 * size].set(jnp.linspace(*_FORGET_BIAS, size))

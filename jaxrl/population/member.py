@@ -44,10 +44,7 @@ class MemberRuntime(Runtime):
 
     def advance(self, state: TrainState, interval: PyTree, count: int) -> tuple[TrainState, PyTree, Array]:
         arguments = state, interval, jnp.int32(count)
-        advanced: tuple[TrainState, PyTree, Array] = self._calls.call(
-            self._member, self._programs.training.advance, arguments, is_urgent=True
-        )
-        return advanced
+        return self._calls.call(self._member, self._programs.training.advance, arguments, is_urgent=True)
 
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
         return self._own_runtime.rollout(state)

@@ -56,16 +56,13 @@ class DeviceRuntime(Runtime):
         self, state: TrainState, interval: Interval, count: int
     ) -> tuple[TrainState, Interval, Array]:
         iterations = self.learning.topology.replicate(np.int32(count))
-        advanced: tuple[TrainState, Interval, Array] = self.compiled(state, interval, iterations)
-        return advanced
+        return self.compiled(state, interval, iterations)
 
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
-        collected: tuple[TrainState, Trajectory | None, EpisodeTotals | None] = self._rollout(state)
-        return collected
+        return self._rollout(state)
 
     def refresh(self, state: TrainState) -> TrainState:
-        refreshed: TrainState = self._refresh(state)
-        return refreshed
+        return self._refresh(state)
 
     def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
         if not self.learning.per_device.config.collects:
@@ -84,14 +81,10 @@ class DeviceRuntime(Runtime):
             after, total = jax.lax.fori_loop(0, count, rollout, (state, jnp.zeros(())))
             return after, axis.psum(total)
 
-        program: Callable[[TrainState], PyTree] = self.learning.topology.shard(
-            repeat, (specs,), (specs, REPLICATED)
-        )
-        return program
+        return self.learning.topology.shard(repeat, (specs,), (specs, REPLICATED))
 
     def failed_rollout(self, state: TrainState) -> Trajectory | None:
-        trajectory: Trajectory | None = self._failed(state)[1]
-        return trajectory
+        return self._failed(state)[1]
 
     def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         config = dataclasses.replace(self.learning.per_device.config, device_count=1)

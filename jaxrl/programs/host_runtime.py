@@ -157,8 +157,7 @@ class HostRuntime(Runtime):
         assert count == 1
         state, trajectory, totals = self.rollout(state)
         self._latest = trajectory
-        advanced: tuple[TrainState, Interval, Array] = self.compiled(state, interval, trajectory, totals)
-        return advanced
+        return self.compiled(state, interval, trajectory, totals)
 
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
         """Waits for the rollout of the state's iteration; iterations must come one after the other.
@@ -316,7 +315,4 @@ class HostRuntime(Runtime):
             return dataclasses.replace(part[0], obs=obs, action_mask=mask, next_obs=next_obs), part[1]
 
         both = (trajectory, rows)
-        found: tuple[Trajectory, EpisodeTotals] = self._topology.distribute(
-            both, self.learning.rollout_specs, decode
-        )
-        return found
+        return self._topology.distribute(both, self.learning.rollout_specs, decode)

@@ -71,8 +71,7 @@ class ShardedLearning:
         Another `stream` than 0 is another state, with other random numbers from the same seed.
         """
         key, hyperparams = self._start()
-        state: TrainState = self._init(jax.random.fold_in(key, stream) if stream else key, hyperparams)
-        return state
+        return self._init(jax.random.fold_in(key, stream) if stream else key, hyperparams)
 
     def require_renewable(self, patterns: tuple[str, ...]) -> None:
         """Raises ConfigError if parameters of `patterns` cannot be sampled again, or there are none."""
@@ -84,8 +83,7 @@ class ShardedLearning:
         program = self.topology.shard(
             lambda old, new: renewal.renew(old, new, patterns, self._shards), (layout, layout), layout
         )
-        renewed: LearnerState = program(learner, fresh)
-        return renewed
+        return program(learner, fresh)
 
     def empty_memory(self) -> PyTree:
         """The memory of the first state; the rest of that is not made."""
@@ -136,15 +134,13 @@ class ShardedLearning:
 
     def empty_interval(self) -> Interval:
         """The metrics of no iterations, on the devices."""
-        interval: Interval = self.topology.replicate(self.per_device.empty_interval())
-        return interval
+        return self.topology.replicate(self.per_device.empty_interval())
 
     def update(
         self, state: TrainState, trajectory: Trajectory | None, totals: EpisodeTotals | None
     ) -> tuple[TrainState, Metrics]:
         """`Learning.update`; totals are of [devices]."""
-        updated: tuple[TrainState, Metrics] = self._update(state, trajectory, totals)
-        return updated
+        return self._update(state, trajectory, totals)
 
     def trace(self, fn: Callable[..., Any], inputs: Any, *arguments: Any) -> Any:
         """A program (state, interval, ...) -> (state, interval, failed) over all devices, as JAX traced it.

@@ -18,7 +18,6 @@ from jaxrl.config import ConfigError, flatten
 from jaxrl.config.data_files import LARGEST_LOG, is_number, parse_line, read_bytes, read_object, split_lines
 from jaxrl.config.errors import errors_as
 from jaxrl.config.fields import check
-from jaxrl.envs.bounded_files import FilePath
 from jaxrl.runs import storage
 from jaxrl.runs.stage_ends import StageEnds
 
@@ -206,7 +205,7 @@ def read_json(file: epath.Path) -> dict[str, Any]:
         return read_object(file)
 
 
-def stored_object(path: FilePath) -> dict[str, Any]:
+def stored_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The JSON object in a file, local or gs://; empty if there is none that can be read."""
     with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
         return read_object(path)
@@ -262,8 +261,7 @@ class MetricsTail:
 
 
 def _seconds(row: Row) -> float | None:
-    seconds: float | None = row.get("time/budget_seconds") or row.get("time/seconds")
-    return seconds
+    return row.get("time/budget_seconds") or row.get("time/seconds")
 
 
 def parse_row(line: bytes) -> Row | None:

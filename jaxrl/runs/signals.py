@@ -81,14 +81,12 @@ class Interruption:
         return idle > (_IDLE_SECONDS_AFTER_SIGNAL if hurries else _IDLE_SECONDS)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        del frame
         if self.signum is None:
             self.signum = signum
             self.was_deferred = self.is_deferred
             self._at = time.monotonic()
 
     def _note_trace(self, signum: int, frame: FrameType | None) -> None:
-        del signum, frame
         self._trace_wanted = True
 
 

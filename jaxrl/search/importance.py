@@ -48,8 +48,7 @@ def importance(space: Space, trials: Sequence[StudyTrial], objective: Objective)
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """Ranks from 0; equal scores share the mean of their ranks."""
     below = (scores[:, None] > scores[None]).sum(1)
-    ranks: np.ndarray = below + ((scores[:, None] == scores[None]).sum(1) - 1) / 2
-    return ranks
+    return below + ((scores[:, None] == scores[None]).sum(1) - 1) / 2
 
 
 def _groups(dimension: Dimension, trials: Sequence[StudyTrial]) -> np.ndarray:

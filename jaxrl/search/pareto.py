@@ -120,8 +120,7 @@ def improvement(mean: np.ndarray, deviation: np.ndarray, known: float) -> np.nda
     z = (mean - known) / deviation
     cumulative = 0.5 * (1 + np.array([math.erf(x / math.sqrt(2)) for x in z]))
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    result: np.ndarray = (mean - known) * cumulative + deviation * density
-    return result
+    return (mean - known) * cumulative + deviation * density
 
 
 def _move(dimension: Dimension, value: Any, rng: np.random.Generator) -> Any:

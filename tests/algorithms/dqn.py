@@ -130,8 +130,7 @@ class UniformDQN(Algorithm):
         )
 
     def exploration(self, learner: DQNState) -> Array:
-        epsilon: Array = learner.hyperparams.epsilon
-        return epsilon
+        return learner.hyperparams.epsilon
 
     def learn(self, learner: DQNState, experience: Sample, key: Array) -> Learned:
         gradient, sums = self._gradient(learner, experience)

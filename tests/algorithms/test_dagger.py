@@ -40,10 +40,7 @@ RUN: dict[str, Any] = {"learner__teacher": "a run"}
 
 
 def taught(state: Any, policy: Any, **learner: Any) -> TrainState:
-    found: TrainState = dataclasses.replace(
-        state, learner=dataclasses.replace(state.learner, teacher=policy, **learner)
-    )
-    return found
+    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, teacher=policy, **learner))
 
 
 def with_beta(state: TrainState, beta: float) -> TrainState:

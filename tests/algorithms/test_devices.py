@@ -28,14 +28,12 @@ def each(names: Iterable[str]) -> pytest.MarkDecorator:
 def _measured(names: tuple[str, ...]) -> dict[str, Any]:
     # Virtual devices are made when jax starts.
     done = processes.succeed("-m", "tests.algorithms.measure_devices", *names, devices=2, timeout=600)
-    found: dict[str, Any] = json.loads(done.stdout.partition("FOUND")[2])
-    return found
+    return json.loads(done.stdout.partition("FOUND")[2])
 
 
 def measured(algorithm: str) -> dict[str, Any]:
     alike = tuple(name for name in ALGORITHMS if name not in DISTINCT)
-    found: dict[str, Any] = _measured(DISTINCT if algorithm in DISTINCT else alike)[algorithm]
-    return found
+    return _measured(DISTINCT if algorithm in DISTINCT else alike)[algorithm]
 
 
 @each(ALGORITHMS)

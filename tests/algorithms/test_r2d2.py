@@ -25,8 +25,7 @@ SEQUENCES, ACTIONS, N_STEP, LEARNT = 5, 3, 2, 8
 @functools.cache
 def own(**fields: Any) -> R2D2:
     learner = {f"learner__{name}": value for name, value in fields.items()}
-    found: R2D2 = algorithm_of(tiny_config("r2d2", log__layers=False, **learner))
-    return found
+    return algorithm_of(tiny_config("r2d2", log__layers=False, **learner))
 
 
 def first(algorithm: R2D2) -> QState:

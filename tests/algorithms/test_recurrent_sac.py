@@ -27,8 +27,7 @@ TEMPERATURE = 0.3
 @functools.cache
 def own(**fields: Any) -> SAC:
     sizes = {"learner__batch_size": N, "env__num_envs": N, "learner__capacity": N * 32}
-    found: SAC = algorithm_of(tiny_config("recurrent_sac", log__layers=False, **sizes, **fields))
-    return found
+    return algorithm_of(tiny_config("recurrent_sac", log__layers=False, **sizes, **fields))
 
 
 def first(algorithm: SAC) -> SACState:

@@ -173,8 +173,7 @@ def test_devices_draw_the_rows_that_one_draws() -> None:
             for t in found
         ]
         memory, state = filled(iteration, mine, Device())
-        sample: Sample = jax.jit(memory.draw)(state, mine[-1], key)
-        return sample
+        return jax.jit(memory.draw)(state, mine[-1], key)
 
     parts = [of_device(i) for i in range(2)]
 

@@ -168,8 +168,7 @@ def iteration_of(config: Config, env: JaxEnv | None = None) -> Iteration:
 def first_state(iteration: Iteration, seed: int = 0) -> TrainState:
     config = iteration.learning.config
     hyperparams = iteration.learning.algorithm.hyperparameters(config)
-    state: TrainState = _compiled(iteration.init)(jax.random.key(seed), hyperparams)
-    return state
+    return _compiled(iteration.init)(jax.random.key(seed), hyperparams)
 
 
 @functools.lru_cache(maxsize=4)

@@ -111,8 +111,7 @@ def cloned(tmp_path: Path, player: Player, *more: str) -> dict[str, Any]:
         *more,
     ]
     assert pretrain.main(["jaxrl pretrain", *given]) == 0
-    found: dict[str, Any] = json.loads((tmp_path / "clone" / "clone.json").read_text())
-    return found
+    return json.loads((tmp_path / "clone" / "clone.json").read_text())
 
 
 @pytest.mark.slow

@@ -15,8 +15,7 @@ NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.py"))
 
 
 def cells(name: str) -> list[dict[str, Any]]:
-    loaded: list[dict[str, Any]] = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
-    return loaded
+    return json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

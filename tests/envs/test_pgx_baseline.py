@@ -19,8 +19,7 @@ KEY = jax.random.key(0)
 
 
 def othello() -> Game:
-    game: Game = envs.make("pgx:othello").game
-    return game
+    return envs.make("pgx:othello").game
 
 
 @pytest.fixture
@@ -40,10 +39,7 @@ def test_the_model_draws_by_its_policy(folder: Path) -> None:
     sizes = {"num_actions": 65, "num_channels": 4, "num_layers": 1, "resnet_v2": True}
 
     def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found: tuple[jax.Array, jax.Array] = _create_az_model_v0(**sizes)(
-            x, is_training=True, test_local_stats=False
-        )
-        return found
+        return _create_az_model_v0(**sizes)(x, is_training=True, test_local_stats=False)
 
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         params, state = hk.transform_with_state(forward).init(

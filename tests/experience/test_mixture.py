@@ -77,8 +77,7 @@ def test_a_tasks_rows_are_those_of_the_task_alone() -> None:
             _, trajectory, totals = collector.collect(state, acting, later[rows])
             return trajectory, totals
 
-        found: tuple[PyTree, PyTree] = jax.device_get(run(acting))
-        return found
+        return jax.device_get(run(acting))
 
     batch = vector_env(env, stagger=True)
     assert isinstance(batch, MixtureVectorEnv)

@@ -108,8 +108,7 @@ def converted(program: Callable[..., Any], arguments: list[Any]) -> list[np.ndar
         ir_version=9,
     )
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    read: list[np.ndarray] = session.run(results, dict(zip(names, arguments, strict=True)))
-    return read
+    return session.run(results, dict(zip(names, arguments, strict=True)))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

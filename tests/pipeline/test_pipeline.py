@@ -67,8 +67,7 @@ def rows(folder: Path, title: str) -> list[list[str]]:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    stages: dict[str, Any] = json.loads((place(folder) / "state.json").read_text())["stages"]
-    return stages
+    return json.loads((place(folder) / "state.json").read_text())["stages"]
 
 
 @pytest.fixture(scope="module")

@@ -39,8 +39,7 @@ def _init(*fields: tuple[str, Any]) -> Any:
 
 def state_of(seed: int, **fields: Any) -> RolloutState:
     """A fresh one."""
-    state: RolloutState = _init(*(FIELDS | fields).items())(seed)
-    return state
+    return _init(*(FIELDS | fields).items())(seed)
 
 
 def plain_state(seed: int) -> RolloutState:

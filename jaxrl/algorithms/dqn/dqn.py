@@ -63,5 +63,4 @@ class DQN(QReplayAlgorithm):
 
     def _q(self, learner: QState, params: PyTree, inputs: tuple[Any, ...]) -> Array:
         """float32[N, A]."""
-        q: Array = self.agent.apply(dataclasses.replace(learner.policy, params=params), *inputs).q[0]
-        return q
+        return self.agent.apply(dataclasses.replace(learner.policy, params=params), *inputs).q[0]

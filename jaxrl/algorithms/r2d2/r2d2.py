@@ -81,8 +81,7 @@ class R2D2(QReplayAlgorithm):
 
     def layers(self, learner: QState, batch: SequenceBatch) -> list[tuple[str, Array]]:
         inputs = (batch.obs, batch.carry, batch.reset, batch.action_mask)
-        found: list[tuple[str, Array]] = self.agent.network.layers(learner.policy.params, *inputs)
-        return found
+        return self.agent.network.layers(learner.policy.params, *inputs)
 
     def _targets(self, learner: QState, batch: SequenceBatch, q: Array, of_target: Array) -> Array:
         """float32[L, N], the targets of the steps that are learnt from.
@@ -113,5 +112,4 @@ class R2D2(QReplayAlgorithm):
             obs, reset, mask = jax.tree.map(lambda x: x[:start], inputs)
             carry = jax.lax.stop_gradient(self.agent.apply(acting, obs, carry, reset, mask).carry)
         obs, reset, mask = jax.tree.map(lambda x: x[start:], inputs)
-        q: Array = self.agent.apply(acting, obs, carry, reset, mask).q
-        return q
+        return self.agent.apply(acting, obs, carry, reset, mask).q

@@ -116,8 +116,7 @@ class RecurrentCritics(Critics):
 
         def value(name: str) -> Array:
             parts = {"": seen[name], _ACTION: action}
-            found: Array = self.value.apply(params[name], parts, carry, reset, None).heads["q"]
-            return found
+            return self.value.apply(params[name], parts, carry, reset, None).heads["q"]
 
         return jnp.stack([value(name) for name in _NAMES])
 

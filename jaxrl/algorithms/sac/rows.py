@@ -126,8 +126,7 @@ class SequenceRows(Rows):
             out = self._agent.apply(acting, part.obs, part.carry, part.reset, None)
             return out.distribution, out.carry
 
-        found: TanhGaussian = self._select_rows(self._run(run), follows)
-        return found
+        return self._select_rows(self._run(run), follows)
 
     def see(self, critic: PyTree, follows: bool = False) -> PyTree:
         def run(part: _Window) -> tuple[PyTree, PyTree]:

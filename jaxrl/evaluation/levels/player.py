@@ -78,5 +78,4 @@ class LevelPlayer:
         ended: dict[str, Any] = self._reports.final_values(
             played.tallies, played.episode_return, played.length, played.finished & played.played, np
         )
-        rates: np.ndarray = ended[SUCCESS].value.astype(np.float64).mean(1)
-        return rates
+        return ended[SUCCESS].value.astype(np.float64).mean(1)

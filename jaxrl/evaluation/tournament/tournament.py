@@ -69,8 +69,7 @@ class Results:
     @property
     def pairs(self) -> np.ndarray:
         """int[P, P, 3], from both seats together."""
-        found: np.ndarray = self.by_seat.sum(axis=2)
-        return found
+        return self.by_seat.sum(axis=2)
 
     def record(self) -> dict[str, Any]:
         """Plain JSON values."""

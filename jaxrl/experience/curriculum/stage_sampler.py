@@ -225,8 +225,7 @@ class StageSampler(TaskSampler):
         stage = state.stage + goes_on.astype(jnp.int32) - goes_back.astype(jnp.int32)
         changed = goes_on | goes_back
         fresh = _begin(stage, state.visit + 1, self.shape.empty(3))
-        after: StageState = jax.tree.map(lambda new, old: jnp.where(changed, new, old), fresh, state)
-        return after
+        return jax.tree.map(lambda new, old: jnp.where(changed, new, old), fresh, state)
 
     @cached_property
     def _slots(self) -> np.ndarray:

@@ -79,5 +79,4 @@ class Demonstrations(Memory):
         def own(x: Any) -> Array:
             return jax.lax.dynamic_slice_in_dim(jnp.asarray(x), axis.index() * count, count, axis=1)
 
-        found: Demonstrated = jax.tree.map(jnp.asarray if axis.size == 1 else own, all_lanes)
-        return found
+        return jax.tree.map(jnp.asarray if axis.size == 1 else own, all_lanes)

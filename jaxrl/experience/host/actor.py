@@ -92,8 +92,7 @@ class Actor:
             self._ask(iteration + 1, acting)
         else:
             self._asked_for = None
-        found: tuple[Trajectory, EpisodeTotals] = self._wait()
-        return found
+        return self._wait()
 
     def close(self) -> None:
         """Gives up what is being collected, ends the thread and closes the environments."""

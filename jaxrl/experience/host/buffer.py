@@ -199,8 +199,7 @@ class EpisodeCounter:
             found = self._reports.add(self._tallies, said, np)
             steps.append(found)
             self._tallies = jax.tree.map(lambda x, over=is_over[t]: np.where(over, np.float32(0), x), found)
-        tallied: dict[str, Tally] = jax.tree.map(lambda *x: np.stack(x), *steps)
-        return tallied
+        return jax.tree.map(lambda *x: np.stack(x), *steps)
 
     def _totals(self, games: np.ndarray, tallies: dict[str, Tally]) -> tuple[EpisodeTotals, dict[str, Tally]]:
         """Totals of the games, (score, length) in columns, and what their tallies were at their ends; what

@@ -134,8 +134,7 @@ class LearnabilitySampler(TaskSampler):
         )
         # A run that is resumed here has chosen them already.
         is_done = state.refreshed == state.iteration
-        kept: LearnableLevels = jax.tree.map(lambda old, new: jnp.where(is_done, old, new), state, after)
-        return kept
+        return jax.tree.map(lambda old, new: jnp.where(is_done, old, new), state, after)
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:

@@ -238,5 +238,4 @@ def _new_levels(episodes: EpisodeRows, score_TB: Array, most: int, axis: Axis) -
 
 def _highest(levels: NewLevels, count: int) -> NewLevels:
     _, index = jax.lax.top_k(levels.score, count)
-    found: NewLevels = jax.tree.map(lambda x: x[index], levels)
-    return found
+    return jax.tree.map(lambda x: x[index], levels)

@@ -149,8 +149,7 @@ class Matches:
 
     def select(self, mask_B: Array, on_true: MatchState, on_false: MatchState) -> MatchState:
         """See `VectorEnv.select`."""
-        selected: MatchState = select_rows(mask_B, on_true, on_false)
-        return selected
+        return select_rows(mask_B, on_true, on_false)
 
     def action_mask(self, state: MatchState) -> Array:
         """bool[B, A], the moves allowed to the seat that has the turn."""
@@ -259,8 +258,7 @@ class Matches:
             game = strong_types(self.game.play(jax.random.fold_in(key, stream), game, action))
             return game, self.game.rewards(game)[seat], self.game.leads(game)[seat]
 
-        played: tuple[PyTree, Array, Array] = jax.vmap(play)(keys_B, state.game, state.seat, action_B)
-        return played
+        return jax.vmap(play)(keys_B, state.game, state.seat, action_B)
 
     def _restart(
         self,
@@ -276,8 +274,7 @@ class Matches:
 
         def restart() -> tuple[Any, PyTree]:
             begun = self.starts(keys_B) if starts is None else starts
-            selected: tuple[Any, PyTree] = select_rows(done, begun, stepped)
-            return selected
+            return select_rows(done, begun, stepped)
 
         if starts is None and conditional:
             (game, seat, waits), obs = jax.lax.cond(jnp.any(done), restart, lambda: stepped)

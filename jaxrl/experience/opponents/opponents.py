@@ -243,5 +243,4 @@ def build(config: Config, env: JaxEnv, agent: Agent, axis: Axis) -> Opponents | 
 
 def _score(record: PyTree) -> Array:
     """float32[P], sums of scores: 1 a win, 0.5 a draw."""
-    scores: Array = record[:, WINS] + 0.5 * record[:, DRAWS]
-    return scores
+    return record[:, WINS] + 0.5 * record[:, DRAWS]

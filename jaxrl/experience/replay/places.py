@@ -69,8 +69,7 @@ class Groups:
     def keys(self, key: Array) -> Array:
         """[here] keys of the groups here, the same however many devices there are; `key` is equal on all."""
         index = self.first + jnp.arange(self.here)
-        keys: Array = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
-        return keys
+        return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
 
     def take(self, x: Array) -> Array:
         """[here, ...], what belongs to the groups here of an array [total, ...]."""

@@ -89,8 +89,7 @@ def with_new_facts(
 def _achieved_goals(state: Ring, row: Array, env: Array) -> Array:
     """[..., N, G], what was achieved when each row began."""
     obs: dict[str, Any] = state.rows["obs"]
-    goal: Array = ring.take_rows(obs[ACHIEVED], row, env)
-    return goal
+    return ring.take_rows(obs[ACHIEVED], row, env)
 
 
 def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:

@@ -64,8 +64,7 @@ def encode(kind: str, content: Mapping[str, Any]) -> bytes:
     if kind == MSGPACK:
         import msgpack
 
-        packed: bytes = msgpack.packb(content, default=_array)
-        return packed
+        return msgpack.packb(content, default=_array)
     if not isinstance(content.get("action"), np.ndarray | np.generic):
         raise Refusal(400, f"an action of several parts is no array: ask with {JSON}")
     stream = io.BytesIO()

@@ -157,12 +157,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     with contextlib.suppress(ImportError):
         import uvloop
 
-        factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-        return factory
+        return uvloop.new_event_loop
     return None
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:
     """uvicorn raises the signal again after it has ended in order; here that is a success."""
-    del signum, frame
     sys.stdout.flush()

@@ -123,8 +123,7 @@ class LevelEncoder(nn.Module):
 
     def _tables(self) -> GraphStates:
         if self.has_variable(TABLES, _NAME):
-            found: GraphStates = self.get_variable(TABLES, _NAME)
-            return found
+            return self.get_variable(TABLES, _NAME)
         memories, nodes = self.levels()
         tables = GraphStates(memories, nodes, self._pool(nodes))
         if self.is_mutable_collection(TABLES):

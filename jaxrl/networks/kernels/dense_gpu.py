@@ -176,7 +176,7 @@ def _call(
     parameters = jax.tree.leaves(trunks)
     in_specs = [_rows_spec(work, x.shape[1]) for x in inputs]
     in_specs += [pl.BlockSpec(tuple(map(padded, x.shape)), partial(_first, x.ndim)) for x in parameters]
-    found: list[Array] = pl.pallas_call(
+    return pl.pallas_call(
         partial(kernel, work),
         grid=(programs,),
         in_specs=in_specs,
@@ -185,9 +185,7 @@ def _call(
         compiler_params=triton.CompilerParams(num_warps=work.blocks.warps, num_stages=1),
         interpret=how.interpret,
     )(*inputs, *parameters)
-    return found
 
 
 def _first(rank: int, n: Array) -> tuple[int, ...]:
-    del n
     return (0,) * rank

@@ -177,13 +177,11 @@ def _hidden_layer(
 
 
 def _dot(work: DenseWork, a: Array, b: Array, **transposed: bool) -> Array:
-    product: Array = triton.dot(a, b, precision=work.precision, **transposed)
-    return product
+    return triton.dot(a, b, precision=work.precision, **transposed)
 
 
 def _dot_of_head(work: DenseWork, a: Array, b: Array, **transposed: bool) -> Array:
-    product: Array = triton.dot(a, b, precision=work.precision_of_heads, **transposed)
-    return product
+    return triton.dot(a, b, precision=work.precision_of_heads, **transposed)
 
 
 def _zeros(sizes: tuple[int, int]) -> _Layer:
@@ -217,8 +215,7 @@ def _store_rows(work: DenseWork, ref: Any, value: Array, start: Array, width: in
 def _load(ref: Any, shape: tuple[int, ...], limits: tuple[int, ...], start: Any = 0) -> Array:
     mask = _mask(shape, limits, start)
     at = ref.at[(pl.ds(start, shape[0]), *(pl.ds(0, size) for size in shape[1:]))]
-    found: Array = triton.load(at, mask=mask, other=None if mask is None else 0.0)
-    return found
+    return triton.load(at, mask=mask, other=None if mask is None else 0.0)
 
 
 def _mask(shape: tuple[int, ...], limits: tuple[int, ...], start: Any = 0) -> Array | None:

@@ -94,8 +94,7 @@ def _heads(how: How, x_NK: Array, trunks: tuple[Trunk, ...]) -> list[list[Array]
     if how.interpret:
         return kernel(x_NK, trunks)
     layers = partial(by_layers, how.activation, how.dtype)
-    outputs: list[list[Array]] = jax.lax.platform_dependent(x_NK, trunks, cuda=kernel, default=layers)
-    return outputs
+    return jax.lax.platform_dependent(x_NK, trunks, cuda=kernel, default=layers)
 
 
 def _forward(
@@ -118,8 +117,7 @@ def _backward(
         return jax.vjp(partial(by_layers, how.activation, how.dtype), x_NK, trunks)[1](gradients)
 
     if how.interpret:
-        found: tuple[Array, tuple[Trunk, ...]] = kernels(*saved, gradients)
-        return found
+        return kernels(*saved, gradients)
     return jax.lax.platform_dependent(*saved, gradients, cuda=kernels, default=layers)
 
 

@@ -85,8 +85,7 @@ def by_platform(a: Number, b: Number, h: Number, reset: Array, reverse: bool = F
     if len(reset) == 1:
         return _plus(times(a, _unless(reset, tuple(x[None] for x in h))), b)
     forms = {"cpu": partial(sequential, reverse=reverse), "default": partial(parallel, reverse=reverse)}
-    found: Number = lax.platform_dependent(a, b, h, reset, **forms)
-    return found
+    return lax.platform_dependent(a, b, h, reset, **forms)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))

@@ -46,7 +46,6 @@ def plan(length: int, rows: int, size: int, dtype: Dtype) -> Tiles | None:
       size: H.
       dtype: operands of the matrix products.
     """
-    del rows
     if length < 2 or size > _MOST_UNITS:
         return None
     itemsize = jnp.dtype(dtype).itemsize
@@ -58,7 +57,6 @@ def plan(length: int, rows: int, size: int, dtype: Dtype) -> Tiles | None:
 
 def largest_size(dtype: Dtype) -> int:
     """The largest H for which the kernel applies."""
-    del dtype
     return _MOST_UNITS
 
 

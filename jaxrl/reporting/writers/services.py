@@ -80,8 +80,7 @@ class MlflowTracker(Tracker):
         experiment = (
             found.experiment_id if found else self._client.create_experiment(self._project, artifacts)
         )
-        run_id: str = self._client.create_run(experiment, run_name=self._run_name).info.run_id
-        return run_id
+        return self._client.create_run(experiment, run_name=self._run_name).info.run_id
 
     def _log_config(self) -> None:
         """Logs the configuration as parameters, which are final: a resumed run keeps the ones it has."""

@@ -104,5 +104,4 @@ class BucketModels:
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """Nothing: versions are claimed one by one, and of two that move a stage the later one wins."""
-        del name
         yield

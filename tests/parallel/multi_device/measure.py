@@ -104,8 +104,7 @@ def training_program(trainer: Trainer) -> str:
     """HLO of the compiled program."""
     runtime = trainer._runtime
     assert isinstance(runtime, DeviceRuntime)
-    text: str = (runtime.compiled or runtime.trace().lower().compile()).as_text()
-    return text
+    return (runtime.compiled or runtime.trace().lower().compile()).as_text()
 
 
 def _restore_onto_fewer(folder: Path) -> dict[str, Any]:

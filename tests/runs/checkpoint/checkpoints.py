@@ -57,8 +57,7 @@ def _make_state(num_envs: int) -> TrainState:
 
 def make_state(num_envs: int = 4) -> TrainState:
     """A state with everything that is awkward to store: None, typed keys, empty and odd-typed arrays."""
-    state: TrainState = _make_state(num_envs)
-    return state
+    return _make_state(num_envs)
 
 
 def abstract_of(state: Any) -> Any:

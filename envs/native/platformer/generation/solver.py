@@ -162,5 +162,4 @@ def _touching(tiles: np.ndarray, low: int = 0, high: int = TILE) -> np.ndarray:
     sums = np.zeros((_HEIGHT + SIZE + 1, _WIDTH + SIZE + 1), np.int32)
     sums[1:, 1:] = np.pad(units, ((0, SIZE), (0, SIZE)), mode="edge").cumsum(0).cumsum(1)
     inside = sums[SIZE:, SIZE:] - sums[:-SIZE, SIZE:] - sums[SIZE:, :-SIZE] + sums[:-SIZE, :-SIZE]
-    touching: np.ndarray = inside[:_HEIGHT, :_WIDTH] > 0
-    return touching
+    return inside[:_HEIGHT, :_WIDTH] > 0
