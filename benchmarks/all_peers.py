@@ -179,11 +179,12 @@ def compared(figure: Figure, lines: Iterable[Line]) -> Iterator[list[str]]:
         if not both:
             continue
         ratios = [figure.ratio(ours[x], values[x]) for x in both]
+        spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(both) > 1 else ""
         yield [
             _number(statistics.median(ours[x] for x in both), figure.unit),
             other,
             _number(statistics.median(values[x] for x in both), figure.unit),
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            f"{statistics.median(ratios):.2f}{spread}",
             str(len(both)),
         ]
 

@@ -80,8 +80,8 @@ def test_each_build_runs_with_its_own_package_and_what_fails_is_tried_again(give
     broken.unlink()
     assert taken(given, capsys) == [(1, "earlier")]
     table = all_peers.table(all_peers.results(given.output))
-    assert "| own work | 6 steps/s | peer | 2 steps/s | 3.00 (3.00 to 3.00) | 1 | 3.0 |" in table
-    assert "| own work | 6 steps/s | the earlier build | 4 steps/s | 1.50 (1.50 to 1.50) | 1 | 3.0 |" in table
+    assert "| own work | 6 steps/s | peer | 2 steps/s | 3.00 | 1 | 3.0 |" in table
+    assert "| own work | 6 steps/s | the earlier build | 4 steps/s | 1.50 | 1 | 3.0 |" in table
     assert "- Earlier build: " in table
     assert "- a peer: 1.0." in table
 
