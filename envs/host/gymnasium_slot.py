@@ -11,18 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.envs.host.answers import checked_flag, checked_reward, checked_tuple, info_number
 from jaxrl.envs.host.masks import MASK, MASKABLE, checked_mask, choices_of, mask_in
-from jaxrl.envs.host.worker import (
-    Leaf,
-    Problem,
-    Reader,
-    action_of,
-    checked_flag,
-    checked_reward,
-    checked_tuple,
-    describe,
-    info_number,
-)
+from jaxrl.envs.host.worker import Leaf, Problem, Reader, action_of, describe
 
 _GOAL_EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goal_examples.py")
 

@@ -37,7 +37,6 @@ import numpy as np
 READY = b"k"
 FAILED = b"e"
 STEP = b"s"
-_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 # One part of an observation or an action, as plain data, because it crosses processes: path and the kinds of
 # containers along it (`within`), kind ("discrete", "multi_discrete" or "box"), shape, dtype, stored (the
@@ -210,51 +209,6 @@ def _nest(parts: list[tuple[Leaf, Any]], depth: int = 0) -> Any:
     return tuple(found.values()) if first["within"][depth] == "tuple" else found
 
 
-def info_number(info: Any, key: str) -> float:
-    """The number that the environment gives under that key, NaN if it gives none."""
-    said = info.get(key) if isinstance(info, dict) else None
-    if said is None:
-        return math.nan
-    if not isinstance(said, (bool, int, float)) and (
-        np.ndim(said) or np.asarray(said).dtype.kind not in "biuf"
-    ):
-        raise Problem(f"gave {type(said).__name__} as info[{key!r}], which is reported: a number is needed")
-    return float(said)
-
-
-def checked_tuple(method: str, result: Any, length: int, whose: str = "gymnasium") -> tuple[Any, ...]:
-    """The values that a method returned, which have to be so many."""
-    if not isinstance(result, tuple) or len(result) != length:
-        found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-        raise Problem(f"{method}() returned {found} where {whose}'s has {length}")
-    return result
-
-
-def checked_flag(name: str, flag: Any) -> bool:
-    """Whether an episode has ended: a bool or a number, since text and None would pass for one."""
-    if isinstance(flag, bool | np.bool_):
-        return bool(flag)
-    array = np.asarray(flag)
-    if array.size != 1 or array.dtype.kind not in "biuf":
-        raise Problem(f"returned {flag!r} as {name}, which is no bool")
-    return bool(array.item())
-
-
-def checked_reward(reward: Any) -> float:
-    """The reward as a number that float32 holds."""
-    if not isinstance(reward, float) and np.ndim(reward) != 0:
-        raise Problem(f"returned a reward of shape {np.shape(reward)}, not a number")
-    try:
-        number = float(reward + 0)  # "1" is no number
-    except (TypeError, ValueError) as error:
-        raise Problem(f"returned the reward {reward!r}, which is no number") from error
-    if not math.isfinite(number):
-        raise Problem(f"returned the reward {number}")
-    if abs(number) > _LARGEST_FLOAT32:
-        raise Problem(f"returned the reward {number}, more than float32 can hold: scale or clip it")
-    return number
-
-
 def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> None:
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
@@ -291,14 +245,15 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
 
 
 def _load(module: str) -> dict[str, Any]:
-    """The names that a module beside this one defines, which imports this one by its full name.
+    """The names that a module beside this one defines, which imports this one and others by full names.
 
-    That is looked up before its package would be imported.
+    Those are looked up before their package would be imported.
     """
     sys.modules["jaxrl.envs.host.worker"] = sys.modules["__main__"]
     folder = os.path.dirname(os.path.abspath(__file__))
-    sys.modules["jaxrl.envs.host.masks"] = masks = types.ModuleType("masks")
-    masks.__dict__.update(runpy.run_path(os.path.join(folder, "masks.py")))
+    for name in ("answers", "masks"):
+        sys.modules[f"jaxrl.envs.host.{name}"] = beside = types.ModuleType(name)
+        beside.__dict__.update(runpy.run_path(os.path.join(folder, f"{name}.py")))
     return runpy.run_path(os.path.normpath(os.path.join(folder, f"{module}.py")))
 
 

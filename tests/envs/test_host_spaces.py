@@ -10,8 +10,9 @@ import pytest
 from gymnasium import spaces
 
 from jaxrl.envs.base import Box, Dict, Discrete
+from jaxrl.envs.host.answers import checked_reward
 from jaxrl.envs.host.spaces import action_leaf, action_space, observation_space, select_leaves
-from jaxrl.envs.host.worker import Problem, action_of, checked_reward, describe
+from jaxrl.envs.host.worker import Problem, action_of, describe
 
 PUSH = spaces.Box(-1, 1, (2,), np.float32)
 NOTHING = spaces.Box(-1, 1, (0,), np.float32)
