@@ -1,4 +1,4 @@
-"""What environments on the host answer, checked: values of `step`, ends, rewards and info; imports only `host.worker`."""
+"""What environments on the host answer, checked; imports nothing of this package but `host.worker`."""
 
 from __future__ import annotations
 
