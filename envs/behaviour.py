@@ -86,7 +86,7 @@ def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
 
 
 class _Found(NamedTuple):
-    """What episodes of random actions show, bool[] each; values after the end of an episode do not count.
+    """Findings about random episodes, bool[] each; values after the end of an episode do not count.
 
     Attributes:
       ended: all of them end in time.

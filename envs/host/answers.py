@@ -33,7 +33,7 @@ def checked_tuple(method: str, result: Any, length: int, whose: str = "gymnasium
 
 
 def checked_flag(name: str, flag: Any) -> bool:
-    """Whether an episode has ended: a bool or a number, since text and None would pass for one."""
+    """The end of an episode as a bool, from a bool or a number: text and None would pass for one."""
     if isinstance(flag, bool | np.bool_):
         return bool(flag)
     array = np.asarray(flag)
