@@ -140,13 +140,13 @@ def _memory_read(folder: Path) -> Figures:
 
 def _serve_command(job: Job) -> list[str]:
     seconds = 2 if job.given.quick else 10
-    found = ["serving.py", "--networks=lstm", "--clients=100", f"--seconds={seconds}"]
+    found = ["serving.py", "--networks=lstm", "--clients=100", "--within=5", f"--seconds={seconds}"]
     return [*found, f"--output={job.folder}"]
 
 
 def _serve_read(folder: Path) -> Figures:
-    (served,) = (x for x in _json(folder / "serving.json")["rows"] if x["way"] == "serve")
-    return {"p99": {"jaxrl": served["p99"]}, "throughput": {"jaxrl": served["rate"]}}
+    found = {x["way"]: x["rate"] for x in _json(folder / "serving.json")["rows"]}
+    return {"p99 within 5 ms": {"jaxrl": found["rate"]}, "waiting clients": {"jaxrl": found["serve"]}}
 
 
 _PPO_MLP, _PPO_LSTM = "PPO, MLP, CartPole", "PPO, LSTM 128, CartPole"
@@ -255,8 +255,8 @@ ROWS = {
             "serve",
             "`jaxrl serve`, LSTM, 100 sessions",
             (
-                Figure("p99", "ms", "1.5 times the earlier build", more=False),
-                Figure("throughput", "requests/s", "1.5 times the earlier build"),
+                Figure("p99 within 5 ms", "requests/s", "1.5 times the earlier build"),
+                Figure("waiting clients", "requests/s", "1.5 times the earlier build"),
             ),
             _serve_command,
             _serve_read,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import html
 import http.client
 import io
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,10 @@ import pytest
 
 import jaxrl
 from jaxrl.inference.numpy_policy import NumpyPolicy
+from jaxrl.inference.serving import served_policy
+from jaxrl.inference.serving import server as server_module
+from jaxrl.inference.serving.server_options import ServerOptions
+from jaxrl.runs import web
 from jaxrl.runs.registry import ModelRegistry
 from tests.commands.refusals import refused
 from tests.inference.serving.malformed import RAW, malformed
@@ -90,6 +96,26 @@ def test_a_client_gets_what_the_policy_does(server: ServerProcess, registry: Mod
         with pytest.raises(RuntimeError, match="`obs` has the shape"):
             client.act([1.0])
         assert client.act(obs) in (0, 1)  # The session goes on.
+
+
+def test_searches_for_garbage_leave_what_was_imported_alone(registry: ModelRegistry) -> None:
+    searched = -1
+
+    def tell(line: str) -> None:
+        nonlocal searched
+        if line.startswith("serving"):
+            searched = len(gc.get_objects())
+            threading.Timer(0.3, signal.raise_signal, (signal.SIGTERM,)).start()
+
+    before = len(gc.get_objects())
+    options = ServerOptions(port=0, token="")
+    with registry.fetch("walker", 1) as folder, web.bind("127.0.0.1", 0) as listening:
+        policy = served_policy.read(folder, "walker", "numpy", options.largest_batch, options.sessions)
+        try:
+            server_module.serve(policy, options, listening, tell=tell)
+        finally:
+            gc.unfreeze()
+    assert 0 <= searched < before / 10
 
 
 def test_many_clients_at_once_get_what_each_gets_alone(server: ServerProcess) -> None:
