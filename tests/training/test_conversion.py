@@ -60,7 +60,7 @@ def test_a_file_becomes_a_run_that_acts_the_same(
 
 
 def test_moments_of_several_tasks_have_a_count_each() -> None:
-    """With one count for all the checkpoint is none of such a network, and a warm start leaves its moments."""
+    """With one count for all of them a warm start from the run would leave its moments out."""
     place, moments = "learner/policy/obs_stats", {"normalizer.obs.mean": (2, 3), "normalizer.obs.std": (2, 3)}
     own = {f"{place}/{name}/0": np.zeros((2, 3), np.float32) for name in ("mean", "m2")}
     own[f"{place}/count"] = np.zeros(2, np.float32)
