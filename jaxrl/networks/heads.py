@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -74,6 +74,13 @@ def head_name(network: NetworkConfig, spec: EnvSpec) -> str:
     return _automatic(spec) if network.head == "auto" else network.head
 
 
+def is_vector_of_floats(space: Space) -> TypeGuard[Box]:
+    """True of a space whose actions are several floats; integers would not be, and be cut off on the way."""
+    if not (isinstance(space, Box) and len(space.shape) == 1):
+        return False
+    return bool(jnp.issubdtype(space.dtype, jnp.floating))
+
+
 class _Unsuitable(ValueError):
     """Says which spaces a head can serve."""
 
@@ -83,13 +90,14 @@ def _automatic(spec: EnvSpec) -> str:
         return "categorical"
     if isinstance(spec.action_space, MultiDiscrete):
         return "multi_categorical"
-    if isinstance(spec.action_space, Box) and len(spec.action_space.shape) == 1:
+    if is_vector_of_floats(spec.action_space):
         return "gaussian"
     if isinstance(spec.action_space, Mixed):
         return "mixed"
     raise ConfigError(
-        f"`env.name` (={spec.name!r}) has the action space {spec.action_space}; "
-        "heads serve Discrete, MultiDiscrete, one-dimensional Box, and a Dict or Tuple of such parts"
+        f"`env.name` (={spec.name!r}) has the action space {spec.action_space}; heads serve "
+        "Discrete, MultiDiscrete, one-dimensional Box of floats, and a Dict or Tuple of such parts; "
+        "declare a Box of integers as MultiDiscrete"
     )
 
 
@@ -113,8 +121,8 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
 
     The density is of the action before both.
     """
-    if not (isinstance(space, Box) and len(space.shape) == 1):
-        raise _Unsuitable("a one-dimensional Box")
+    if not is_vector_of_floats(space):
+        raise _Unsuitable("a one-dimensional Box of floats")
     scale = ActionScale.of(space)
     module = GaussianHead(space, network.policy_gain, network.policy_std)
     return Head(module, "normal", space.shape, scale.to_env, scale.from_env, scale.half_width)
@@ -123,8 +131,8 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
 @HEADS.register("tanh_gaussian")
 def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     """Actions are squashed into the bounds by tanh."""
-    if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
-        raise _Unsuitable("a one-dimensional Box with finite bounds")
+    if not is_vector_of_floats(space) or not space.bounded:
+        raise _Unsuitable("a one-dimensional Box of floats with finite bounds")
     low = jnp.asarray(space.low, jnp.float32)
     high = jnp.asarray(space.high, jnp.float32)
     module = TanhGaussianHead(space, network.policy_gain, network.policy_std)
@@ -141,8 +149,8 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
 @HEADS.register("gaussian_mixture")
 def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
     """Scaled and clipped as in `_gaussian`; one more number of noise picks the component."""
-    if not (isinstance(space, Box) and len(space.shape) == 1):
-        raise _Unsuitable("a one-dimensional Box")
+    if not is_vector_of_floats(space):
+        raise _Unsuitable("a one-dimensional Box of floats")
     scale = ActionScale.of(space)
     module = GaussianMixtureHead(space, network.mixture_components, network.policy_gain)
     noise = (space.shape[0] + 1,)

@@ -218,3 +218,10 @@ def test_a_dueling_head_is_the_value_and_what_an_action_has_over_the_mean(copies
     advantage = layers["advantage"].reshape(4, copies, 3)
     expected = layers["value"][..., None] + advantage - advantage.sum(axis=-1, keepdims=True) / 3
     np.testing.assert_allclose(q, expected if copies > 1 else expected[:, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["auto", "gaussian", "tanh_gaussian", "gaussian_mixture"])
+def test_a_box_of_integers_is_refused(name):
+    """Floats between them would reach a device environment, and be cut off towards 0 for one on the host."""
+    with pytest.raises(ConfigError, match="one-dimensional Box of floats"):
+        head_of(Box.of(0, 3, (2,), np.int32), head=name)
