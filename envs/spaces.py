@@ -121,8 +121,8 @@ class Box:
 
     @property
     def bounded(self) -> bool:
-        """True if every element has two finite bounds."""
-        return all(math.isfinite(v) for v in self.low + self.high)
+        """True if every element has two bounds, see `FARTHEST`."""
+        return all(abs(bound) < FARTHEST for bound in self.low + self.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +186,8 @@ class Mixed:
 Space = Discrete | MultiDiscrete | Box | Dict | Mixed
 
 _LARGEST_PART = 2**24  # categories
+# Larger bounds are as good as none: float32 no longer tells whole numbers apart. Some suites write 1e10.
+FARTHEST = 2.0**24
 
 # Elements of an array that is observed: more than any screen has. Bounds are kept for each of them.
 LARGEST_BOX = 2**23

@@ -132,7 +132,7 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
 def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     """Actions are squashed into the bounds by tanh."""
     if not is_vector_of_floats(space) or not space.bounded:
-        raise _Unsuitable("a one-dimensional Box of floats with finite bounds")
+        raise _Unsuitable("a one-dimensional Box of floats with bounds below 2^24")
     low = jnp.asarray(space.low, jnp.float32)
     high = jnp.asarray(space.high, jnp.float32)
     module = TanhGaussianHead(space, network.policy_gain, network.policy_std)
