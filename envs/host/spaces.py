@@ -91,12 +91,13 @@ def space_of(leaf: Leaf) -> Box | Discrete | MultiDiscrete:
 
 
 def _bounds(leaf: Leaf) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds, with infinity if a suite writes the largest (or by mistake the smallest) number."""
+    """Bounds, with infinity if a suite writes the largest (or by mistake the smallest positive) number."""
     low = np.array(leaf["low"], np.float64)
     high = np.array(leaf["high"], np.float64)
     if np.dtype(leaf["dtype"]).kind != "f":
         return low, high
     limits = np.finfo(np.float32)
     open_above = high >= limits.max
-    open_below = (low <= -limits.max) | (open_above & (low == limits.tiny))
+    smallest = [np.finfo(kind).tiny for kind in (np.float32, np.float64)]
+    open_below = (low <= -limits.max) | (open_above & np.isin(low, smallest))
     return np.where(open_below, -np.inf, low), np.where(open_above, np.inf, high)
