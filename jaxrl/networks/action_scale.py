@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import Box
+from jaxrl.envs.base import Box, Space
 from jaxrl.envs.spaces import FARTHEST
 from jaxrl.networks import gaussians
 from jaxrl.networks.distributions import to_rank_of
@@ -21,6 +22,13 @@ from jaxrl.types import Array
 
 # Symmetric bounds that suit a deviation of 1 as they are: most suites', 0.4 (MuJoCo's Humanoid) to 3.
 _SUITABLE = (0.25, 4.0)
+
+
+def is_vector_of_floats(space: Space) -> TypeGuard[Box]:
+    """True of a space whose actions are several floats; integers would not be, and be cut off on the way."""
+    if not (isinstance(space, Box) and len(space.shape) == 1):
+        return False
+    return bool(jnp.issubdtype(space.dtype, jnp.floating))
 
 
 @dataclass(frozen=True)

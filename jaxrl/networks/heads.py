@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, TypeGuard
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.networks import distributions, gaussians, mixed
-from jaxrl.networks.action_scale import ActionScale
+from jaxrl.networks.action_scale import ActionScale, is_vector_of_floats
 from jaxrl.networks.dense import LinearHead
 from jaxrl.networks.gaussian_mixture import GaussianMixtureHead
 from jaxrl.networks.layers import Dense, linear, weights_of
@@ -72,13 +72,6 @@ def build_head(network: NetworkConfig, spec: EnvSpec) -> Head:
 def head_name(network: NetworkConfig, spec: EnvSpec) -> str:
     """The head that `network.head` names, "auto" resolved by the action space."""
     return _automatic(spec) if network.head == "auto" else network.head
-
-
-def is_vector_of_floats(space: Space) -> TypeGuard[Box]:
-    """True of a space whose actions are several floats; integers would not be, and be cut off on the way."""
-    if not (isinstance(space, Box) and len(space.shape) == 1):
-        return False
-    return bool(jnp.issubdtype(space.dtype, jnp.floating))
 
 
 class _Unsuitable(ValueError):
