@@ -121,8 +121,8 @@ class Box:
 
     @property
     def bounded(self) -> bool:
-        """True if every element has two finite bounds."""
-        return all(math.isfinite(v) for v in self.low + self.high)
+        """True if every element has two bounds, see `FARTHEST`."""
+        return all(abs(bound) < FARTHEST for bound in self.low + self.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +186,8 @@ class Mixed:
 Space = Discrete | MultiDiscrete | Box | Dict | Mixed
 
 _LARGEST_PART = 2**24  # categories
+# Larger bounds are as good as none: float32 no longer tells whole numbers apart. Some suites write 1e10.
+FARTHEST = 2.0**24
 
 # Elements of an array that is observed: more than any screen has. Bounds are kept for each of them.
 LARGEST_BOX = 2**23
@@ -250,7 +252,7 @@ def bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarra
 
 
 def drawn_bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarray]:
-    """Finite bounds to sample elements from, float64 of the space's shape: its own if it has any.
+    """Finite bounds to sample elements from, float64 of the space's shape: its own up to `FARTHEST`.
 
     A float with a single bound is sampled from the unit beside it, one without any from [-1, 1].
     """
@@ -258,9 +260,10 @@ def drawn_bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.
     if np.issubdtype(space.dtype, np.integer):
         limits = np.iinfo(space.dtype)
         return np.clip(low, limits.min, limits.max), np.clip(high, limits.min, limits.max)
-    least = np.where(np.isfinite(high), high - 1, -1)
-    greatest = np.where(np.isfinite(low), low + 1, 1)
-    return np.where(np.isfinite(low), low, least), np.where(np.isfinite(high), high, greatest)
+    has_low, has_high = low > -FARTHEST, high < FARTHEST
+    least = np.where(has_low, low, np.where(has_high, high - 1, -1))
+    greatest = np.where(has_high, high, np.where(has_low, low + 1, 1))
+    return least, greatest
 
 
 def sample(space: Space, key: jax.Array) -> Any:

@@ -16,7 +16,13 @@ from jaxrl.envs import installation
 from jaxrl.envs.adapters.envpool_pool import Pool, without_precision_warnings
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space
 from jaxrl.envs.host import qt
-from jaxrl.envs.host.spaces import observation_space, observation_tree, select_leaves, space_of
+from jaxrl.envs.host.spaces import (
+    action_leaf,
+    observation_space,
+    observation_tree,
+    select_leaves,
+    space_of,
+)
 from jaxrl.envs.host.worker import Leaf, Problem, describe
 from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
 from jaxrl.envs.names import LARGEST_INT32, check_positive, format_call, unknown
@@ -61,7 +67,7 @@ class EnvpoolFactory:
         try:
             with without_precision_warnings():
                 leaves = describe(spec.observation_space)
-                (action,) = describe(spec.action_space)
+                action = action_leaf(describe(spec.action_space))
                 for leaf in (*leaves, action):
                     space_of(leaf)
         except (Problem, ValueError) as error:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, Mixed, MultiDiscrete, Space
-from jaxrl.envs.host.worker import Leaf
+from jaxrl.envs.host.worker import Leaf, integers
 from jaxrl.envs.names import unknown
+
+_MOST_CHOICES = 256  # of an integer of an action
 
 
 def leaf_name(leaf: Leaf) -> str:
@@ -51,10 +53,20 @@ def observation_tree(leaves: list[Leaf], arrays: list[Any]) -> Any:
 
 def action_leaf(parts: list[Leaf]) -> Leaf:
     """The leaf of an action space: its only one, or a "mixed" one of its parts."""
+    parts = [_as_choices(part) for part in parts]
     if len(parts) == 1 and not parts[0]["path"]:
         return parts[0]
     size = sum(math.prod(part["shape"]) for part in parts)
     return {"path": (), "kind": "mixed", "shape": (size,), "stored": "float32", "parts": parts}
+
+
+def _as_choices(leaf: Leaf) -> Leaf:
+    """A vector of few integers in a Box as the choices that they are: no policy has a density of them."""
+    if leaf["kind"] != "box" or np.dtype(leaf["dtype"]).kind not in "iu" or len(leaf["shape"]) != 1:
+        return leaf
+    low, high = (np.array(leaf[side], np.int64) for side in ("low", "high"))
+    few = (high - low < _MOST_CHOICES).all()
+    return leaf | integers("multi_discrete", low, high, leaf["dtype"]) if few else leaf
 
 
 def action_space(leaf: Leaf) -> Box | Discrete | MultiDiscrete | Mixed:
@@ -79,12 +91,13 @@ def space_of(leaf: Leaf) -> Box | Discrete | MultiDiscrete:
 
 
 def _bounds(leaf: Leaf) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds, with infinity if a suite writes the largest (or by mistake the smallest) number."""
+    """Bounds, with infinity if a suite writes the largest (or by mistake the smallest positive) number."""
     low = np.array(leaf["low"], np.float64)
     high = np.array(leaf["high"], np.float64)
     if np.dtype(leaf["dtype"]).kind != "f":
         return low, high
     limits = np.finfo(np.float32)
     open_above = high >= limits.max
-    open_below = (low <= -limits.max) | (open_above & (low == limits.tiny))
+    smallest = [np.finfo(kind).tiny for kind in (np.float32, np.float64)]
+    open_below = (low <= -limits.max) | (open_above & np.isin(low, smallest))
     return np.where(open_below, -np.inf, low), np.where(open_above, np.inf, high)

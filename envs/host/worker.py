@@ -95,13 +95,13 @@ def describe(space: Any, path: tuple[Any, ...] = (), within: tuple[str, ...] = (
         return _describe_parts(leaf, "tuple", enumerate(space.spaces))
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
-        return [leaf | _integers("discrete", first, first + int(space.n) - 1, space.dtype)]
+        return [leaf | integers("discrete", first, first + int(space.n) - 1, space.dtype)]
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         start: Any = np.asarray(getattr(space, "start", 0 * space.nvec), np.int64)
-        return [leaf | _integers("multi_discrete", start, start + space.nvec - 1, space.dtype)]
+        return [leaf | integers("multi_discrete", start, start + space.nvec - 1, space.dtype)]
     if isinstance(space, spaces.MultiBinary) and len(leaf["shape"]) == 1:
         zeros = np.zeros(leaf["shape"], np.int64)
-        return [leaf | _integers("multi_discrete", zeros, zeros + 1, space.dtype)]
+        return [leaf | integers("multi_discrete", zeros, zeros + 1, space.dtype)]
     if isinstance(space, spaces.Box):
         stored = {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(str(space.dtype))
         dtypes = {"dtype": str(space.dtype), "stored": stored or str(space.dtype)}
@@ -116,7 +116,8 @@ def _describe_parts(leaf: Leaf, kind: str, parts: Iterable[tuple[Any, Any]]) -> 
     return found or [leaf | {"kind": kind, "shape": (0,), "dtype": "float32", "stored": "float32"}]
 
 
-def _integers(kind: str, low: Any, high: Any, dtype: Any) -> Leaf:
+def integers(kind: str, low: Any, high: Any, dtype: Any) -> Leaf:
+    """The part of a leaf that says which integers, both bounds included."""
     return {"kind": kind, "low": low, "high": high, "start": low, "dtype": str(dtype), "stored": "int32"}
 
 
@@ -145,7 +146,7 @@ class Reader:
         if array.dtype.kind not in "biuf":
             raise Problem(f"returned {self._what} of dtype {array.dtype}, its space has {self._dtype}")
         if not self._is_box:
-            self._read_integers(array)
+            self._readintegers(array)
             return
         if array.dtype == self._out.dtype:
             self._out[...] = array
@@ -167,7 +168,7 @@ class Reader:
             found = f"{self._what} with {array[~kept].flat[0]} in it, which {self._out.dtype} cannot hold"
             raise Problem(f"returned {found}: scale or clip it, or declare another space")
 
-    def _read_integers(self, array: np.ndarray) -> None:
+    def _readintegers(self, array: np.ndarray) -> None:
         if array.dtype.kind == "b":
             array = array.astype(np.int8)
         # So that NaN is outside.

@@ -154,8 +154,12 @@ class SequenceBatch(_Drawn):
     carry: PyTree
 
     def feedback(self, error: Array) -> ReplayFeedback:
-        """For the memory; `error` float32[N] stands for the TD errors of each sequence."""
-        return ReplayFeedback(error, self.usable.any(axis=0), self.row, self.env, self.ready)
+        """For the memory; `error` float32[N] stands for the TD errors of each sequence, 0 if it has none.
+
+        One without a transition to learn from gets that, too: with the priority of new ones it would be
+        sampled ever more often as the errors of others fall.
+        """
+        return ReplayFeedback(error, (self.weight > 0) & self.ready, self.row, self.env, self.ready)
 
 
 @flax.struct.dataclass

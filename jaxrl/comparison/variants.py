@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from jaxrl.config import default_config, flatten
+from jaxrl.config.declarations import settings
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.runs.records import Run, step_budget
 
@@ -71,16 +71,11 @@ def variants_of(runs: Sequence[Run], pool: bool, metric: str = "eval/return") ->
       metric: the metric that is compared; runs that measure it in another way are other variants.
     """
     measuring = _measuring(metric)
-    defaults = flatten(default_config().to_dict())
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     fields: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for run in runs:
-        # A run from before a field existed behaved as its default does.
-        config = {
-            name: _plain(x)
-            for name, x in (defaults | dict(run.config)).items()
-            if name in measuring or _counts(name, pool)
-        }
+        known = settings(run.config).items()
+        config = {name: x for name, x in known if name in measuring or _counts(name, pool)}
         key = tuple(sorted((name, repr(x)) for name, x in config.items()))
         groups.setdefault(key, []).append(run)
         fields[key] = config
@@ -187,10 +182,6 @@ def _measuring(metric: str) -> tuple[str, ...]:
 
 def _counts(name: str, pool: bool) -> bool:
     return not name.startswith(_INCIDENTAL) and not (pool and name in _ENVIRONMENT)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _text(value: Any) -> str:

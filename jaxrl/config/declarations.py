@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 from ml_collections import ConfigDict, config_dict
 
 from jaxrl.config.algorithms import section_of
-from jaxrl.config.built_in import BUILT_IN, DEFAULT
+from jaxrl.config.built_in import BUILT_IN, DEFAULT, constant_of
 from jaxrl.config.configuration import Config
 from jaxrl.config.fields import Field, declarations
 
@@ -73,6 +73,23 @@ def values_of(config: Config) -> Iterator[tuple[Field, Any]]:
     for name, part in parts.items():
         for declared in declarations(type(part), f"{name}." if name else ""):
             yield declared, getattr(part, declared.attribute)
+
+
+def settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields by which a run trained, from its stored ones by dotted name, as this version has them.
+
+    Where its version lacks a field, it trained as by its default; and a former field that has the value of
+    today's constant is left out.
+    """
+    known = {name: x for name, x in stored.items() if (c := constant_of(name)) is None or x != c}
+    return _defaults() | known
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    """As they would be stored."""
+    found = flatten(default_config().to_dict())
+    return {name: list(x) if isinstance(x, tuple) else x for name, x in found.items()}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

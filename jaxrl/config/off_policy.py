@@ -180,8 +180,8 @@ class SACConfig(ReplayConfig):
 
     @property
     def window(self) -> int:
-        """As of R2D2; of single steps, one."""
-        return self.burn_in + self.trace_length + self.n_step if self.trace_length else 1
+        """As of R2D2, or of single steps."""
+        return self.burn_in + self.trace_length + self.n_step if self.trace_length else super().window
 
     def carry_interval(self, num_envs: int) -> int:
         return max(self.interval, 1) if self.trace_length else super().carry_interval(num_envs)

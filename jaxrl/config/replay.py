@@ -143,6 +143,11 @@ class ReplayConfig(MemoryConfig):
         names_module=True,
     )
 
+    @property
+    def window(self) -> int:
+        """Rows of a transition: its own, and those that its return may need."""
+        return self.n_step + 1
+
     def steps_per_update(self, num_envs: int) -> int:
         return self.batch_size
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import Box
+from jaxrl.envs.base import Box, Space
+from jaxrl.envs.spaces import FARTHEST
 from jaxrl.networks import gaussians
 from jaxrl.networks.distributions import to_rank_of
 from jaxrl.networks.operations import Layer, bounds_of
@@ -20,8 +22,13 @@ from jaxrl.types import Array
 
 # Symmetric bounds that suit a deviation of 1 as they are: most suites', 0.4 (MuJoCo's Humanoid) to 3.
 _SUITABLE = (0.25, 4.0)
-# Larger bounds are as good as none: float32 no longer tells whole numbers apart. Some suites write 1e10.
-_FARTHEST = 2.0**24
+
+
+def is_vector_of_floats(space: Space) -> TypeGuard[Box]:
+    """True of a space whose actions are several floats; integers would not be, and be cut off on the way."""
+    if not (isinstance(space, Box) and len(space.shape) == 1):
+        return False
+    return bool(jnp.issubdtype(space.dtype, jnp.floating))
 
 
 @dataclass(frozen=True)
@@ -92,8 +99,8 @@ class ActionScale:
 
 
 def _middle_and_half_width(low: float, high: float) -> tuple[float, float]:
-    has_low = low > -_FARTHEST
-    has_high = high < _FARTHEST
+    has_low = low > -FARTHEST
+    has_high = high < FARTHEST
     if has_low and has_high:
         half_width = (high - low) / 2
         least, most = _SUITABLE

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Box
+from jaxrl.envs.spaces import FARTHEST
 from jaxrl.networks.action_scale import ActionScale
 from jaxrl.networks.distributions import Categorical, NoiseKind, uniform_of_normal
 from jaxrl.networks.layers import Dense, weights_of
@@ -156,7 +157,7 @@ def _spread(space: Box) -> nn.initializers.Initializer:
     """An initialiser of [K * D]: uniform over the space, at most 1 from its middle, 0 if there is none."""
 
     def middle_and_reach(low: float, high: float) -> tuple[float, float]:
-        if not (math.isfinite(low) and math.isfinite(high)):
+        if not (low > -FARTHEST and high < FARTHEST):
             return 0.0, 1.0
         return (low + high) / 2, min((high - low) / 2, 1.0)
 

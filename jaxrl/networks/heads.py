@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.networks import distributions, gaussians, mixed
-from jaxrl.networks.action_scale import ActionScale
+from jaxrl.networks.action_scale import ActionScale, is_vector_of_floats
 from jaxrl.networks.dense import LinearHead
 from jaxrl.networks.gaussian_mixture import GaussianMixtureHead
 from jaxrl.networks.layers import Dense, linear, weights_of
@@ -83,13 +83,14 @@ def _automatic(spec: EnvSpec) -> str:
         return "categorical"
     if isinstance(spec.action_space, MultiDiscrete):
         return "multi_categorical"
-    if isinstance(spec.action_space, Box) and len(spec.action_space.shape) == 1:
+    if is_vector_of_floats(spec.action_space):
         return "gaussian"
     if isinstance(spec.action_space, Mixed):
         return "mixed"
     raise ConfigError(
-        f"`env.name` (={spec.name!r}) has the action space {spec.action_space}; "
-        "heads serve Discrete, MultiDiscrete, one-dimensional Box, and a Dict or Tuple of such parts"
+        f"`env.name` (={spec.name!r}) has the action space {spec.action_space}; heads serve "
+        "Discrete, MultiDiscrete, one-dimensional Box of floats, and a Dict or Tuple of such parts; "
+        "declare a Box of integers as MultiDiscrete"
     )
 
 
@@ -113,8 +114,8 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
 
     The density is of the action before both.
     """
-    if not (isinstance(space, Box) and len(space.shape) == 1):
-        raise _Unsuitable("a one-dimensional Box")
+    if not is_vector_of_floats(space):
+        raise _Unsuitable("a one-dimensional Box of floats")
     scale = ActionScale.of(space)
     module = GaussianHead(space, network.policy_gain, network.policy_std)
     return Head(module, "normal", space.shape, scale.to_env, scale.from_env, scale.half_width)
@@ -123,8 +124,8 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
 @HEADS.register("tanh_gaussian")
 def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     """Actions are squashed into the bounds by tanh."""
-    if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
-        raise _Unsuitable("a one-dimensional Box with finite bounds")
+    if not is_vector_of_floats(space) or not space.bounded:
+        raise _Unsuitable("a one-dimensional Box of floats with bounds below 2^24")
     low = jnp.asarray(space.low, jnp.float32)
     high = jnp.asarray(space.high, jnp.float32)
     module = TanhGaussianHead(space, network.policy_gain, network.policy_std)
@@ -141,8 +142,8 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
 @HEADS.register("gaussian_mixture")
 def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
     """Scaled and clipped as in `_gaussian`; one more number of noise picks the component."""
-    if not (isinstance(space, Box) and len(space.shape) == 1):
-        raise _Unsuitable("a one-dimensional Box")
+    if not is_vector_of_floats(space):
+        raise _Unsuitable("a one-dimensional Box of floats")
     scale = ActionScale.of(space)
     module = GaussianMixtureHead(space, network.mixture_components, network.policy_gain)
     noise = (space.shape[0] + 1,)

@@ -87,7 +87,7 @@ class StageGate:
         return cls(line, match[1], match[2], match[3], threshold)
 
     def check(self, results: Results, deployed: Results | None) -> GateOutcome:
-        """Compares; a result that is not there fails.
+        """Compares; a result that is not there, or not finite, fails.
 
         Args:
           results: of the stage, by name.
@@ -99,7 +99,7 @@ class StageGate:
         if not self.comparison:
             return self._against(results, deployed)
         value = results[self.metric]
-        holds = COMPARISONS[self.comparison](value, self.threshold)
+        holds = math.isfinite(value) and COMPARISONS[self.comparison](value, self.threshold)
         return GateOutcome(self.text, text.number(value), holds)
 
     def _against(self, results: Results, deployed: Results | None) -> GateOutcome:

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import Config, ConfigError, check_config, default_config
 from jaxrl.config.environment import spec_of
 from jaxrl.config.errors import errors_as
-from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
+from jaxrl.envs.base import Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.experience.demonstrations import Dataset, DatasetFault, Episode, read_dataset
 from jaxrl.experience.demonstrations.lanes import rows_needed
 from jaxrl.experience.demonstrations.simulation import require_same_levels
@@ -216,15 +216,29 @@ def prior_loss(
     others mean and standard deviation of each component, in units of the policy's densities.
     """
     own, other = (np.concatenate([e.actions for e in part]) for part in (training, judged))
+    own, other = (x.reshape(len(x), -1) for x in (own, other))
     space = spec.action_space
-    if isinstance(space, Discrete | MultiDiscrete):
-        sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
-        columns = zip(sizes, own.reshape(len(own), -1).T, other.reshape(len(other), -1).T, strict=True)
-        return float(sum(_categorical_loss(n, a, b) for n, a, b in columns))
-    own, other = (x.astype(np.float64) / unit for x in (own, other))
-    std = np.maximum(own.std(axis=0), 1e-3)
-    z = (other - own.mean(axis=0)) / std
-    return float((0.5 * (z**2 + math.log(2 * math.pi)) + np.log(std)).sum(axis=-1).mean())
+    parts = [part for _, part in space.spaces] if isinstance(space, Mixed) else [space]
+    classes = [n for part in parts for n in _classes(part)]
+    units = np.broadcast_to(unit, own.shape[1])
+    total = 0.0
+    for n, unit_of_one, a, b in zip(classes, units, own.T, other.T, strict=True):
+        total += _categorical_loss(n, a, b) if n else _gaussian_loss(a / unit_of_one, b / unit_of_one)
+    return total
+
+
+def _classes(space: Space) -> Sequence[int]:
+    """The number of categories of each number of an action; 0 of a continuous one."""
+    assert not isinstance(space, Dict | Mixed)
+    if isinstance(space, Discrete):
+        return (space.n,)
+    return space.nvec if isinstance(space, MultiDiscrete) else (0,) * math.prod(space.shape)
+
+
+def _gaussian_loss(own: np.ndarray, other: np.ndarray) -> float:
+    std = max(own.std(dtype=np.float64), 1e-3)
+    z = (other - own.mean(dtype=np.float64)) / std
+    return float((0.5 * (z**2 + math.log(2 * math.pi)) + math.log(std)).mean())
 
 
 def _categorical_loss(classes: int, own: np.ndarray, other: np.ndarray) -> float:

@@ -153,4 +153,4 @@ def _take_moments(given: Arrays, moments: Mapping[str, Any], own: Arrays) -> Non
         variance = np.square(np.asarray(given[f"{name}.std"], np.float32))
         own[f"{_STATS}m2/{i}"] = np.float32(_ROWS_OF_MOMENTS) * variance
     if names:
-        own[f"{_STATS}count"] = np.asarray(_ROWS_OF_MOMENTS, np.float32)
+        own[f"{_STATS}count"] = np.full_like(own[f"{_STATS}count"], _ROWS_OF_MOMENTS)

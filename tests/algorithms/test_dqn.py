@@ -160,6 +160,12 @@ def test_planned_updates_begin_with_the_first_whole_sequence(algorithm: str) -> 
     assert config.total_updates == 2 * 9
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_planned_updates_begin_with_the_first_whole_return(algorithm: str) -> None:
+    config = tiny_config(algorithm, learner__n_step=LENGTH, learner__learning_starts=0)
+    assert config.total_updates == config.updates_per_iteration * 9
+
+
 @pytest.mark.slow
 def test_schedules_end_with_the_run_however_late_learning_starts() -> None:
     fields = {"learning_starts": STEPS + 1, "exploration_fraction": 1.0, "schedule": "linear"}

@@ -70,6 +70,14 @@ def test_a_field_that_an_older_run_lacks_has_its_default(tmp_path: Path) -> None
     assert len(variants_of([first, second], pool=False)) == 1
 
 
+def test_a_former_field_that_is_a_constant_does_not_set_an_older_run_apart(tmp_path: Path) -> None:
+    first, second = read(write_run(tmp_path / "a", [1]), write_run(tmp_path / "b", [1], 1))
+    for value, count in ((100_000, 1), (50_000, 2)):
+        config = {**second.config, "dqn.priority_beta_draws": value}
+        older = Run(second.path, config, second.rows, second.summary)
+        assert len(variants_of([first, older], pool=False)) == count
+
+
 def test_many_differences_go_by_their_folders_or_numbers(tmp_path: Path) -> None:
     changes = dict.fromkeys(("network.core", "network.encoder"), "something else altogether")
 

@@ -160,6 +160,17 @@ def test_actions_keep_their_values(start):
     np.testing.assert_array_equal(env.recv(0).obs, action)
 
 
+@pytest.mark.parametrize(("low", "high", "dtype"), [(-1, 2, "int64"), (0, 255, "uint8")])
+def test_a_box_of_integers_is_choices(low, high, dtype, start):
+    env = start(f"{MODULE}:Pusher(low={low}, high={high}, dtype={dtype!r})")
+    count = high - low + 1
+    assert env.spec.action_space == MultiDiscrete((count, count), start=(low, low))
+    env.recv(0)
+    action = np.array([[0, count - 1], [1, 2], [2, 0], [count - 1, 1]], np.int32)
+    env.send(0, action)
+    np.testing.assert_array_equal(env.recv(0).obs, action + low)
+
+
 def test_registered_names(start):
     spec = envs.make_host("gymnasium:CartPole-v1").spec
     assert (spec.max_episode_steps, spec.action_space) == (500, Discrete(2))

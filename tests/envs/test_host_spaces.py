@@ -42,6 +42,14 @@ def test_actions_are_elements_of_the_space(space: spaces.Space[Any]) -> None:
         assert action.item() == 6  # as those that `sample` draws: numbers of numpy
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("low", ["min", "tiny"])  # C++ calls the smallest positive number min()
+def test_the_limits_of_floats_are_no_bounds(low: str, dtype: Any) -> None:
+    limits = np.finfo(dtype)
+    space = spaces.Box(getattr(limits, low), limits.max, (2,), dtype)
+    assert action_space(action_leaf(describe(space))) == Box.of(-np.inf, np.inf, (2,))
+
+
 def test_parts_with_nothing_in_them_are_left_out() -> None:
     space = spaces.Dict({"none": spaces.Dict({}), "push": PUSH, "zero": NOTHING, "pair": spaces.Tuple(())})
     assert observed(space) == Dict((("push", Box.of(-1, 1, (2,))),))

@@ -243,6 +243,7 @@ def test_what_may_be_wrong_with_tasks_is_one_line(kind, message):
         Box.of(0, 2**32 - 1, (2,), np.uint32),
         Box.of([-1.0, 0.5], [1.0, 8.0], (2,)),
         Box.of([2.0, -np.inf], np.inf, (2,)),
+        Box.of(np.finfo(np.float32).min, [np.finfo(np.float32).max, 5.0], (2,)),
     ],
 )
 def test_samples_lie_in_their_space(space):

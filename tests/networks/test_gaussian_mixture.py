@@ -142,7 +142,7 @@ def test_divergence_bounds_that_of_samples_from_above() -> None:
 
 
 def test_head_begins_with_components_apart_within_the_bounds() -> None:
-    space = Box.of((-2.0, 0.0, -np.inf), (2.0, 0.5, np.inf), (3,))
+    space = Box.of((-2.0, 0.0, -np.inf, 7.0), (2.0, 0.5, np.inf, 3e38), (4,))
     network = dataclasses.replace(tiny_config().network, head="gaussian_mixture", mixture_components=4)
     head = build_head(network, EnvSpec("test:Env", space, space))
     features = jnp.asarray(np.random.default_rng(0).normal(size=(16, 8)), jnp.float32)
@@ -154,12 +154,12 @@ def test_head_begins_with_components_apart_within_the_bounds() -> None:
         return mixture, head.to_env(3.0 * mixture.sample(noise))
 
     mixture, action = jax.tree.map(np.asarray, act())
-    assert mixture.mean.shape == (16, 4, 3)
+    assert mixture.mean.shape == (16, 4, 4)
     # In the policy's own numbers: the second component of the space is scaled.
     assert (np.abs(np.asarray(mixture.mean)) < 1.1).all()
     distances = np.abs(np.asarray(mixture.mean[0])[:, None] - np.asarray(mixture.mean[0])[None]).max(axis=-1)
     assert distances[np.triu_indices(4, 1)].min() > 0.05
     np.testing.assert_allclose(np.exp(mixture.logits).mean(), 1.0, atol=0.05)
     assert np.exp(mixture.log_std).min() > LEAST_STD
-    assert action.shape == (16, 3)
+    assert action.shape == (16, 4)
     assert ((action[:, :2] >= [-2.0, 0.0]) & (action[:, :2] <= [2.0, 0.5])).all()

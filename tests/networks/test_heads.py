@@ -187,9 +187,10 @@ def test_squashed_actions_stay_within_the_bounds():
     assert np.isfinite(log_prob(distribution, np.full((64, 2), 20.0, np.float32))).all()
 
 
-def test_squashing_needs_bounds():
+@pytest.mark.parametrize("bound", [np.inf, 1e10])  # with which dm_control says that there is none
+def test_squashing_needs_bounds(bound):
     with pytest.raises(ConfigError, match="`network.head` .*test:Env"):
-        head_of(Box.of(-np.inf, np.inf, (1,)), head="tanh_gaussian")
+        head_of(Box.of(-bound, bound, (1,)), head="tanh_gaussian")
 
 
 @pytest.mark.parametrize("space", [Box.of(-1, 1, (2, 2)), Dict((("a", Discrete(2)),))])
@@ -218,3 +219,10 @@ def test_a_dueling_head_is_the_value_and_what_an_action_has_over_the_mean(copies
     advantage = layers["advantage"].reshape(4, copies, 3)
     expected = layers["value"][..., None] + advantage - advantage.sum(axis=-1, keepdims=True) / 3
     np.testing.assert_allclose(q, expected if copies > 1 else expected[:, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["auto", "gaussian", "tanh_gaussian", "gaussian_mixture"])
+def test_a_box_of_integers_is_refused(name):
+    """Floats between them would reach a device environment, and be cut off towards 0 for one on the host."""
+    with pytest.raises(ConfigError, match="one-dimensional Box of floats"):
+        head_of(Box.of(0, 3, (2,), np.int32), head=name)

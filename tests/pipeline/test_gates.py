@@ -33,6 +33,7 @@ def test_a_gate_is_read() -> None:
         ("<= -1", -1.0, True),
         ("< 3", 3.0, False),
         ("<4", 3.0, True),
+        (">= 0.5", float("inf"), False),
     ],
 )
 def test_thresholds(line: str, value: float, is_open: bool) -> None:

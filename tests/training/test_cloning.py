@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 import jaxrl
 from jaxrl.config import ConfigError, default_config
 from jaxrl.envs import registry
-from jaxrl.envs.base import Box
+from jaxrl.envs.base import Box, Discrete, Mixed
 from jaxrl.evaluation import trained_policy
 from jaxrl.experience.demonstrations import record_episodes, write_dataset
 from jaxrl.experience.demonstrations.recording import Player
@@ -57,6 +57,14 @@ def test_the_prior_by_hand() -> None:
     far = [dataclasses.replace(episode(2), actions=np.array([[100.0, 400.0], [300.0, 800.0]]))]
     expected = np.log(100 / 500) + np.log(200 / 250) + np.log(2 * np.pi * np.e)
     assert prior_loss(far, far, spec, np.array([500, 250])) == pytest.approx(expected)
+    # Of an action of both kinds the sum: 7 times of 8 the first of two categories, which is no density.
+    parts = (("gear", Discrete(2)), ("force", Box.of(0, 1000, (1,))))
+    mixed = dataclasses.replace(SPEC, action_space=Mixed(parts))
+    chosen = np.stack([np.arange(8) == 3, np.where(np.arange(8) % 2, 300.0, 100.0)], axis=-1)
+    both = [dataclasses.replace(episode(8), actions=chosen.astype(np.float32))]
+    of_gear = -(7 * np.log(8 / 10) + np.log(2 / 10)) / 8
+    of_force = np.log(100 / 500) + np.log(2 * np.pi * np.e) / 2
+    assert prior_loss(both, both, mixed, (1.0, 500.0)) == pytest.approx(of_gear + of_force)
 
 
 class Expert(Player):

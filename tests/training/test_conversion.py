@@ -13,6 +13,7 @@ import pytest
 import jaxrl
 from jaxrl.commands.convert import main
 from jaxrl.inference import PolicyFunction, arrays
+from jaxrl.training import conversion
 from tests.compiled_programs import SMALL
 from tests.inference.runs import observations, policy_of
 
@@ -56,6 +57,15 @@ def test_a_file_becomes_a_run_that_acts_the_same(
     action, after = agent.act(obs)
     np.testing.assert_array_equal(action, out["action"])
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), after, out["carry"])
+
+
+def test_moments_of_several_tasks_have_a_count_each() -> None:
+    """With one count for all of them a warm start from the run would leave its moments out."""
+    place, moments = "learner/policy/obs_stats", {"normalizer.obs.mean": (2, 3), "normalizer.obs.std": (2, 3)}
+    own = {f"{place}/{name}/0": np.zeros((2, 3), np.float32) for name in ("mean", "m2")}
+    own[f"{place}/count"] = np.zeros(2, np.float32)
+    conversion._take_moments({name: np.ones(shape) for name, shape in moments.items()}, moments, own)
+    assert own[f"{place}/count"].tolist() == [1e6, 1e6]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from jaxrl.algorithms.sac.critics import Critics, build_critics
 from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, SoftActorHead
+from jaxrl.networks.action_scale import is_vector_of_floats
 from jaxrl.networks.gaussians import TanhGaussian, squash
 from jaxrl.types import Acting, Array, PyTree
 
@@ -68,7 +69,7 @@ class SACAgent(Agent):
           ConfigError: the actions have no bounds, or the observations are not vectors.
         """
         space = spec.action_space
-        if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
+        if not is_vector_of_floats(space) or not space.bounded:
             raise ConfigError(
                 "`algorithm` (='sac') needs continuous actions, one-dimensional and with bounds; the actions "
                 f"of {spec.name!r} are {space}: use `dqn` or `pqn` for discrete ones"

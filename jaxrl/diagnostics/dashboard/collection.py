@@ -15,6 +15,7 @@ from etils import epath
 
 from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_objects
+from jaxrl.config.declarations import settings
 from jaxrl.diagnostics.dashboard import query
 from jaxrl.diagnostics.dashboard.run_view import RunView
 from jaxrl.diagnostics.dashboard.series import MetricSeries, band
@@ -107,10 +108,11 @@ class RunCollection:
         return [curve for env, runs in of_env.items() for curve in self._curves_of(env, runs, metric)]
 
     def _curves_of(self, env: str, runs: Sequence[RunView], metric: str) -> Iterator[dict[str, Any]]:
-        fields = self._differences(runs)
+        configs = [settings(run.config) for run in runs]
+        fields = _differences(configs)
         kinds: dict[tuple[str, ...], list[RunView]] = {}
-        for run in runs:
-            kinds.setdefault(tuple(str(run.config.get(field)) for field in fields), []).append(run)
+        for run, config in zip(runs, configs, strict=True):
+            kinds.setdefault(tuple(str(config.get(field)) for field in fields), []).append(run)
         for members in kinds.values():
             series = [self._curve(run, metric) for run in members]
             curve = band([points for points, _ in series])
@@ -175,16 +177,17 @@ class RunCollection:
     def _runs_of(self, names: Sequence[str]) -> list[RunView]:
         return [self._runs[name] for name in dict.fromkeys(names) if name in self._runs][:_MOST_CURVES]
 
-    def _differences(self, runs: Sequence[RunView]) -> list[str]:
-        """Fields in which the runs differ, except fields that do not define the kind of a run."""
-        fields = sorted({field for run in runs for field in run.config})
-        return [
-            field
-            for field in fields
-            if field not in _IGNORED_FIELDS
-            and field.partition(".")[0] not in _IGNORED_SECTIONS
-            and len({str(run.config.get(field)) for run in runs}) > 1
-        ]
+
+def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Fields in which runs differ, except fields that do not define the kind of a run."""
+    fields = sorted({field for config in configs for field in config})
+    return [
+        field
+        for field in fields
+        if field not in _IGNORED_FIELDS
+        and field.partition(".")[0] not in _IGNORED_SECTIONS
+        and len({str(config.get(field)) for config in configs}) > 1
+    ]
 
 
 def _copy_of(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Replay(RingMemory):
         if new is not None:
             obs = new.exchange_in(obs)
             next_obs = new.exchange_in(next_obs)
-        ready = state.count >= self.plan.learning_starts
+        ready = (state.count >= self.plan.learning_starts) & (places.complete > 0)
         return Transitions(
             obs=obs,
             action=ring.take_rows(state.rows["action"], row, env),

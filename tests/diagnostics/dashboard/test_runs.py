@@ -69,3 +69,10 @@ def test_environments_have_curves_of_their_own_that_are_named_as_runs(tmp_path: 
     ]
     (curve,) = runs.curves(["many/cart_10", "many/cart_11"], "episode/return")
     assert curve["label"] == "many/cart (2 seeds)"
+    # Of another version, which lacks a field and has one that is a constant by now.
+    file = tmp_path / "many/cart_11/config.json"
+    config = json.loads(file.read_text())
+    del config["ppo"]["max_grad_norm"]
+    file.write_text(json.dumps({**config, "dqn": {"priority_beta_draws": 100_000}}))
+    runs.look()
+    assert len(runs.curves(["many/cart_10", "many/cart_11"], "episode/return")) == 1

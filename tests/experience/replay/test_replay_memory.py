@@ -160,6 +160,16 @@ def test_nothing_is_learnt_before_there_is_enough() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("plan", [PLAN, UNIFORM], ids=["by_priority", "uniform"])
+def test_nothing_is_learnt_before_a_return_is_whole(plan: ReplayPlan) -> None:
+    """No row has five successors among the first five, whatever `learning_starts`."""
+    memory, found = Replay(dataclasses.replace(plan, n_step=LENGTH)), rollouts(2)
+    draw = compiled(memory)[1]
+    assert not draw(filled(memory, found[:1]), found[0], jax.random.key(0)).ready
+    assert draw(filled(memory, found), found[1], jax.random.key(0)).ready
+
+
+@pytest.mark.slow
 def test_priorities_and_weights_beside_a_loop() -> None:
     memory, found = Replay(PLAN), rollouts(9)
     state, leaf = memory.init(found[0]), {}  # by action

@@ -118,6 +118,23 @@ def test_errors_are_priorities_of_sequences() -> None:
 
 
 @pytest.mark.slow
+def test_sequences_of_no_transition_get_the_lowest_priority() -> None:
+    """A sequence of one step may be the row of a final observation, which is never learnt from."""
+    plan = dataclasses.replace(PLAN, sequences=SequencePlan(burn_in=0, length=1, interval=1))
+    found = [dataclasses.replace(x, carry=jnp.zeros((LENGTH, ENVS, 1))) for x in rollouts(4)]
+    memory, _, draw = compiled(plan)
+    state = filled(plan, found)
+    unusable = 0
+    for i in range(20):
+        drawn: SequenceBatch = draw(state, found[-1], jax.random.key(i))
+        after = memory.feedback(state, drawn.feedback(jnp.where(drawn.usable[0], 1.0, 0.0)))
+        for n in np.flatnonzero(~np.asarray(drawn.usable[0])):
+            assert after.tree.leaf[drawn.env[n], drawn.row[n]] < 0.01
+            unusable += 1
+    assert unusable
+
+
+@pytest.mark.slow
 def test_nothing_is_learnt_before_a_sequence_is_whole() -> None:
     found = rollouts(3)
     for added in (1, 2, 3):
