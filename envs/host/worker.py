@@ -146,7 +146,7 @@ class Reader:
         if array.dtype.kind not in "biuf":
             raise Problem(f"returned {self._what} of dtype {array.dtype}, its space has {self._dtype}")
         if not self._is_box:
-            self._readintegers(array)
+            self._read_integers(array)
             return
         if array.dtype == self._out.dtype:
             self._out[...] = array
@@ -168,7 +168,7 @@ class Reader:
             found = f"{self._what} with {array[~kept].flat[0]} in it, which {self._out.dtype} cannot hold"
             raise Problem(f"returned {found}: scale or clip it, or declare another space")
 
-    def _readintegers(self, array: np.ndarray) -> None:
+    def _read_integers(self, array: np.ndarray) -> None:
         if array.dtype.kind == "b":
             array = array.astype(np.int8)
         # So that NaN is outside.
