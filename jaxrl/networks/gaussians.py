@@ -145,10 +145,12 @@ def unsquash(action: Array, low: Array, high: Array) -> Array:
 
     Returns:
       float32[..., D], the pre-squash u. At a bound that is infinite: an action counts as a thousandth of the
-      range inside of both, where |u| is at most 3.8.
+      range inside of both, where |u| is at most 3.8. 0 where both bounds are the same.
     """
     low, high = (to_rank_of(action, jnp.asarray(bound, jnp.float32)) for bound in (low, high))
-    unit = jnp.clip((action.astype(jnp.float32) - low) / (high - low), _LEAST_UNIT, 1.0 - _LEAST_UNIT)
+    width = high - low
+    unit = (action.astype(jnp.float32) - low) / jnp.where(width > 0, width, 1.0)
+    unit = jnp.clip(jnp.where(width > 0, unit, 0.5), _LEAST_UNIT, 1.0 - _LEAST_UNIT)
     return jnp.arctanh(2.0 * unit - 1.0)
 
 

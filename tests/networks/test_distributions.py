@@ -268,6 +268,13 @@ def test_squash_maps_onto_the_bounds():
     np.testing.assert_allclose(gaussians.squash(jnp.array([0.5]), -2.0, 2.0), [2 * np.tanh(0.5)], rtol=1e-6)
 
 
+def test_squash_is_undone_also_where_both_bounds_are_the_same():
+    low, high = np.float32([-2.0, 3.0]), np.float32([2.0, 3.0])
+    u = gaussians.unsquash(jnp.array([[1.0, 3.0], [-1.9, 3.0]]), low, high)
+    np.testing.assert_allclose(u, [[np.arctanh(0.5), 0.0], [np.arctanh(-0.95), 0.0]], rtol=1e-5)
+    np.testing.assert_allclose(gaussians.squash(u, low, high), [[1.0, 3.0], [-1.9, 3.0]], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("dist", "action"),
     [
