@@ -98,8 +98,7 @@ def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
     given = default_config(stored.algorithm)
     for field, value in values_of(stored):
         target = given[field.section] if field.section else given
-        with target.ignore_type():
-            target[field.name.rpartition(".")[2]] = value
+        target[field.name.rpartition(".")[2]] = value
     return given
 
 
