@@ -182,7 +182,8 @@ class ParallelSlot:
         for agent, row in self._rows.items():
             if agent in self._here:
                 mask = self._mask(agent, obs, infos, any(flags[agent]))
-                row.stay({} if agent in silent else obs, rewards.get(agent, 0.0), *flags[agent], mask)
+                reward = rewards.get(agent, 0.0 if agent in silent else None)
+                row.stay({} if agent in silent else obs, reward, *flags[agent], mask)
             elif agent in there:
                 row.arrive(obs, self._mask(agent, obs, infos))
             else:
@@ -240,6 +241,8 @@ class _AgentRow:
         if self._agent in obs or not terminated:
             self._read(obs, mask)
         with _mistakes_of(self._agent):
+            if reward is None:
+                raise Problem("has no reward")
             self._reward[0] = checked_reward(reward)
         self._outcome[:] = terminated, truncated, False
 

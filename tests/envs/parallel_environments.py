@@ -137,7 +137,8 @@ class Pushing:
             told["right"] = np.zeros(3, np.float32)
         no = dict.fromkeys(self.agents, False)
         reward = np.nan if self.fault == "reward" else -abs(self.place)
-        return told, dict.fromkeys(self.agents, reward), no, dict(no), {}
+        rewarded = self.agents[:1] if self.fault == "unrewarded" else self.agents
+        return told, dict.fromkeys(rewarded, reward), no, dict(no), {}
 
     def state(self):
         return np.array([self.place, self.time, 7.0])

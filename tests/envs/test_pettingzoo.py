@@ -210,6 +210,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(name, problem):
         ("stranger", "step 1: has the agent 'stranger', which is not among its possible_agents"),
         ("shape", "step 1: agent right returned an observation of shape (3,), its space has (2,)"),
         ("reward", "returned the reward nan"),
+        ("unrewarded", "step 1: agent right has no reward"),
     ],
 )
 def test_mistakes_name_environment_step_and_agent(start, fault, problem):
