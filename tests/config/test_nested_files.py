@@ -131,7 +131,7 @@ def test_json_that_is_none_and_a_folder_are_one_line(write: Write, tmp_path: Pat
     with pytest.raises(ConfigError, match="must be JSON: "):
         load_config(write("{", "mine.json"))
     (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(ConfigError, match="folder.yaml'\\) is no file$"):  # It was its own suggestion.
+    with pytest.raises(ConfigError, match=r"folder.yaml'\) is no file; valid: \S*/mine.json$"):
         load_config(str(tmp_path / "folder.yaml"))
     with pytest.raises(ConfigError, match=r"did you mean .*mine\.json"):
         load_config(str(tmp_path / "mine.jsn.yaml"))
