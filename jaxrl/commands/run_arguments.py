@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ml_collections import ConfigDict
 
 from jaxrl.commands import COMMANDS, command_line, resumption
+from jaxrl.commands.arguments import with_home
 from jaxrl.commands.field_flags import Override, set_fields, split_overrides
 from jaxrl.commands.training_arguments import TrainingFlags
 from jaxrl.config import ConfigError, check_config
@@ -63,7 +64,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     """
     if argv[1:] and argv[1] in COMMANDS:
         raise ConfigError(f"`{argv[1]}` is a command and no config: `jaxrl {argv[1]}`")
-    argv, resumed = resumption.split(argv)
+    argv, resumed = resumption.split(with_home(argv))
     flags, left = TrainingFlags.parse(argv, known_only=True)
     positional, overrides = split_overrides(left)
     environment, log_level = flags.env or "", flags.log_level or "info"

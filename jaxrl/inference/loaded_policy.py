@@ -65,7 +65,7 @@ def load(
 
         return EnsemblePolicy([load(one, checkpoint, seed, trust) for one in run])
     policy = trained_policy.load(
-        os.fspath(run), str(checkpoint), devices=1, trust=trust, trust_said_by="trust=True"
+        os.path.expanduser(run), str(checkpoint), devices=1, trust=trust, trust_said_by="trust=True"
     )
     return LoadedPolicy(policy, seed)
 
