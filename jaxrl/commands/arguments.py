@@ -122,7 +122,9 @@ class CommandArguments:
         """
         for given in argv:
             if not _is_unicode(given):
-                raise ConfigError(f"the argument {given!r} is no {sys.getfilesystemencoding().upper()}")
+                encoding = sys.getfilesystemencoding().upper()
+                remedy = "" if encoding == "UTF-8" else "; set PYTHONUTF8=1 for UTF-8"
+                raise ConfigError(f"the argument {given!r} is no {encoding}{remedy}")
         arguments = cls.arguments()
         values, left, unknown = _read(arguments, with_home(argv[1:]))
         if not known_only:
