@@ -172,7 +172,8 @@ class ParallelSlot:
         obs, rewards, terminations, truncations, infos = _by_agent("step", self.env.step(actions), _STEP)
         present = self._present()
         if strangers := [x for x in (*rewards, *terminations, *truncations) if x not in self._rows]:
-            raise Problem(f"has a reward or an end of {strangers[0]!r}, which is not among its possible_agents")
+            what = f"a reward or an end of {strangers[0]!r}"
+            raise Problem(f"has {what}, which is not among its possible_agents")
         flags = {
             agent: (
                 checked_flag("a termination", terminations.get(agent, False)),

@@ -70,7 +70,7 @@ def main(flags: _Flags, games: Sequence[str]) -> int:
     if len(games) > 1:
         raise ConfigError(f"one game is played, not {', '.join(games)}")
     if games and Path(games[0]).is_dir():
-        raise ConfigError(f"`GAME` (={games[0]!r}) is a folder; against a run you play by --opponent={games[0]}")
+        raise ConfigError(f"`GAME` (={games[0]!r}) is a folder; to play a run: --opponent={games[0]}")
     if games or flags.opponent != "random":
         return _game(games[0] if games else "", flags)
     if flags.record and flags.replay:

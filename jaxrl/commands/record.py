@@ -155,7 +155,8 @@ def _conclude(output: str, manifest: dict[str, Any]) -> int:
     mean = sum(entry["return"] for entry in listed) / len(listed)
     if player := manifest.get("player"):
         command_line.say(f"played by {player}")
-    command_line.say(f"{counted(len(listed), 'episode')}, {counted(steps, 'step')}, mean return {mean:.2f}: {output}")
+    made = f"{counted(len(listed), 'episode')}, {counted(steps, 'step')}"
+    command_line.say(f"{made}, mean return {mean:.2f}: {output}")
     if cut := recordings.cut(manifest):
         command_line.say(cut)
     command_line.say(f"to learn from them:  jaxrl pretrain --config=CONFIG --data={output}")

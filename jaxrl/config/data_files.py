@@ -128,7 +128,7 @@ def read_yaml(path: FilePath) -> Any:
 
 @functools.cache
 def _loader() -> type[yaml.SafeLoader]:
-    """The loader; of PyYAML's own, which follow YAML 1.1, 010 is 8, 1:30 is 90, off is false and 1e-3 text."""
+    """PyYAML's loader for YAML 1.2; its own follow 1.1: 010 is 8, 1:30 is 90, off is false, 1e-3 is text."""
     import yaml
 
     class Loader(yaml.SafeLoader):

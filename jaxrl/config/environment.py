@@ -116,8 +116,7 @@ def check_environment(c: Config) -> EnvSpec:
     if c.evaluate.episodes < c.env.task_period:
         described = "the sum of `env.task_shares`" if c.env.task_shares else "the number of `env.tasks`"
         raise ConfigError(
-            f"`evaluate.episodes` (={c.evaluate.episodes}) must be at least {c.env.task_period}, {described}, "
-            "so that each is played"
+            f"`evaluate.episodes` (={c.evaluate.episodes}) must be at least {c.env.task_period}, {described}"
         )
     return spec
 

@@ -81,7 +81,7 @@ def _as_integer(value: Any, kind: Any) -> Any:
 
 
 def _parse_value(text: str, kind: Any) -> Any:
-    """Reads a Python literal, true/false/none or a bool in words; anything else stays a string, for `check` to judge."""
+    """Reads a Python literal, true/false/none, or a bool as YAML 1.1 has it; the rest is for `check` to judge."""
     if kind is str:
         return text
     literals = {"true": True, "false": False, "none": None}

@@ -271,7 +271,7 @@ def _cast(name: str, given: Any, space: Space) -> np.ndarray:
     """One observation of a space, or a batch of them; floats become float32, integers the space's type.
 
     Raises:
-      ConfigError: the shape or type is another, or a value is none that the policy could have been trained on.
+      ConfigError: the shape or type is another, or a value is not finite or no choice of the space.
     """
     assert not isinstance(space, Dict)
     try:
@@ -306,7 +306,7 @@ def _flags(name: str, given: Any) -> np.ndarray:
     try:
         array = np.asarray(given)
     except ValueError as error:
-        raise ConfigError(f"`{name}` must be an array of bool, not a {type(given).__name__}: {error}") from error
+        raise ConfigError(f"`{name}` must be an array of bool: {error}") from error
     if array.dtype.kind not in "biuf" or np.isnan(array).any():
         raise ConfigError(f"`{name}` (={shorten(given)}) must be bool")
     return array.astype(bool)

@@ -156,7 +156,7 @@ def test_masks_of_components_may_be_a_list_and_allow_something_of_each() -> None
         ((np.zeros(4), {}), {}, "`obs` must be an array, not tuple: "),
         (np.zeros((2, 4)), {"reset": True}, r"`reset` has the shape \[\], it must be \[2\]"),
         (np.zeros((2, 4)), {"reset": ["True", ""]}, r"`reset` \(=\['True', ''\]\) must be bool"),
-        (np.zeros((2, 4)), {"reset": [[True], [True, False]]}, "`reset` must be an array of bool, not a list: "),
+        (np.zeros((2, 4)), {"reset": [[True], [True, False]]}, "`reset` must be an array of bool: "),
         (np.zeros(4), {"sample": "no"}, r"`sample` \(='no'\) must be true or false"),
         (np.zeros(4), {"carry": {"h": 1}}, "`carry` must be what `act` returned, or None"),
         (np.zeros(4), {"action_mask": [True, True]}, "has no masks"),
