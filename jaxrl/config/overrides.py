@@ -81,7 +81,7 @@ def _as_integer(value: Any, kind: Any) -> Any:
 
 
 def _parse_value(text: str, kind: Any) -> Any:
-    """Reads a Python literal, true/false/none, or a bool as YAML 1.1 has it; the rest is for `check` to judge."""
+    """Reads a Python literal, true/false/none, or yes/no/on/off as a bool; the rest is for `check`."""
     if kind is str:
         return text
     literals = {"true": True, "false": False, "none": None}
