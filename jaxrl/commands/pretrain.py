@@ -43,7 +43,7 @@ class _Flags(CommandArguments):
     class_weights: str = flag("--class-weights=W", "balanced: each action weighs the same; none", "none")
     config_field = CONFIG_FIELD
     workdir = Argument(
-        "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"
+        "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME-PROCESS); an existing run resumes"
     )
 
 

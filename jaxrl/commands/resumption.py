@@ -63,7 +63,7 @@ def run_of(path: str) -> str:
 
 
 def name_of(folder: str) -> str:
-    """The name of runs that continue `folder`: CONFIG of `runs/CONFIG/DATE-TIME`, else the folder's name."""
+    """The name of runs that continue `folder`: CONFIG of `runs/CONFIG/NAME`, else the folder's."""
     *_, above, parent, name = ["", "", *os.path.abspath(folder).split(os.sep)]
     return parent if above == RUNS else name
 

@@ -190,7 +190,9 @@ def named_algorithm(argv: Sequence[str]) -> str:
 
 def _workdir(given: str | None, config_name: str) -> str:
     if not given:
-        return os.path.join(resumption.RUNS, config_name, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
+        # A loop in a shell starts several within a second.
+        name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+        return os.path.join(resumption.RUNS, config_name, name)
     if storage.is_remote(given):
         storage.require_run_folder("--workdir", given)
     else:
