@@ -261,6 +261,8 @@ def _read(arguments: Sequence[Argument], given: Sequence[str]) -> tuple[dict[str
 
 def _value(argument: Argument, text: str) -> Any:
     kind, low, high = argument.kind, argument.low, argument.high
+    if kind is str and not text:
+        raise ConfigError(f"`--{argument.name}=` is empty; is a variable of the shell not set?")
     rules = () if low is None else (at_least(low),) if high is None else (between(low, high),)
     return check(f"--{argument.name}", read_value(text, kind), kind, *rules)
 

@@ -10,7 +10,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.envs.bounded_files import (
@@ -132,7 +132,7 @@ def _loader() -> type[yaml.SafeLoader]:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        yaml_implicit_resolvers = {}  # noqa: RUF012
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
     for kind, pattern, first in (
         ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),

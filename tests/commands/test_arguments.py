@@ -86,6 +86,7 @@ def test_words_of_completion() -> None:
         ("--seconds=soon", r"^`--seconds` \(='soon'\) must be a finite number$"),
         ("--all=maybe", r"^`--all` \(='maybe'\) must be true or false$"),
         ("--name", "^`--name` needs a value: --name=TEXT$"),
+        ("--name=", "^`--name=` is empty; is a variable of the shell not set.$"),
         ("-n", "^unknown flag `-n`; "),
         ("", "^an argument is empty; is a variable of the shell not set"),
         ("--seconds=nan", "finite"),

@@ -83,7 +83,7 @@ def test_command_line_is_read_without_jax() -> None:
     ("arguments", "message"),
     [
         ([], "`--config` is missing"),
-        (["--config="], "`--config` is missing"),
+        (["--config="], "`--config=` is empty; is a variable of the shell not set?"),
         ([f"--config={ROOT}/configs/ppo_mpl.py"], "configs/ppo_mlp.py`?"),
         (["--config=README"], "`--config` (='README') is neither a file nor"),
         (["evaluate", "--episodes=5"], "`evaluate` is a command and no config: `jaxrl evaluate`"),

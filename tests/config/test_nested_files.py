@@ -130,6 +130,8 @@ def test_what_is_wrong_is_one_line_with_file_and_key(text: str, rule: str, write
 def test_json_that_is_none_and_a_folder_are_one_line(write: Write, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be JSON: "):
         load_config(write("{", "mine.json"))
+    with pytest.raises(ConfigError, match="must be JSON: the key 'ppo' comes twice"):
+        load_config(write('{"ppo": {"gamma": 0.9}, "ppo": {"num_epochs": 1}}', "mine.json"))
     (tmp_path / "folder.yaml").mkdir()
     with pytest.raises(ConfigError, match=r"folder.yaml'\) is no file; valid: \S*/mine.json$"):
         load_config(str(tmp_path / "folder.yaml"))
