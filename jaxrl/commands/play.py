@@ -79,7 +79,7 @@ def main(flags: _Flags, games: Sequence[str]) -> int:
     record = Path(flags.record) if flags.record else None
     if record is not None:
         _append(record, "")  # before anything is played
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise RunError("`jaxrl play` needs a terminal to draw on and to read keys from")
     return _show(rounds, flags, record)
 
