@@ -65,6 +65,9 @@ def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> in
     command_line.require_single(arguments.config, "jaxrl pretrain")
     arguments.announce()
 
+    from jaxrl.runs import records
+
+    records.require_no_runs(arguments.workdir)
     from jaxrl.training.cloning import CloningPlan
     from jaxrl.training.cloning_run import clone
 

@@ -82,8 +82,9 @@ def test_home_of_the_user(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None
 def test_a_folder_that_holds_runs_is_not_trained_in(capsys: pytest.CaptureFixture[str]) -> None:
     make_run("runs/ppo/1")
     for place in ("runs", "runs/ppo", "./runs"):
-        said = refused(capsys, "train", "ppo", f"--workdir={place}")
-        assert said == f"error: `--workdir` (='{place}') holds runs, such as runs/ppo/1: name another folder\n"
+        end = f"(='{place}') holds runs, such as runs/ppo/1: name another folder\n"
+        for command in (["train", "ppo"], ["pretrain", "ppo", "--data=data"]):
+            assert refused(capsys, *command, f"--workdir={place}") == f"error: `--workdir` {end}"
     assert [path.name for path in Path("runs").rglob("*")] == ["ppo", "1", "config.json"]
 
 
