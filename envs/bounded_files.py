@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 LARGEST_FILE = 64 * 2**20  # bytes
@@ -50,8 +51,12 @@ def read_bytes(path: FilePath, largest: int = LARGEST_FILE, offset: int = 0) -> 
         return stream.read(max(0, largest - offset))  # Though it may be growing.
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Reads JSON in UTF-8, with NaN and Infinity as Python writes them.
+
+    Args:
+      text: the JSON.
+      pairs: makes the value of an object from its keys and values; None makes a dict.
 
     Raises:
       ValueError: it is no JSON, or too large or deep.
@@ -60,7 +65,7 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(f"it is larger than {LARGEST_FILE >> 20} MiB")
     decoded = text if isinstance(text, str) else text.decode()
     try:
-        value = json.loads(decoded)
+        value = json.loads(decoded, object_pairs_hook=pairs)
     except RecursionError as error:
         raise ValueError(too_deep()) from error
     if decoded.count("[") + decoded.count("{") > DEEPEST:

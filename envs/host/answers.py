@@ -37,7 +37,7 @@ def checked_flag(name: str, flag: Any) -> bool:
     if isinstance(flag, bool | np.bool_):
         return bool(flag)
     array = np.asarray(flag)
-    if array.size != 1 or array.dtype.kind not in "biuf":
+    if array.size != 1 or array.dtype.kind not in "biuf" or array != array:
         raise Problem(f"returned {flag!r} as {name}, which is no bool")
     return bool(array.item())
 

@@ -17,6 +17,8 @@ from jaxrl.envs.host.answers import checked_flag, checked_reward, checked_tuple,
 from jaxrl.envs.host.masks import MASK, MASKABLE, checked_mask, choices_of, mask_in
 from jaxrl.envs.host.worker import Leaf, Problem, Reader, action_of, describe
 
+_RESET = ("observations", "infos")  # what PettingZoo's methods return, each a dict by agent
+_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 _METHODS = ("reset", "step", "observation_space", "action_space", "close")
 
 
@@ -45,7 +47,7 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
 def description(env: Any) -> dict[str, Any]:
     """The agents, their spaces and what the environment declares. Resets the environment."""
     agents = possible_agents(env)
-    _, infos = checked_tuple("reset", env.reset(seed=0), 2, "PettingZoo")
+    _, infos = _by_agent("reset", env.reset(seed=0), _RESET)
     if possible_agents(env) != agents:
         raise Problem(f"changes its possible_agents: {agents}, after reset() {possible_agents(env)}")
     obs = {agent: describe(env.observation_space(agent)) for agent in agents}
@@ -72,6 +74,14 @@ def possible_agents(env: Any) -> tuple[Any, ...]:
     if not isinstance(found, Sequence) or not found:
         raise Problem("has no possible_agents: agents that are not known beforehand have no rows")
     return tuple(found)
+
+
+def _by_agent(method: str, result: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    """The values that a method returned, each a dict by agent."""
+    for name, value in zip(names, checked_tuple(method, result, len(names), "PettingZoo"), strict=True):
+        if not isinstance(value, Mapping):
+            raise Problem(f"{method}() returned {type(value).__name__} as {name}: a dict by agent is needed")
+    return result
 
 
 def _limit(env: Any) -> Any:
@@ -133,7 +143,7 @@ class ParallelSlot:
 
     def step(self) -> None:
         if self._over:
-            obs, infos = checked_tuple("reset", self.env.reset(seed=self._seed), 2, "PettingZoo")
+            obs, infos = _by_agent("reset", self.env.reset(seed=self._seed), _RESET)
             self._seed = None
             self._over = False
             self._begin(obs, infos)
@@ -159,9 +169,11 @@ class ParallelSlot:
 
     def _go_on(self) -> None:
         actions = {agent: self._rows[agent].action() for agent in self.env.agents}
-        result = checked_tuple("step", self.env.step(actions), 5, "PettingZoo")
-        obs, rewards, terminations, truncations, infos = result
+        obs, rewards, terminations, truncations, infos = _by_agent("step", self.env.step(actions), _STEP)
         present = self._present()
+        if strangers := [x for x in (*rewards, *terminations, *truncations) if x not in self._rows]:
+            what = f"a reward or an end of {strangers[0]!r}"
+            raise Problem(f"has {what}, which is not among its possible_agents")
         flags = {
             agent: (
                 checked_flag("a termination", terminations.get(agent, False)),
@@ -182,7 +194,8 @@ class ParallelSlot:
         for agent, row in self._rows.items():
             if agent in self._here:
                 mask = self._mask(agent, obs, infos, any(flags[agent]))
-                row.stay({} if agent in silent else obs, rewards.get(agent, 0.0), *flags[agent], mask)
+                reward = rewards.get(agent, 0.0 if agent in silent else None)
+                row.stay({} if agent in silent else obs, reward, *flags[agent], mask)
             elif agent in there:
                 row.arrive(obs, self._mask(agent, obs, infos))
             else:
@@ -240,6 +253,8 @@ class _AgentRow:
         if self._agent in obs or not terminated:
             self._read(obs, mask)
         with _mistakes_of(self._agent):
+            if reward is None:
+                raise Problem("has no reward")
             self._reward[0] = checked_reward(reward)
         self._outcome[:] = terminated, truncated, False
 

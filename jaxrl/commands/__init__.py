@@ -42,7 +42,9 @@ COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 def run(argv: Sequence[str] | None = None) -> int:
     """Runs `jaxrl COMMAND ...`; returns the exit code (2: no such command)."""
     _, *arguments = sys.argv if argv is None else argv
-    if not arguments or arguments[0] in ("--help", "-h", "help"):
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    if not arguments or arguments[0] in ("--help", "-h"):
         _show(_usage())
         return 0
     command, *rest = arguments
@@ -50,7 +52,9 @@ def run(argv: Sequence[str] | None = None) -> int:
         _show(f"jaxrl {__version__}")
         return 0
     if command not in COMMANDS:
-        error = one_line(f"unknown command `{command}`{did_you_mean(command, COMMANDS)}")
+        is_flag = command.startswith("-")
+        hint = "; a command comes before its flags" if is_flag else did_you_mean(command, COMMANDS)
+        error = one_line(f"unknown command `{command}`{hint}")
         print(f"error: {error}", file=sys.stderr)
         return 2
     # A name such as my_env:Recall is a module of the working folder, as it is for `python -m jaxrl`. It comes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import textwrap
@@ -121,9 +122,11 @@ class CommandArguments:
         """
         for given in argv:
             if not _is_unicode(given):
-                raise ConfigError(f"the argument {given!r} is no {sys.getfilesystemencoding().upper()}")
+                encoding = sys.getfilesystemencoding().upper()
+                remedy = "" if encoding == "UTF-8" else "; set PYTHONUTF8=1 for UTF-8"
+                raise ConfigError(f"the argument {given!r} is no {encoding}{remedy}")
         arguments = cls.arguments()
-        values, left, unknown = _read(arguments, argv[1:])
+        values, left, unknown = _read(arguments, with_home(argv[1:]))
         if not known_only:
             require_no_flags(unknown, [argument.name for argument in arguments if argument.word])
         if "" in left and not known_only:
@@ -183,6 +186,12 @@ TRUST = flag(
 SEED = flag("--seed=K", "decides the episodes (default: {default})", 0, low=0, high=2**32 - 1)
 JSON = flag("--json", "one JSON object instead of a table")
 MINARI = flag("--minari", "also write DIR/data, a Minari data set (extra minari)")
+
+
+def with_home(argv: Sequence[str]) -> list[str]:
+    """Arguments with the home folder for `~`, which shells leave in `--workdir=~/runs`."""
+    home = os.path.expanduser("~")
+    return [re.sub(r"^(--?[\w.-]+=)?~(?=/|$)", lambda found: (found[1] or "") + home, x) for x in argv]
 
 
 def sample_choice(sample: bool, greedy: bool) -> bool | None:
@@ -252,6 +261,8 @@ def _read(arguments: Sequence[Argument], given: Sequence[str]) -> tuple[dict[str
 
 def _value(argument: Argument, text: str) -> Any:
     kind, low, high = argument.kind, argument.low, argument.high
+    if kind is str and not text:
+        raise ConfigError(f"`--{argument.name}=` is empty; is a variable of the shell not set?")
     rules = () if low is None else (at_least(low),) if high is None else (between(low, high),)
     return check(f"--{argument.name}", read_value(text, kind), kind, *rules)
 

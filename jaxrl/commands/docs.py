@@ -59,7 +59,7 @@ def _title(page: Path) -> str:
 
 
 def _print(text: str) -> None:
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         command_line.show(text.rstrip())
         return
     from rich.console import Console

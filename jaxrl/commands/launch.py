@@ -58,7 +58,7 @@ def _become(name: str, file: Path, arguments: Sequence[str]) -> None:
     if (found := shutil.which(program)) is None:
         raise ConfigError(f"`{name}` needs the command {program}, which this machine lacks")
     environment = {"PYTHON": sys.executable} | os.environ
-    sys.stdout.flush()
+    print(end="", flush=True)
     os.execve(found, [program, str(file), *arguments], environment)
 
 

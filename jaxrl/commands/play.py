@@ -69,6 +69,8 @@ def main(flags: _Flags, games: Sequence[str]) -> int:
     """Lets a person play; returns the exit code (0 left, 1 it failed, 2 bad input)."""
     if len(games) > 1:
         raise ConfigError(f"one game is played, not {', '.join(games)}")
+    if games and Path(games[0]).is_dir():
+        raise ConfigError(f"`GAME` (={games[0]!r}) is a folder; to play a run: --opponent={games[0]}")
     if games or flags.opponent != "random":
         return _game(games[0] if games else "", flags)
     if flags.record and flags.replay:
@@ -77,7 +79,7 @@ def main(flags: _Flags, games: Sequence[str]) -> int:
     record = Path(flags.record) if flags.record else None
     if record is not None:
         _append(record, "")  # before anything is played
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise RunError("`jaxrl play` needs a terminal to draw on and to read keys from")
     return _show(rounds, flags, record)
 

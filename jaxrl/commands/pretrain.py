@@ -43,7 +43,7 @@ class _Flags(CommandArguments):
     class_weights: str = flag("--class-weights=W", "balanced: each action weighs the same; none", "none")
     config_field = CONFIG_FIELD
     workdir = Argument(
-        "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"
+        "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME-PROCESS); an existing run resumes"
     )
 
 
@@ -65,6 +65,9 @@ def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> in
     command_line.require_single(arguments.config, "jaxrl pretrain")
     arguments.announce()
 
+    from jaxrl.runs import records
+
+    records.require_no_runs(arguments.workdir)
     from jaxrl.training.cloning import CloningPlan
     from jaxrl.training.cloning_run import clone
 

@@ -28,6 +28,7 @@ from jaxrl.commands.arguments import (
 )
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
+from jaxrl.config.text import counted
 
 DEFAULT_EPISODES = 100
 _MOST_NAMED = 20  # replays, one a line
@@ -154,7 +155,8 @@ def _conclude(output: str, manifest: dict[str, Any]) -> int:
     mean = sum(entry["return"] for entry in listed) / len(listed)
     if player := manifest.get("player"):
         command_line.say(f"played by {player}")
-    command_line.say(f"{len(listed)} episodes, {steps:,} steps, mean return {mean:.2f}: {output}")
+    made = f"{counted(len(listed), 'episode')}, {counted(steps, 'step')}"
+    command_line.say(f"{made}, mean return {mean:.2f}: {output}")
     if cut := recordings.cut(manifest):
         command_line.say(cut)
     command_line.say(f"to learn from them:  jaxrl pretrain --config=CONFIG --data={output}")

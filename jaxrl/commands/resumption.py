@@ -63,7 +63,7 @@ def run_of(path: str) -> str:
 
 
 def name_of(folder: str) -> str:
-    """The name of runs that continue `folder`: CONFIG of `runs/CONFIG/DATE-TIME`, else the folder's name."""
+    """The name of runs that continue `folder`: CONFIG of `runs/CONFIG/NAME`, else the folder's."""
     *_, above, parent, name = ["", "", *os.path.abspath(folder).split(os.sep)]
     return parent if above == RUNS else name
 
@@ -98,8 +98,7 @@ def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
     given = default_config(stored.algorithm)
     for field, value in values_of(stored):
         target = given[field.section] if field.section else given
-        with target.ignore_type():
-            target[field.name.rpartition(".")[2]] = value
+        target[field.name.rpartition(".")[2]] = value
     return given
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ml_collections import ConfigDict
 
 from jaxrl.commands import COMMANDS, command_line, resumption
+from jaxrl.commands.arguments import with_home
 from jaxrl.commands.field_flags import Override, set_fields, split_overrides
 from jaxrl.commands.training_arguments import TrainingFlags
 from jaxrl.config import ConfigError, check_config
@@ -63,7 +64,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     """
     if argv[1:] and argv[1] in COMMANDS:
         raise ConfigError(f"`{argv[1]}` is a command and no config: `jaxrl {argv[1]}`")
-    argv, resumed = resumption.split(argv)
+    argv, resumed = resumption.split(with_home(argv))
     flags, left = TrainingFlags.parse(argv, known_only=True)
     positional, overrides = split_overrides(left)
     environment, log_level = flags.env or "", flags.log_level or "info"
@@ -189,7 +190,9 @@ def named_algorithm(argv: Sequence[str]) -> str:
 
 def _workdir(given: str | None, config_name: str) -> str:
     if not given:
-        return os.path.join(resumption.RUNS, config_name, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
+        # A loop in a shell starts several within a second.
+        name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+        return os.path.join(resumption.RUNS, config_name, name)
     if storage.is_remote(given):
         storage.require_run_folder("--workdir", given)
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jaxrl.config.text import counted
+
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "episodes": lambda row: f"{row['episodes']:,}",
     "success": lambda row: _number(row["success_rate"], "{:.1%}"),
@@ -40,4 +42,4 @@ def show(report: Mapping[str, Any]) -> None:
     table.show(("actions", "category", *_COLUMNS), rows, names=2)
     unfinished = sum(found["all"]["unfinished"] for found in report["modes"].values())
     if unfinished:
-        print(f"{unfinished} episodes were cut off: the environment has no time limit")
+        print(f"{counted(unfinished, 'episode')} cut off: the environment has no time limit")

@@ -37,7 +37,8 @@ def main(flags: _Flags, folders: Sequence[str]) -> int:
     report = sync(folders[0], folders[1], dry_run)
     done = "would be copied" if dry_run else "copied"
     counts = (
-        f"{len(report.copied)} files ({text.size(report.size)}) {done}, {len(report.unchanged)} unchanged"
+        f"{text.counted(len(report.copied), 'file')} ({text.size(report.size)}) {done}, "
+        f"{len(report.unchanged)} unchanged"
     )
     print(counts + (f", {len(report.vanished)} vanished meanwhile" if report.vanished else ""))
     return 0

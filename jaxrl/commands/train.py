@@ -57,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             command_line.show(printed(check_config(arguments.config)))
             return 0
         # Imported after the command line has been checked: jax takes seconds to load.
+        from jaxrl.runs import records
+
+        records.require_no_runs(arguments.workdir)
         from jaxrl.population.run_population import run_population
         from jaxrl.training.device_count import limit_devices
         from jaxrl.training.run import Invocation, run

@@ -70,7 +70,7 @@ class TrainingFlags(CommandArguments):
         "--help=SECTION", "the fields of a section, such as ppo, or one field; --help=all lists every field"
     )
     workdir: str | None = flag(
-        "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"
+        "--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME-PROCESS); an existing run resumes"
     )
     output_dir: str | None = flag("--output-dir=DIR")
     resume = Argument(

@@ -89,7 +89,7 @@ def introduction(comparison: Comparison) -> str:
     count = sum(len(o.runs) for o in comparison.outcomes)
     variants = len(comparison.outcomes)
     where = ", ".join(comparison.environments)
-    made = f"{count} run{_s(count)} of {variants} variant{_s(variants)}"
+    made = f"{text.counted(count, 'run')} of {text.counted(variants, 'variant')}"
     return f"{made} on {where}; returns are {comparison.metric}."
 
 
@@ -126,10 +126,6 @@ def notes(comparison: Comparison) -> list[str]:
         scaled = "Returns are scaled: 0 to 1 stand for the lowest and the highest of any run. "
         found.insert(0, scaled + "; ".join(spans) + ".")
     return [*(f"{line[0].upper()}{line[1:]}." for line in comparison.skipped), *found]
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
 
 
 def _estimate(x: Estimate) -> str:

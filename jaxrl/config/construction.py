@@ -21,8 +21,10 @@ from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_o
 from jaxrl.config.environment import check_task_counts
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
+from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.success import Success
 from jaxrl.config.version import __version__
+from jaxrl.envs.suites import SUITES
 
 _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
 
@@ -37,7 +39,9 @@ def build(data: Mapping[str, Any], device_count: int) -> Config:
     section = section_of(algorithm)
     parts = _parts(data, declared_fields(algorithm), section.name)
     config = _assemble(parts, section.name, section.kind(**parts[section.name]), device_count)
-    check_counts(config)
+    # With agents of an unknown number, the rows are counted when the environment is made.
+    unknown = isinstance(config.learner, MinibatchConfig) and not config.env.num_agents
+    check_counts(config, of_rows=not (unknown and _may_have_agents(config.env.name)))
     _check_rules(config)
     return config
 
@@ -154,11 +158,27 @@ def _assemble(
     )
 
 
-def check_counts(config: Config) -> None:
-    """Environments divide among devices as the algorithm needs it, and arrays can be indexed."""
+def _may_have_agents(name: str) -> bool:
+    """True if the name of an environment leaves open whether it has several agents."""
+    suite = name.partition(":")[0]
+    return suite in ("jaxmarl", "pettingzoo") or suite not in {suite.name for suite in SUITES}
+
+
+def check_counts(config: Config, of_rows: bool = True) -> None:
+    """Environments divide among devices as the algorithm needs it, and arrays can be indexed.
+
+    Args:
+      config: the configuration.
+      of_rows: False leaves out what depends on the number of agents.
+
+    Raises:
+      ConfigError: they do not.
+    """
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
     check_task_counts(config)
+    if not of_rows:
+        return
     try:
         config.learner.check_counts(config.section, config.env.rows, config.device_count)
     except ConfigError as error:

@@ -6,9 +6,11 @@ without end and do not fill the memory.
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.envs.bounded_files import (
@@ -99,7 +101,7 @@ def require_yaml(
 
 
 def read_yaml(path: FilePath) -> Any:
-    """Reads a file of YAML, which contains JSON.
+    """Reads a file of YAML 1.2 (its core schema), which contains JSON.
 
     Raises:
       OSError: as `read_bytes`.
@@ -109,7 +111,7 @@ def read_yaml(path: FilePath) -> Any:
 
     text = read_bytes(path, LARGEST_YAML).decode()
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _loader()(text)
         loader.name = os.path.basename(path)  # in its errors
         if (node := loader.get_single_node()) is None:
             return None
@@ -122,6 +124,26 @@ def read_yaml(path: FilePath) -> Any:
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         # So PyYAML answers `!!timestamp soon`, `!!bool 3` and their like.
         raise ValueError(f"a value is not of the kind that its tag says ({error!r})") from error
+
+
+@functools.cache
+def _loader() -> type[yaml.SafeLoader]:
+    """PyYAML's loader for YAML 1.2; its own follow 1.1: 010 is 8, 1:30 is 90, off is false, 1e-3 is text."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    for kind, pattern, first in (
+        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
+        ("int", r"[-+]?(0|[1-9][0-9_]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+        ("float", r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+                  r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+.0123456789"),
+        ("merge", "<<", "<"),
+    ):  # fmt: skip
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"({pattern})$"), list(first))
+    return Loader
 
 
 def _require_single_keys(node: yaml.MappingNode) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
 from jaxrl.config.algorithms import section_of
 from jaxrl.config.built_in import BUILT_IN, DEFAULT, constant_of
@@ -53,11 +53,12 @@ def default_config(algorithm: str = DEFAULT) -> ConfigDict:
     Raises:
       ConfigError: there is no such algorithm.
     """
-    config = ConfigDict({section: {} for section in _sections(algorithm)})
+    # Not `type_safe`: numpy's scalars are numbers too, and what is wrong is named by the check of fields.
+    config = ConfigDict({section: {} for section in _sections(algorithm)}, type_safe=False)
     for name, field in declared_fields(algorithm).items():
         key = name.rpartition(".")[2]
         target = config[field.section] if field.section else config
-        target[key] = _placeholder(field.kind) if field.default is None else field.default
+        target[key] = field.default
     config.algorithm = algorithm
     return config
 
@@ -113,8 +114,3 @@ def _sections(algorithm: str) -> dict[str, Any]:
         elif field.name == "learner":
             found |= BUILT_IN | {chosen.name: chosen.kind}
     return found
-
-
-def _placeholder(kind: Any) -> Any:
-    """None, of a field that takes a number as well."""
-    return config_dict.placeholder(next(k for k in get_args(kind) if k is not type(None)))

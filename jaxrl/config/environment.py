@@ -113,6 +113,11 @@ def check_environment(c: Config) -> EnvSpec:
             f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, whose tasks are "
             "evaluated"
         )
+    if c.evaluate.episodes < c.env.task_period:
+        described = "the sum of `env.task_shares`" if c.env.task_shares else "the number of `env.tasks`"
+        raise ConfigError(
+            f"`evaluate.episodes` (={c.evaluate.episodes}) must be at least {c.env.task_period}, {described}"
+        )
     return spec
 
 

@@ -230,6 +230,8 @@ def describe(kind: Any) -> str:
 
 
 def _convert(value: Any, kind: Any) -> Any:
+    if hasattr(value, "item") and not getattr(value, "shape", None):
+        value = value.item()  # of numpy or jax
     if _is_optional(kind):
         return None if value is None else _convert(value, _inner(kind))
     if get_origin(kind) is tuple:

@@ -139,7 +139,8 @@ def _path_of(given: str) -> str:
         text = f"`--config` (={given!r}) is neither a file nor a shipped config"
         raise ConfigError(f"{text}{did_you_mean(given, names)}")
     hint = f"; did you mean `{stem}`?" if stem in names else ""
-    if not hint and (files := [path.name for path in Path(folder).glob("*.*") if path.suffix in ENDINGS]):
+    files = [path.name for path in Path(folder).glob("*.*") if path.suffix in ENDINGS and path.is_file()]
+    if not hint and files:
         hint = did_you_mean(file, files, prefix=os.path.join(folder, ""))
     raise ConfigError(f"`--config` (={given!r}) is no file{hint}")
 

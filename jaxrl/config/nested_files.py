@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import converted_counts, other_layouts, rl_zoo
 from jaxrl.config.algorithms import algorithm_of, section_of
-from jaxrl.config.data_files import read_json, read_yaml
+from jaxrl.config.data_files import parse_json, read_bytes, read_yaml
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import shorten
@@ -50,7 +50,7 @@ def load(
       ConfigError: it cannot be read, or a key or value in it is wrong.
     """
     try:
-        data = read_json(path) if path.endswith(".json") else read_yaml(path)
+        data = parse_json(read_bytes(path), _single_keys) if path.endswith(".json") else read_yaml(path)
     except OSError as error:
         raise ConfigError(f"{described} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
@@ -66,6 +66,15 @@ def load(
         remarks.lines += [f"{path}: {line}" for line in lines.lines]
         remarks.most_devices = lines.most_devices
         return config
+
+
+def _single_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object; ValueError if a key comes twice, of which the last value would count."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {max(keys, key=keys.count)!r} comes twice")
+    return found
 
 
 def _build(data: Mapping[Any, Any], shipped: Callable[[str], ConfigDict], remarks: Remarks) -> ConfigDict:

@@ -81,10 +81,12 @@ def _as_integer(value: Any, kind: Any) -> Any:
 
 
 def _parse_value(text: str, kind: Any) -> Any:
-    """Reads a Python literal or true/false/none; anything else stays a string, for `check` to judge."""
+    """Reads a Python literal, true/false/none, or yes/no/on/off as a bool; the rest is for `check`."""
     if kind is str:
         return text
     literals = {"true": True, "false": False, "none": None}
+    if kind is bool:
+        literals |= {"yes": True, "on": True, "no": False, "off": False}
     if get_origin(kind) is tuple and text.lower() in ("", "none"):
         return ()
     if text.lower() in literals:

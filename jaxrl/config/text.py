@@ -26,6 +26,11 @@ def count(x: float) -> str:
     return f"{round(x):,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 episode`, `2 episodes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def pace(x: float | None) -> str:
     """Steps per second, as 950, 25.3k or 1.20M; `-` if unknown."""
     if x is None or not math.isfinite(x):

@@ -12,8 +12,9 @@ import jax
 import numpy as np
 
 from jaxrl.config import Config, ConfigError
+from jaxrl.config.fields import at_least, between, check, shorten
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space, zeros
-from jaxrl.envs.spaces import has_choice
+from jaxrl.envs.spaces import bounds, has_choice
 from jaxrl.envs.wrappers.agents import CENTRAL, OWN
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat
@@ -49,13 +50,14 @@ def load(
     Args:
       run: the run's folder, local or gs://; or a list of them, for an `EnsemblePolicy`.
       checkpoint: "best" (by evaluation during training; the latest of a run without any), "latest" or a step.
-      seed: decides the sampled actions.
+      seed: decides the sampled actions, from 0 to 2**32 - 1.
       trust: import the modules that the run's configuration names (`module:Class`), which can run any code.
 
     Raises:
       ConfigError: the folder is no run, it has no such checkpoint, or it names modules and is not trusted.
       CheckpointError: the checkpoint is damaged.
     """
+    check("seed", seed, int, between(0, 2**32 - 1))
     if not run or not isinstance(run, str | os.PathLike | list | tuple):
         raise ConfigError(f"`run` (={run!r}) must name a run")
     if isinstance(run, list | tuple):
@@ -63,7 +65,7 @@ def load(
 
         return EnsemblePolicy([load(one, checkpoint, seed, trust) for one in run])
     policy = trained_policy.load(
-        os.fspath(run), str(checkpoint), devices=1, trust=trust, trust_said_by="trust=True"
+        os.path.expanduser(run), str(checkpoint), devices=1, trust=trust, trust_said_by="trust=True"
     )
     return LoadedPolicy(policy, seed)
 
@@ -100,6 +102,8 @@ class LoadedPolicy:
 
     def initial_carry(self, batch: int | None = None) -> Any:
         """The carry at the start of an episode: zeros, [batch, ...], or [...] for a single observation."""
+        if batch is not None:
+            check("batch", batch, int, at_least(1))
         carry = self._initial_carry(batch or 1)
         return jax.tree.map(np.copy, carry if batch else _first(carry))
 
@@ -129,9 +133,11 @@ class LoadedPolicy:
           next call), in numpy arrays.
 
         Raises:
-          ConfigError: something has the wrong shape or type, named in the message; or the policy has
-            nothing to sample.
+          ConfigError: something has the wrong shape, type or value, named in the message; or the policy
+            has nothing to sample.
         """
+        if sample is not None:
+            check("sample", sample, bool)
         single, arguments = self.arguments(obs, carry, reset, action_mask)
         if draws := self._trained.draws(sample):
             arguments.append(np.array([self._seed, next(self._draws)], np.uint32))
@@ -180,7 +186,7 @@ class LoadedPolicy:
         lift = (lambda x: np.asarray(x)[None]) if single else np.asarray
         expected = self._initial_carry(batch)
         carry_B = expected if carry is None else _check_carry(jax.tree.map(lift, carry), expected)
-        reset_B = np.full(batch, carry is None) if reset is None else np.asarray(reset, bool)
+        reset_B = np.full(batch, carry is None) if reset is None else _flags("reset", reset)
         if reset is not None:
             reset_B = np.broadcast_to(_check_shape("reset", reset_B, () if single else (batch,)), (batch,))
         return single, [obs_B, carry_B, reset_B, *self._mask(mask, lift, batch)]
@@ -214,9 +220,11 @@ class LoadedPolicy:
         space = self.spec.action_space
         assert isinstance(space, Discrete | MultiDiscrete)
         components = space.nvec if isinstance(space, MultiDiscrete) else ()
-        if len(components) > 1 and [np.shape(part)[-1:] for part in mask] == [(n,) for n in components]:
-            mask = np.concatenate(mask, axis=-1)
-        found = _check_shape("action_mask", lift(mask), (batch, self.spec.mask_size)).astype(bool)
+        if len(components) > 1 and isinstance(mask, list | tuple) and len(mask) == len(components):
+            parts = [_flags("action_mask", part) for part in mask]
+            if [part.shape[-1:] for part in parts] == [(n,) for n in components]:
+                mask = np.concatenate(parts, axis=-1)
+        found = _check_shape("action_mask", lift(_flags("action_mask", mask)), (batch, self.spec.mask_size))
         if not np.asarray(has_choice(space, found)).all():
             component = " of each component" if isinstance(space, MultiDiscrete) else ""
             raise ConfigError(f"`action_mask` must allow an action{component} in each row")
@@ -260,7 +268,11 @@ def _cast_all(name: str, given: Any, space: Space) -> Any:
 
 
 def _cast(name: str, given: Any, space: Space) -> np.ndarray:
-    """One observation of a space, or a batch of them; floats become float32, integers the space's type."""
+    """One observation of a space, or a batch of them; floats become float32, integers the space's type.
+
+    Raises:
+      ConfigError: the shape or type is another, or a value is not finite or no choice of the space.
+    """
     assert not isinstance(space, Dict)
     try:
         array = np.asarray(given)
@@ -276,10 +288,28 @@ def _cast(name: str, given: Any, space: Space) -> np.ndarray:
         raise ConfigError(
             f"`{name}` has the shape {list(array.shape)}, it must be {list(shape)} or [{batch}]"
         )
-    cast = array.astype(dtype)
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
     if integers and (cast != array).any():
         raise ConfigError(f"`{name}` holds an integer that {dtype} does not hold")
+    if not np.isfinite(cast).all():
+        raise ConfigError(f"`{name}` must be finite in {dtype}")
+    if isinstance(space, Discrete | MultiDiscrete):
+        low, high = (bound.astype(int) for bound in bounds(space))
+        if ((cast < low) | (cast > high)).any():
+            raise ConfigError(f"`{name}` must be from {low.tolist()} to {high.tolist()}")
     return cast
+
+
+def _flags(name: str, given: Any) -> np.ndarray:
+    """Bools, from bools or numbers; of text each but "" would be True."""
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise ConfigError(f"`{name}` must be an array of bool: {error}") from error
+    if array.dtype.kind not in "biuf" or np.isnan(array).any():
+        raise ConfigError(f"`{name}` (={shorten(given)}) must be bool")
+    return array.astype(bool)
 
 
 def _check_carry(carry: Any, expected: Any) -> Any:
@@ -289,6 +319,8 @@ def _check_carry(carry: Any, expected: Any) -> Any:
         raise ConfigError("`carry` must be what `act` returned, or None")
     for (name, x), (_, like) in zip(flat(carry), flat(expected), strict=True):
         _check_shape(f"carry {name}", x, like.shape)
+        if not np.can_cast(x.dtype, like.dtype, "same_kind"):
+            raise ConfigError(f"`carry {name}` is of {x.dtype}, it must be of {like.dtype}")
     return carry
 
 

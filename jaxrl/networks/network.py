@@ -30,6 +30,7 @@ from jaxrl.networks.graph.encoder import TABLES
 from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.networks.layers import activation
 from jaxrl.networks.operations import Layer, description_of, start_of
+from jaxrl.networks.row_check import require_separate_rows
 from jaxrl.types import Array, PyTree
 
 _SEVERAL = (2, 3)  # steps and environments, to see that a part tells them apart
@@ -118,6 +119,9 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     ]
     if own:
         _try(own, functions.trace)
+    if ":" in (network.architecture or network.encoder):
+        for trunk in trunks:
+            require_separate_rows(network, spec.observation_space, trunk)
     prepares = bool(network.architecture) and TABLES in functions.shapes()
     return Network(
         init=functions.init,

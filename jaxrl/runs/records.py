@@ -126,6 +126,16 @@ def require_place(name: str, flag: str = "DIR") -> None:
         raise ConfigError(f"`{flag}` (={name!r}) is no folder")
 
 
+def require_no_runs(workdir: str) -> None:
+    """Raises ConfigError if a local folder, which is no run, holds runs: one in it would hide them."""
+    own = ("config.json", MEMBERS)
+    if storage.is_remote(workdir) or any(os.path.exists(os.path.join(workdir, name)) for name in own):
+        return
+    with contextlib.suppress(OSError):
+        for run in runs_below(epath.Path(workdir), depth=2):
+            raise ConfigError(f"`--workdir` (={workdir!r}) holds runs, such as {run}: name another folder")
+
+
 def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
     """The folder itself if it is a run's, else the runs in it, by name; for a population its members.
 

@@ -316,7 +316,7 @@ def write_run(
       ConfigError: the folder cannot be written, is in use, or holds another run or this very step.
       SaveError: the checkpoint could not be written.
     """
-    folder = RunFolder(os.fspath(path), config.checkpoint.keep)
+    folder = RunFolder(os.path.expanduser(path), config.checkpoint.keep)
     folder.create()
     with folder.lock():
         folder.require_same(config)

@@ -63,6 +63,15 @@ def test_values_as_their_own_words_and_words_that_are_no_flags() -> None:
         Example.parse(["jaxrl", "--name", "--all"])
 
 
+def test_home_folders_that_shells_leave_in_flags(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    argv = ["jaxrl", "--name=~/a", "~", "~/b", "c/~", "~d", "--config.init_from=~/e", "--config.notes=a ~"]
+    flags, left = Example.parse(argv, known_only=True)
+    assert flags.words["name"] == f"{tmp_path}/a"
+    expected = (tmp_path, f"{tmp_path}/b", "c/~", "~d", f"--config.init_from={tmp_path}/e")
+    assert left == [*map(str, expected), "--config.notes=a ~"]
+
+
 def test_words_of_completion() -> None:
     words = ["", "--seconds=", "--steps=", "--name=", "--the-share=", "--all", "", "--debug"]
     assert [x.word for x in Example.arguments()] == words
@@ -77,6 +86,7 @@ def test_words_of_completion() -> None:
         ("--seconds=soon", r"^`--seconds` \(='soon'\) must be a finite number$"),
         ("--all=maybe", r"^`--all` \(='maybe'\) must be true or false$"),
         ("--name", "^`--name` needs a value: --name=TEXT$"),
+        ("--name=", "^`--name=` is empty; is a variable of the shell not set.$"),
         ("-n", "^unknown flag `-n`; "),
         ("", "^an argument is empty; is a variable of the shell not set"),
         ("--seconds=nan", "finite"),

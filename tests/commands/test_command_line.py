@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +83,7 @@ def test_command_line_is_read_without_jax() -> None:
     ("arguments", "message"),
     [
         ([], "`--config` is missing"),
-        (["--config="], "`--config` is missing"),
+        (["--config="], "`--config=` is empty; is a variable of the shell not set?"),
         ([f"--config={ROOT}/configs/ppo_mpl.py"], "configs/ppo_mlp.py`?"),
         (["--config=README"], "`--config` (='README') is neither a file nor"),
         (["evaluate", "--episodes=5"], "`evaluate` is a command and no config: `jaxrl evaluate`"),
@@ -347,10 +349,11 @@ def test_printed_config_is_what_would_be_trained(
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"mine.py"}  # nothing was trained
 
 
-def test_default_workdir_names_config_and_time() -> None:
+def test_default_workdir_names_config_time_and_process() -> None:
+    """Two runs of one config that start within the same second are two folders."""
     parts = Path(parsed().workdir).parts
     assert parts[:2] == ("runs", "ppo")
-    assert len(parts[2]) == len("20250101-120000")
+    assert re.fullmatch(rf"\d{{8}}-\d{{6}}-{os.getpid()}", parts[2])
 
 
 def test_remote_workdir_is_taken_as_it_is(gcs: GcsServer) -> None:

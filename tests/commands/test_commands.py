@@ -119,6 +119,16 @@ def test_help_may_be_read_in_part() -> None:
 def test_wrong_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jaxrl", "trian"]) == 2
     assert capsys.readouterr().err == "error: unknown command `trian`; did you mean `train`?\n"
+    assert run(["jaxrl", "--debug", "train"]) == 2
+    assert capsys.readouterr().err == "error: unknown command `--debug`; a command comes before its flags\n"
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jaxrl", "help", "watch"]) == run(["jaxrl", "watch", "--help"]) == 0
+    once, _, again = capsys.readouterr().out.partition("jaxrl watch DIR")[2].partition("jaxrl watch DIR")
+    assert once == again
+    assert run(["jaxrl", "help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: jaxrl COMMAND")
 
 
 def test_process_of_the_package_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:

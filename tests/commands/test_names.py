@@ -92,11 +92,15 @@ def test_a_name_that_is_none_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_flag_that_is_no_utf8_is_one_line_from_the_shell() -> None:
+@pytest.mark.parametrize(
+    ("locale", "end"),
+    [({}, b"UTF-8"), ({"LC_ALL": "C", "PYTHONUTF8": "0"}, b"ASCII; set PYTHONUTF8=1 for UTF-8")],
+)
+def test_a_flag_that_is_no_text_is_one_line_from_the_shell(locale: dict[str, str], end: bytes) -> None:
     command = [os.fsencode(sys.executable), b"-m", b"jaxrl", b"train", b"ppo", b"--config.notes=\xff"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, env=os.environ | locale, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr == b"error: the argument '--config.notes=\\udcff' is no UTF-8\n"
+    assert done.stderr == b"error: the argument '--config.notes=\\udcff' is no " + end + b"\n"
 
 
 @pytest.mark.slow

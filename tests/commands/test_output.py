@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from jaxrl import commands
+
 ROOT = Path(__file__).parents[2]
 TINY = ("--config=tests/faults/tiny.py", "--config.stop.steps=256", "--config.log.writers=('jsonl',)")
 
@@ -42,6 +44,15 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = run("train", "--help", stdout=writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["docs", "replay"], 0), (["play"], 1)])
+def test_commands_that_ask_for_a_terminal_take_closed_streams(
+    arguments: list[str], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert commands.run(["jaxrl", *arguments]) == code
 
 
 @pytest.mark.slow

@@ -138,6 +138,7 @@ def test_small_terminals_show_what_is_around_the_player(
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
+        (["."], "`GAME` (='.') is a folder; to play a run: --opponent=.", 2),
         (["--category=easy"], "category (='easy') must be one of all, simple", 2),
         (["--levels=nowhere"], "levels (='nowhere') is no folder of levels", 2),
         (["--level=99"], "`--level` (=99) must be less than 12", 2),

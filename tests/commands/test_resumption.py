@@ -72,6 +72,22 @@ def test_without_a_config_the_run_brings_its_own() -> None:
     assert parsed("--resume").config.seed == 7
 
 
+def test_home_of_the_user(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    latest = make_run("elsewhere")
+    assert parsed("--resume=~/elsewhere").workdir == str(folder / latest)
+    assert parsed("ppo", "--workdir=~/new").workdir == str(folder / "new")
+
+
+def test_a_folder_that_holds_runs_is_not_trained_in(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("runs/ppo/1")
+    for place in ("runs", "runs/ppo", "./runs"):
+        end = f"(='{place}') holds runs, such as runs/ppo/1: name another folder\n"
+        for command in (["train", "ppo"], ["pretrain", "ppo", "--data=data"]):
+            assert refused(capsys, *command, f"--workdir={place}") == f"error: `--workdir` {end}"
+    assert [path.name for path in Path("runs").rglob("*")] == ["ppo", "1", "config.json"]
+
+
 def test_folder_of_the_run_and_resume_are_one_run() -> None:
     run = make_run("elsewhere/mine", **{"ppo.gamma": 0.75})
     for flags in (["--resume"], ["--resume=elsewhere/../elsewhere/mine"]):

@@ -42,7 +42,7 @@ def test_there_and_back(s3: dict[str, str], tmp_path: Path) -> None:
     second = run_sync(s3, str(tmp_path / "run"), "s3://runs/mine")
     assert second.stdout.splitlines() == [
         "copied        3 B  config.json",
-        "1 files (3 B) copied, 1 unchanged",
+        "1 file (3 B) copied, 1 unchanged",
     ]
     back = run_sync(s3, "s3://runs/mine", str(tmp_path / "back"))
     assert (back.returncode, back.stderr) == (0, "")
@@ -64,7 +64,7 @@ def test_what_would_be_copied_is_told_without_credentials(tmp_path: Path) -> Non
     arguments = ("-m", "jaxrl", "sync", str(tmp_path), "s3://runs/mine")
     dry = processes.succeed(*arguments, "--dry-run", env=nobody, timeout=60)
     assert "Unable to locate credentials; taken for empty" in dry.stdout
-    assert dry.stdout.splitlines()[-1] == "1 files (2 B) would be copied, 0 unchanged"
+    assert dry.stdout.splitlines()[-1] == "1 file (2 B) would be copied, 0 unchanged"
     assert processes.run(*arguments, env=nobody, timeout=60).returncode == 2
 
 

@@ -21,9 +21,9 @@ from jaxrl.config import (
 
 
 def changed(**fields: Any) -> ConfigDict:
-    """The defaults with `section__field=value`; types are left unchecked, as in a config from scratch."""
+    """The defaults with `section__field=value`."""
     config = default_config()
-    with config.unlocked(), config.ignore_type():
+    with config.unlocked():
         for name, value in fields.items():
             *section, field = name.split("__")
             target = config[section[0]] if section else config
@@ -261,11 +261,11 @@ def test_minibatches_may_outnumber_the_environments(
 
 
 def test_widening_is_silent() -> None:
-    config = changed(
-        seed=np.int64(3), ppo__gamma=1, ppo__clip_range=np.float32(0.5), network__hidden_sizes=[8, 8]
-    )
+    config = default_config()
+    config.seed, config.normalize.observations = np.int64(3), np.bool_(True)
+    config.ppo.gamma, config.ppo.clip_range, config.network.hidden_sizes = 1, np.float32(0.5), [8, 8]
     c = resolve(config, 1)
-    assert (type(c.seed), c.seed) == (int, 3)
+    assert (type(c.seed), c.seed, c.normalize.observations) == (int, 3, True)
     assert (type(c.ppo.gamma), c.ppo.gamma) == (float, 1.0)
     assert (type(c.ppo.clip_range), c.ppo.clip_range) == (float, 0.5)
     assert c.network.hidden_sizes == (8, 8)

@@ -144,11 +144,20 @@ def test_few_aliases_and_merges_are_read(tmp_path: Path) -> None:
     assert data_files.read_yaml(tmp_path / "few.yaml") == {"a": a, "b": {"x": 3, "y": [2]}, "c": a}
 
 
-@pytest.mark.parametrize("text", ["a: 1" + ":59" * 100_000, "9" * 50_000, "a: b: c", "\0", "? [a]\n: 1"])
+@pytest.mark.parametrize("text", ["a: 1." + "9" * 100_000, "9" * 50_000, "a: b: c", "\0", "? [a]\n: 1"])
 def test_no_yaml_is_a_value_error_at_once(text: str, tmp_path: Path) -> None:
     (tmp_path / "no.yaml").write_text(text)
     with pytest.raises(ValueError, match=r"."):
         data_files.read_yaml(tmp_path / "no.yaml")
+
+
+def test_plain_values_mean_what_yaml_1_2_says(tmp_path: Path) -> None:
+    (tmp_path / "plain.yaml").write_text(
+        "[010, 1:30, off, 2026-01-02, 1e-3, .5, -1_000, 0x10, true, ~, .inf, 1.5e3, '1']"
+    )
+    assert data_files.read_yaml(tmp_path / "plain.yaml") == [
+        *("010", "1:30", "off", "2026-01-02", 1e-3, 0.5, -1000, 16, True, None, float("inf"), 1500.0, "1")
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n"])

@@ -74,6 +74,14 @@ def test_base_is_a_shipped_config_with_changes(write: Write) -> None:
     assert check_config(load_config(file)) == check_config(expected)
 
 
+def test_words_of_yaml_1_1_are_read_by_the_kind_of_the_field(write: Write) -> None:
+    config = load_config(
+        write("normalize: {observations: on, rewards: No}\nppo: {shard_optimizer: on}\nlog: {name: no}")
+    )
+    assert (config.normalize.observations, config.normalize.rewards) == (True, False)
+    assert (config.ppo.shard_optimizer, config.log.name) == ("on", "no")
+
+
 def test_other_algorithm_and_dotted_names(write: Write) -> None:
     config = load_config(write('{"algorithm": "pqn", "pqn.q_lambda": 0.5}', "mine.json"))
     assert (config.algorithm, config.pqn.q_lambda) == ("pqn", 0.5)
@@ -91,6 +99,8 @@ def test_base_made_for_another_environment_leaves_its_own_words(write: Write) ->
     [
         ("ppo: {gama: 0.9}", "`config.ppo.gama` is no field; did you mean `config.ppo.gamma`?"),
         ("ppo: {gamma: high}", "`ppo.gamma` (='high') must be a finite number"),
+        ("seed: 010", "`seed` (='010') must be an integer"),
+        ("ppo: {schedule: off}", "`ppo.schedule` (='off') must be one of constant, linear, cosine"),
         ("ppo: {gamma: 2}", "`ppo.gamma` (=2) must lie between 0 and 1"),
         ("ppo: 5", "`config.ppo` is a section"),
         ("base: pppo", "`base` (='pppo') is no shipped config; did you mean `ppo`?"),
@@ -120,8 +130,10 @@ def test_what_is_wrong_is_one_line_with_file_and_key(text: str, rule: str, write
 def test_json_that_is_none_and_a_folder_are_one_line(write: Write, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be JSON: "):
         load_config(write("{", "mine.json"))
+    with pytest.raises(ConfigError, match="must be JSON: the key 'ppo' comes twice"):
+        load_config(write('{"ppo": {"gamma": 0.9}, "ppo": {"num_epochs": 1}}', "mine.json"))
     (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match=r"folder.yaml'\) is no file; valid: \S*/mine.json$"):
         load_config(str(tmp_path / "folder.yaml"))
     with pytest.raises(ConfigError, match=r"did you mean .*mine\.json"):
         load_config(str(tmp_path / "mine.jsn.yaml"))

@@ -25,6 +25,10 @@ def test_numbers(value: float | None, shown: str) -> None:
     assert text.number(value) == shown
 
 
+def test_one_is_singular() -> None:
+    assert [text.counted(n, "episode") for n in (0, 1, 1200)] == ["0 episodes", "1 episode", "1,200 episodes"]
+
+
 def test_paces_sizes_and_durations() -> None:
     assert [text.pace(x) for x in (950.0, 25_340.0, 999_960.0, 1.2e6)] == ["950", "25.3k", "1.00M", "1.20M"]
     assert [text.size(x) for x in (None, 950, 12_340, 6e6, 999.6e6, 1.3e9)] == (

@@ -125,7 +125,7 @@ class Pushing:
         self.resets += 1
         if self.fault == "list" and self.resets > 2:
             self.possible_agents = [*self.possible_agents, "third"]
-        return self._told(), {agent: {} for agent in self.agents}
+        return self._told(), None if self.fault == "no infos" else {agent: {} for agent in self.agents}
 
     def step(self, actions):
         self.place += sum(float(x[0]) for x in actions.values())
@@ -137,7 +137,12 @@ class Pushing:
             told["right"] = np.zeros(3, np.float32)
         no = dict.fromkeys(self.agents, False)
         reward = np.nan if self.fault == "reward" else -abs(self.place)
-        return told, dict.fromkeys(self.agents, reward), no, dict(no), {}
+        if self.fault == "no dict":
+            return told, reward, no, dict(no), {}
+        if self.fault == "all":  # as RLlib's environments have it
+            no["__all__"] = True
+        rewarded = self.agents[:1] if self.fault == "unrewarded" else self.agents
+        return told, dict.fromkeys(rewarded, reward), no, dict(no), {}
 
     def state(self):
         return np.array([self.place, self.time, 7.0])

@@ -29,6 +29,12 @@ class Sure(host.Pusher):
         return obs, reward, "no", truncated, info
 
 
+class Unsure(host.Pusher):
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, np.nan, truncated, info
+
+
 class Paid(host.Pusher):
     def step(self, action):
         obs, _, terminated, truncated, info = super().step(action)
@@ -56,6 +62,7 @@ class Changing(host.Pusher):
         (Failing, "Failing raised ValueError: the motor is on fire (test_host_checks.py, line"),
         (Changing, "Changing returned an observation with NaN or infinity in it"),
         (Sure, "Sure returned 'no' as terminated, which is no bool"),
+        (Unsure, "Unsure returned nan as terminated, which is no bool"),
         (Paid, "Paid returned the reward '1', which is no number"),
         (Spaceless, "Spaceless has None in place of a space of gymnasium"),
         (host.Texts, "Texts has a space that is not supported: Text(1, 5"),

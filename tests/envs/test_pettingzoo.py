@@ -192,6 +192,7 @@ def dict_space(factory):
         (f"{MODULE}:Pushing(fault='kinds')", "left has Discrete(2) and right float32[1] in [-1, 1]"),
         (f"{MODULE}:Pushing(fault='shapes')", "observe vectors, or all the same; here left has uint8[2, 2]"),
         (f"{MODULE}:Pushing(wrong=1)", "making it raised TypeError"),
+        (f"{MODULE}:Pushing(fault='no infos')", "reset() returned NoneType as infos: a dict by agent is"),
         ("pettingzoo:no_such_module:Thing", "No module named 'no_such_module'"),
     ],
 )
@@ -210,6 +211,9 @@ def test_what_cannot_be_trained_is_refused_in_one_line(name, problem):
         ("stranger", "step 1: has the agent 'stranger', which is not among its possible_agents"),
         ("shape", "step 1: agent right returned an observation of shape (3,), its space has (2,)"),
         ("reward", "returned the reward nan"),
+        ("unrewarded", "step 1: agent right has no reward"),
+        ("no dict", "step 1: step() returned float as rewards: a dict by agent is needed"),
+        ("all", "step 1: has a reward or an end of '__all__', which is not among its possible_agents"),
     ],
 )
 def test_mistakes_name_environment_step_and_agent(start, fault, problem):

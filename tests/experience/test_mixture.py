@@ -267,6 +267,7 @@ def test_final_rows_of_a_mixture() -> None:
             {"env.task_shares": (1, 2)},
             r"`env.task_shares` \(=\(1, 2\)\) must be one number for each of the 3",
         ),
+        ({"evaluate.episodes": 3}, r"`evaluate.episodes` \(=3\) must be at least 4, the sum of"),
         ({"env.tasks": ()}, r"`env.task_shares` \(=\(2, 1, 1\)\) must be one number for each of the 0"),
         (
             {"env.tasks": (*TASKS[:2], "gymnax:Pendulum-v1")},

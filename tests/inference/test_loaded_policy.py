@@ -124,6 +124,8 @@ def test_dicts_masks_and_vectors_of_actions() -> None:
     integers = LoadedPolicy(policy_of(env__name="jaxrl:memory/RepeatFirst"))
     with pytest.raises(jaxrl.ConfigError, match="`obs` holds an integer that int32 does not hold"):
         integers.act(np.int64(2**40))
+    with pytest.raises(jaxrl.ConfigError, match="`obs` must be from 0 to 3"):
+        integers.act(np.array([0, 9]))
     components = LoadedPolicy(policy_of(env__name="jaxrl:ProbeMultiDiscrete"))
     assert isinstance(components.spec.action_space, MultiDiscrete)
     action, _ = components.act(observations(components.spec.observation_space, 1, rng)[0])
@@ -149,8 +151,13 @@ def test_masks_of_components_may_be_a_list_and_allow_something_of_each() -> None
         (np.array(["a"] * 4), {}, "`obs` is of <U1, it must be of float32"),
         (np.zeros((0, 4)), {}, r"`obs` has the shape \[0, 4\], it must be"),
         ({"obs": np.zeros(4)}, {}, "`obs` is of object, it must be of float32"),
+        (np.full((2, 4), np.nan), {}, "`obs` must be finite in float32"),
+        (np.full(4, 1e39), {}, "`obs` must be finite in float32"),
         ((np.zeros(4), {}), {}, "`obs` must be an array, not tuple: "),
         (np.zeros((2, 4)), {"reset": True}, r"`reset` has the shape \[\], it must be \[2\]"),
+        (np.zeros((2, 4)), {"reset": ["True", ""]}, r"`reset` \(=\['True', ''\]\) must be bool"),
+        (np.zeros((2, 4)), {"reset": [[True], [True, False]]}, "`reset` must be an array of bool: "),
+        (np.zeros(4), {"sample": "no"}, r"`sample` \(='no'\) must be true or false"),
         (np.zeros(4), {"carry": {"h": 1}}, "`carry` must be what `act` returned, or None"),
         (np.zeros(4), {"action_mask": [True, True]}, "has no masks"),
     ],
@@ -169,14 +176,20 @@ def test_what_a_policy_lacks_and_what_is_no_run(loaded: LoadedPolicy) -> None:
     for given in ("", None, 3, []):
         with pytest.raises(jaxrl.ConfigError, match=r"`run` \(=.*\) must name a run"):
             jaxrl.load(given)
+    with pytest.raises(jaxrl.ConfigError, match=r"`seed` \(=-1\) must lie between 0 and 4294967295"):
+        jaxrl.load("runs/mine", seed=-1)
+    with pytest.raises(jaxrl.ConfigError, match=r"`batch` \(=-1\) must be at least 1"):
+        loaded.initial_carry(-1)
 
 
-def test_a_carry_of_another_batch_is_refused(loaded: LoadedPolicy) -> None:
+def test_a_carry_of_another_batch_or_type_is_refused(loaded: LoadedPolicy) -> None:
     _, carry = loaded.act(np.zeros((3, 4)))
     with pytest.raises(
         jaxrl.ConfigError, match=r"`carry policy\.\w` has the shape \[3, 8\], it must be \[2, 8\]"
     ):
         loaded.act(np.zeros((2, 4)), carry)
+    with pytest.raises(jaxrl.ConfigError, match=r"`carry policy\.\w` is of object, it must be of float32"):
+        loaded.act(np.zeros((3, 4)), jax.tree.map(lambda x: x.astype(object), carry))
 
 
 def test_names_of_checkpoints(run: Path) -> None:

@@ -147,6 +147,7 @@ whole = encoder(lambda x: x.astype(jnp.int32))
 several = encoder(lambda x: (x, x))
 fixed = encoder(lambda x: jnp.zeros((1, 1, 8)))
 choosing = encoder(lambda x: x if x.sum() > 0 else -x)
+centred = encoder(lambda x: x - x.mean())
 dropping = encoder(lambda x: nn.Dropout(0.5, deterministic=False)(x))
 
 
@@ -161,6 +162,7 @@ dropping = encoder(lambda x: nn.Dropout(0.5, deterministic=False)(x))
         ("several", "returned tuple for 2 steps"),
         ("fixed", r"returned float32\[1, 1, 8\] for 2 steps"),
         ("choosing", "uses the value of an array in Python .* \\(test_network.py, line"),
+        ("centred", "features of an observation that depend on the others in its batch"),
         ("dropping", "InvalidRngError"),  # `init` would take another key for it
     ],
 )

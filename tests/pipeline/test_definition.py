@@ -63,7 +63,7 @@ def test_flags_become_flags_and_all_else_fields(tmp_path: Path) -> None:
     )
     found = commands(read(tmp_path, text))
     assert found["train"] == [
-        "jaxrl train ppo_mlp --quick --config.stop.steps=1e6 --config.stop.seconds=120 "
+        "jaxrl train ppo_mlp --quick --config.stop.steps=1000000.0 --config.stop.seconds=120 "
         "--config.env.num_envs=8 --config.ppo.gamma=0.9 '--config.network.hidden_sizes=(8, 8)' "
         "--config.env.name=gymnax:CartPole-v1 --workdir=p/train/run"
     ]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.config import ConfigError, resolve
+from jaxrl.config import ConfigError, check_config, resolve
 from jaxrl.envs import registry
 from jaxrl.envs.host_env import HostOptions
 from jaxrl.experience.host.collector import HostCollectorOptions
@@ -85,6 +85,17 @@ def test_agents_that_push_learn_with_the_state_of_the_whole() -> None:
     assert run.config.env.wrappers == ("central_observation",)
     assert (run.config.env.num_agents, run.config.env.rows) == (2, 8)
     assert np.isfinite(summary["eval_return"])
+
+
+@pytest.mark.slow
+def test_minibatches_are_of_the_rows_of_all_agents() -> None:
+    config = several(1, env__num_envs=2, ppo__num_minibatches=8, ppo__sequence_length=0)
+    config.ppo.rollout_length = 5  # 8 minibatches of 2 environments would need a multiple of 4
+    assert check_config(config).env.rows == 2  # As far as is known before the environment is made.
+    assert resolve(config, 1).env.rows == 8
+    config.ppo.num_minibatches = 12
+    with pytest.raises(ConfigError, match="2 environments of 4 agents are 8 rows, which count here"):
+        resolve(config, 1)
 
 
 @pytest.mark.parametrize(

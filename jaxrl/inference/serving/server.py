@@ -8,7 +8,6 @@ import gc
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -167,4 +166,4 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _nothing(signum: int, frame: FrameType | None) -> None:
     """uvicorn raises the signal again after it has ended in order; here that is a success."""
-    sys.stdout.flush()
+    print(end="", flush=True)
