@@ -48,6 +48,14 @@ def same_classes() -> None:
     branch_types.install()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def executables() -> None:
+    """What a process has compiled it compiles no more."""
+    from tests import kept_executables
+
+    kept_executables.install()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs(most_memory: int) -> Iterator[None]:
     """Keeps hundreds of modules' compiled programs from filling the memory."""
@@ -58,6 +66,9 @@ def programs(most_memory: int) -> Iterator[None]:
         return
     import jax
 
+    from tests import kept_executables
+
+    kept_executables.forget()
     jax.clear_caches()
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc; compiling leaves small holes

@@ -26,7 +26,6 @@ from jaxrl.training.progress import Progress
 from jaxrl.training.recovery import MAX_ROLLBACKS
 from jaxrl.training.schedule import Schedule
 from jaxrl.training.trainer import Trainer
-from tests.compiled_trainers import compile_once
 
 LENGTH, ENVS = 8, 8
 STEPS = LENGTH * ENVS  # of one iteration
@@ -69,11 +68,6 @@ def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Re
         run = RunFolder(str(folder))
         run.create()
     return Trainer(resolve(config, 1), run, MultiWriter([recorder])), recorder
-
-
-@pytest.fixture(autouse=True)
-def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_once(monkeypatch)
 
 
 @pytest.mark.slow
