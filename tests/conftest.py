@@ -49,11 +49,12 @@ def same_classes() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def executables() -> None:
-    """What a process has compiled it compiles no more."""
-    from tests import kept_executables
+def compilation() -> None:
+    """What a process has compiled it compiles no more, and small programs take less."""
+    from tests import compilation_memory
 
-    kept_executables.install()
+    compilation_memory.keep_executables()
+    compilation_memory.reuse_contexts()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,9 +67,9 @@ def programs(most_memory: int) -> Iterator[None]:
         return
     import jax
 
-    from tests import kept_executables
+    from tests import compilation_memory
 
-    kept_executables.forget()
+    compilation_memory.forget_executables()
     jax.clear_caches()
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc; compiling leaves small holes
