@@ -1,4 +1,4 @@
-"""What JAX makes for each program stays in memory: executables, and the contexts in which it writes programs."""
+"""What JAX makes for each program stays in memory: executables, and contexts in which it writes programs."""
 
 from __future__ import annotations
 

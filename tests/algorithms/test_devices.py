@@ -12,8 +12,8 @@ import pytest
 from tests import processes
 from tests.algorithms.tiny import ALGORITHMS
 
-# A memory of steps and one of sequences; a learner that sums what its memory tells it draws as dqn does. PPO has
-# tests/parallel/multi_device/test_devices.py.
+# A memory of steps and one of sequences; a learner that sums what its memory tells it draws as dqn does. PPO
+# has tests/parallel/multi_device/test_devices.py.
 DISTINCT = ("dqn", "r2d2")
 
 

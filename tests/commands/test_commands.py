@@ -143,8 +143,9 @@ printf '%s\n' "${COMPREPLY[@]}"
 def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script that bash runs once, in its startup file."""
     script = tmp_path_factory.mktemp("completion") / "jaxrl.bash"
+    command = [sys.executable, "-m", "jaxrl", "completion", "bash"]
     with script.open("w") as stream:
-        subprocess.run([sys.executable, "-m", "jaxrl", "completion", "bash"], cwd=ROOT, stdout=stream, check=True)
+        subprocess.run(command, cwd=ROOT, stdout=stream, check=True)
     return script
 
 
@@ -186,7 +187,9 @@ def test_bash_completes(completion: Path, line: str, expected: list[str]) -> Non
 
 
 @pytest.mark.parametrize("flag", ["--config=", ""])
-def test_bash_completes_config_files_beside_shipped_names(completion: Path, flag: str, tmp_path: Path) -> None:
+def test_bash_completes_config_files_beside_shipped_names(
+    completion: Path, flag: str, tmp_path: Path
+) -> None:
     for name in ("ppo_min.yaml", "ppo_min.json", "ppo_min.txt"):
         (tmp_path / name).touch()
     found = completed(completion, f"jaxrl train {flag}ppo_mi", tmp_path)

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 TINY = (
     *("--config=tests/faults/tiny.py", "--config.stop.steps=256", "--config.log.writers=('jsonl',)"),
     # What compiles soon: it remembers and normalises nothing.
-    *("--config.network.core=none", "--config.normalize.rewards=false", "--config.normalize.observations=false"),
+    *("--config.network.core=none", "--config.normalize.rewards=false"),
+    "--config.normalize.observations=false",
 )
 
 

@@ -123,7 +123,8 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[A
     def outcomes_of(kind: str) -> list[Any]:
         folder = tmp_path_factory.mktemp(kind)
         how = KILLED["random" if kind == "population" else kind]
-        processes.succeed(*command(folder, *how, "--verify=0", *(("--trials=1",) if kind == "random" else ())))
+        fewer = ("--trials=1",) if kind == "random" else ()
+        processes.succeed(*command(folder, *how, "--verify=0", *fewer))
         return outcomes(folder)
 
     return outcomes_of

@@ -17,8 +17,8 @@ from tests.faults.tiny import STEPS
 SEED = int(os.environ.get("JAXRL_FAULTS_SEED", "0"))
 
 
-# A kill in the middle of a save leaves more than one at any other moment, and SIGINT ends a run as SIGTERM does:
-# tests/runs/test_signals.py.
+# A kill in the middle of a save leaves more than one at any other moment, and SIGINT ends a run as SIGTERM
+# does: tests/runs/test_signals.py.
 @pytest.mark.parametrize(
     "is_whole", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.long)]
 )

@@ -56,7 +56,7 @@ def single(train: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def population(train: Any) -> tuple[list[Any], Any, Any]:
-    """`(numbers, states, metrics)` of two seeds times the rates, and times one change of each other number."""
+    """`(numbers, states, metrics)` of two seeds times the rates, and times a change of each other number."""
     changes = [{"learning_rate": rate} for rate in RATES] + [{name: x} for name, x in OTHERS.items()]
     fields = [{f"ppo.{name}": value for name, value in each.items()} for each in changes]
     numbers = [jaxrl.hyperparameters(limited_config(**each)) for each in fields]
