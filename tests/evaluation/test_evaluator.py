@@ -105,6 +105,7 @@ def test_large_returns_keep_their_spread() -> None:
     assert result.std == pytest.approx(np.sqrt(2))
 
 
+# Seven of one environment take several rounds, too.
 @pytest.mark.parametrize(
     ("count", "tasks"),
     [
