@@ -12,12 +12,35 @@ import pytest
 from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.sharding import Topology
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.coordination import Coordinator
 from jaxrl.types import TrainState
 
-_build, _compile = Assembly.build, Assembly.compile
-_built = functools.cache(_build)
+_on, _compile = Assembly._on, Assembly.compile
+
+
+class _Latest:
+    """The coordinator of the trainer that was built last, for evaluators that several trainers share."""
+
+    def __init__(self) -> None:
+        self.coordinator: Coordinator | None = None
+
+    def gives_up(self) -> bool:
+        assert self.coordinator is not None
+        return self.coordinator.gives_up()
+
+
+@functools.cache
+def _built(config: Config) -> tuple[Assembly, _Latest]:
+    latest: Any = _Latest()
+    return _on(config, Clock(), Topology.of(config.device_count), latest), latest
+
+
+def _shared(config: Config, clock: Clock, coordinator: Coordinator) -> Assembly:
+    assembly, latest = _built(config)
+    latest.coordinator = coordinator
+    return dataclasses.replace(assembly, clock=clock, coordinator=coordinator)
 
 
 def assembly_of(config: Config) -> Assembly:
@@ -26,16 +49,16 @@ def assembly_of(config: Config) -> Assembly:
     With `compile_once` a trainer that comes later compiles nothing.
     """
     clock = Clock()
-    return dataclasses.replace(_built(config), clock=clock, coordinator=Coordinator(clock))
+    return _shared(config, clock, Coordinator(clock))
 
 
 def compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets trainers on the device take the programs that are there, those that are given no assembly too."""
+    """Lets trainers on the device, and their stages, take the programs that trainers before them compiled."""
 
-    def build(config: Config, *given: Any, **named: Any) -> Assembly:
-        if given or named or registry.is_host(config.env.name):
-            return _build(config, *given, **named)
-        return assembly_of(config)
+    def on(config: Config, clock: Clock, topology: Topology, coordinator: Coordinator) -> Assembly:
+        if registry.is_host(config.env.name):
+            return _on(config, clock, topology, coordinator)
+        return _shared(config, clock, coordinator)
 
     def compile_new(assembly: Assembly, make_state: Callable[[], TrainState]) -> TrainState:
         if assembly.runtime.compiled is not None:
@@ -43,4 +66,9 @@ def compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return _compile(assembly, make_state)
 
     monkeypatch.setattr(Assembly, "compile", compile_new)
-    monkeypatch.setattr(Assembly, "build", build)
+    monkeypatch.setattr(Assembly, "_on", staticmethod(on))
+
+
+def forget() -> None:
+    """Lets go of all programs."""
+    _built.cache_clear()

@@ -48,6 +48,15 @@ def same_classes() -> None:
     branch_types.install()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compilation() -> None:
+    """What a process has compiled it compiles no more, and small programs take less."""
+    from tests import compilation_memory
+
+    compilation_memory.keep_executables()
+    compilation_memory.reuse_contexts()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs(most_memory: int) -> Iterator[None]:
     """Keeps hundreds of modules' compiled programs from filling the memory."""
@@ -58,6 +67,9 @@ def programs(most_memory: int) -> Iterator[None]:
         return
     import jax
 
+    from tests import compilation_memory
+
+    compilation_memory.forget_executables()
     jax.clear_caches()
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc; compiling leaves small holes

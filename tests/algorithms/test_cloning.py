@@ -20,6 +20,7 @@ from jaxrl.runs.signals import Interruption
 from jaxrl.training.nonfinite import NonFiniteError
 from jaxrl.training.run import run
 from jaxrl.training.trainer import Trainer
+from tests.compiled_trainers import compile_once
 
 UPDATES = 60
 
@@ -79,7 +80,8 @@ def test_rows_checkpoints_and_display_count_updates(
 
 
 @pytest.mark.slow
-def test_resumes_exactly(tmp_path: Path) -> None:
+def test_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_once(monkeypatch)
     straight, halves = tmp_path / "straight", tmp_path / "halves"
     assert run(cloning(log__every_steps=15), str(straight), Interruption()).exit_code == 0
     for updates in (UPDATES // 2, UPDATES):

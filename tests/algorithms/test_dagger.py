@@ -35,6 +35,7 @@ from tests.algorithms.tiny import (
     tiny_config,
     with_policy,
 )
+from tests.compiled_trainers import compile_once
 
 RUN: dict[str, Any] = {"learner__teacher": "a run"}
 
@@ -295,7 +296,11 @@ def test_bad_input(fields: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "env", ["gymnax:CartPole-v1", pytest.param("envpool:CartPole-v1", marks=pytest.mark.long)]
 )
-def test_a_run_teaches_another_and_resumes_bitwise(env: str, tmp_path: Path) -> None:
+def test_a_run_teaches_another_and_resumes_bitwise(
+    env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_once(monkeypatch)
+
     def trained(
         name: str, algorithm: str, callbacks: Callbacks[Any] | None = None, **fields: Any
     ) -> TrainState:

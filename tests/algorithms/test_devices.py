@@ -12,15 +12,13 @@ import pytest
 from tests import processes
 from tests.algorithms.tiny import ALGORITHMS
 
-pytestmark = pytest.mark.slow
-
-# A memory of steps, one of sequences, and a learner that sums what its memory tells it. PPO has
-# tests/parallel/multi_device/test_devices.py.
-DISTINCT = ("dqn", "r2d2", "uniform_dqn")
+# A memory of steps and one of sequences; a learner that sums what its memory tells it draws as dqn does. PPO
+# has tests/parallel/multi_device/test_devices.py.
+DISTINCT = ("dqn", "r2d2")
 
 
 def each(names: Iterable[str]) -> pytest.MarkDecorator:
-    marked = [pytest.param(x, marks=() if x in DISTINCT else pytest.mark.long) for x in names]
+    marked = [pytest.param(x, marks=pytest.mark.slow if x in DISTINCT else pytest.mark.long) for x in names]
     return pytest.mark.parametrize("algorithm", marked)
 
 
@@ -54,6 +52,7 @@ def test_two_devices_remember_the_same_rows(algorithm: str) -> None:
     assert measured(algorithm)["memory_equal"]
 
 
+@pytest.mark.long
 def test_two_devices_draw_the_same_rows() -> None:
     one, two = measured("uniform_dqn")["error"]
     assert two == pytest.approx(one, rel=1e-4)

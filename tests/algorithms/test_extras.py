@@ -66,10 +66,12 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
 WITH = {"ppo": CORES, "a2c": ("lstm",), "pqn": ("mingru",), "uniform_dqn": ("lstm", "none")}
 # That their sequences equal their steps: tests/networks/test_core_check.py. Three have gated_delta's engine.
 LONG = ("gtrxl", "ffm", "linear_attention", "mamba2", "mlstm")
+# A2C with gru: on the host, below.
+PAIRS = [(algorithm, core) for algorithm, cores in WITH.items() for core in cores]
 ON_DEVICE = [
-    pytest.param(algorithm, core, id=f"{algorithm}-{core}", marks=pytest.mark.long if core in LONG else slow)
-    for algorithm, cores in WITH.items()
-    for core in cores
+    pytest.param(*pair, id="-".join(pair), marks=pytest.mark.long if is_long else slow)
+    for pair in PAIRS
+    for is_long in [pair[1] in LONG or pair in (("ppo", "gru"), ("a2c", "lstm"))]
 ]
 
 

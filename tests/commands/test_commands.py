@@ -139,7 +139,7 @@ def test_process_of_the_package_is_the_command(capsys: pytest.CaptureFixture[str
 
 # What bash does: the words of the line, and the answer of the function that `complete` has registered.
 _COMPLETE = r"""
-source <("$1" -m jaxrl completion bash)
+source "$1"
 COMP_LINE=$2 COMP_POINT=${#2}
 read -ra COMP_WORDS <<<"${2//=/ = }"
 [[ $2 == *" " ]] && COMP_WORDS+=("")
@@ -149,7 +149,24 @@ printf '%s\n' "${COMPREPLY[@]}"
 """
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script that bash runs once, in its startup file."""
+    script = tmp_path_factory.mktemp("completion") / "jaxrl.bash"
+    command = [sys.executable, "-m", "jaxrl", "completion", "bash"]
+    with script.open("w") as stream:
+        subprocess.run(command, cwd=ROOT, stdout=stream, check=True)
+    return script
+
+
+def completed(script: Path, line: str, folder: Path) -> list[str]:
+    """The words that bash offers for the last word of a line."""
+    command = ["bash", "-c", _COMPLETE, "bash", str(script), line]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -175,19 +192,18 @@ printf '%s\n' "${COMPREPLY[@]}"
         ("jaxrl train --config.normalize.rewards=", ["true", "false"]),
     ],
 )
-def test_bash_completes(line: str, expected: list[str]) -> None:
-    command = ["bash", "-c", _COMPLETE, "bash", sys.executable, line]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == expected, done.stderr
+def test_bash_completes(completion: Path, line: str, expected: list[str]) -> None:
+    assert completed(completion, line, ROOT) == expected
 
 
 @pytest.mark.parametrize("flag", ["--config=", ""])
-def test_bash_completes_config_files_beside_shipped_names(flag: str, tmp_path: Path) -> None:
+def test_bash_completes_config_files_beside_shipped_names(
+    completion: Path, flag: str, tmp_path: Path
+) -> None:
     for name in ("ppo_min.yaml", "ppo_min.json", "ppo_min.txt"):
         (tmp_path / name).touch()
-    command = ["bash", "-c", _COMPLETE, "bash", sys.executable, f"jaxrl train {flag}ppo_mi"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert sorted(done.stdout.split()) == ["ppo_min.json", "ppo_min.yaml", "ppo_minatar"], done.stderr
+    found = completed(completion, f"jaxrl train {flag}ppo_mi", tmp_path)
+    assert sorted(found) == ["ppo_min.json", "ppo_min.yaml", "ppo_minatar"]
 
 
 def test_completion_of_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,8 +60,9 @@ def test_so_are_those_of_the_environment(value: str, monkeypatch: pytest.MonkeyP
     assert "`JAX_NUM_PROCESSES`" in refused(capfd, "train", "ppo")
 
 
-@pytest.mark.parametrize("command", ["compare", "watch"])
-@pytest.mark.parametrize("name", ["gs://runs/mine", "gs://runs/*/seed-?"])
+@pytest.mark.parametrize(
+    ("command", "name"), [("compare", "gs://runs/mine"), ("watch", "gs://runs/*/seed-?")]
+)
 def test_a_bucket_that_does_not_answer_is_one_line(
     command: str, name: str, gcs: GcsServer, monkeypatch: pytest.MonkeyPatch, capfd: Output
 ) -> None:

@@ -71,7 +71,7 @@ def on_the_device(wrappers):
 
 def on_the_host(wrappers):
     factory = envs.make_host(HOST, wrappers)
-    env = factory.start(HostOptions(seeds=tuple(range(B))))
+    env = factory.start(HostOptions(seeds=tuple(range(B)), num_workers=1))
     decode = jax.jit(factory.decode)
     rows = []
     try:

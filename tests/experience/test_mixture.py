@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from jaxrl.programs.learning import environment_keys
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import Acting, PyTree
-from tests import processes
+from tests import compiled_trainers, processes
 from tests.algorithms.tiny import assert_equal, copied
 
 TASKS = ("gymnax:CartPole-v1", "gymnax:Acrobot-v1", "gymnax:MountainCar-v0")
@@ -172,6 +173,14 @@ def test_statistics_of_tasks_are_those_of_their_rows_alone(count: int) -> None:
     for i in range(count):
         own = x[..., 0][task == i]
         np.testing.assert_allclose(scaled[task == i], own / own.std(), rtol=2e-4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        compiled_trainers.compile_once(patch)
+        yield
+    compiled_trainers.forget()
 
 
 @pytest.fixture(scope="module")

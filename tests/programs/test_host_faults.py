@@ -107,15 +107,27 @@ def test_rollback_starts_the_environments_again(
     assert all(np.isfinite(x).all() for x in learned(run.state))
 
 
+class SignalsInPhase(Recorder):
+    """Sends a signal half a second after a phase has begun."""
+
+    def __init__(self, phase: str, interruption: Interruption) -> None:
+        super().__init__()
+        self._phase, self._interruption = phase, interruption
+
+    def status(self, phase: str) -> None:
+        if phase.startswith(self._phase):
+            threading.Timer(0.5, lambda: setattr(self._interruption, "signum", 15)).start()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [0.0, 8.0])
-def test_signal_is_answered_within_a_rollout(tmp_path: Path, after: float) -> None:
+@pytest.mark.parametrize("phase", ["compiling", "training"])
+def test_signal_is_answered_within_a_rollout(tmp_path: Path, phase: str) -> None:
     # Not only between iterations, which may last minutes; also while the environments start.
     folder, interruption = RunFolder(str(tmp_path)), Interruption()
     folder.create()
     config = resolve(tiny_config(50, f"{MODULE}:Slow", host__num_workers=2), 1)
-    run = Trainer(config, folder, MultiWriter([Recorder()]), Assembly.build(config, interruption))
-    threading.Timer(after, lambda: setattr(interruption, "signum", 15)).start()
+    writer = MultiWriter([SignalsInPhase(phase, interruption)])
+    run = Trainer(config, folder, writer, Assembly.build(config, interruption))
     summary = run.fit()
     assert (summary["stop_reason"], run.interrupted) == ("SIGTERM", True)
     assert run.folder is not None

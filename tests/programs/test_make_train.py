@@ -35,9 +35,18 @@ def member(tree: Any, *index: int) -> Any:
     return jax.tree.map(lambda x: x[index], tree)
 
 
+RATES = [1e-2, 0.0, 1e38]
+OTHERS = {"gamma": 0.5, "entropy_coef": 0.5, "max_grad_norm": 1e-3, "target_kl": 1e-7}
+
+
+def limited_config(**overrides: Any) -> ConfigDict:
+    """With every kind of number, the one that may be missing as well."""
+    return tiny_config(**{"ppo.target_kl": 0.5} | overrides)
+
+
 @pytest.fixture(scope="module")
 def train() -> Any:
-    return jaxrl.make_train(tiny_config())
+    return jaxrl.make_train(limited_config())
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +54,25 @@ def single(train: Any) -> Any:
     return jax.jit(train)
 
 
+@pytest.fixture(scope="module")
+def population(train: Any) -> tuple[list[Any], Any, Any]:
+    """`(numbers, states, metrics)` of two seeds times the rates, and times a change of each other number."""
+    changes = [{"learning_rate": rate} for rate in RATES] + [{name: x} for name, x in OTHERS.items()]
+    fields = [{f"ppo.{name}": value for name, value in each.items()} for each in changes]
+    numbers = [jaxrl.hyperparameters(limited_config(**each)) for each in fields]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *numbers)
+    over_numbers = jax.vmap(train, in_axes=(None, 0))
+    keys = jax.random.split(jax.random.key(0), 2)
+    return numbers, *jax.jit(jax.vmap(over_numbers, in_axes=(0, None)))(keys, stacked)
+
+
 @pytest.mark.slow
-def test_members_of_a_population_are_single_runs(train: Any, single: Any) -> None:
+def test_members_of_a_population_are_single_runs(population: Any, single: Any) -> None:
     # correctness 25 and 31: seeds times learning rates, and a member that diverges touches no other.
-    config, keys = tiny_config(), jax.random.split(jax.random.key(0), 2)
-    rates = [1e-2, 0.0, 1e38]
-    hyperparams = jaxrl.hyperparameters(config, learning_rate=rates)
-    over_rates = jax.vmap(train, in_axes=(None, 0))
-    states, metrics = jax.jit(jax.vmap(over_rates, in_axes=(0, None)))(keys, hyperparams)
+    numbers, states, metrics = population
+    keys = jax.random.split(jax.random.key(0), 2)
     for i, j in ((0, 0), (1, 0), (0, 1)):
-        alone = jaxrl.hyperparameters(config, learning_rate=rates[j])
-        state, found = single(keys[i], alone)
+        state, found = single(keys[i], numbers[j])
         assert_close(
             (member(states.learner.policy.params, i, j), member(metrics, i, j)),
             (state.learner.policy.params, found),
@@ -70,7 +87,7 @@ def test_members_of_a_population_are_single_runs(train: Any, single: Any) -> Non
 # Batched by themselves: above.
 @pytest.mark.long
 def test_one_batched_hyperparameter_may_be_named_by_in_axes(train: Any, single: Any) -> None:
-    base = jaxrl.hyperparameters(tiny_config())
+    base = jaxrl.hyperparameters(limited_config())
     axes = jax.tree.map(lambda _: None, base).replace(learning_rate=0)
     rates = base.replace(learning_rate=jnp.array([1e-2, 0.0]))
     key = jax.random.key(1)
@@ -80,18 +97,14 @@ def test_one_batched_hyperparameter_may_be_named_by_in_axes(train: Any, single: 
 
 
 @pytest.mark.slow
-def test_every_hyperparameter_is_each_members_own() -> None:
-    changes = {"gamma": 0.5, "entropy_coef": 0.5, "max_grad_norm": 1e-3, "target_kl": 1e-7}
-    fields = [{}, *({f"ppo.{name}": value} for name, value in changes.items())]
-    configs = [tiny_config(**{"ppo.target_kl": 0.5} | each) for each in fields]
-    train, key = jaxrl.make_train(configs[0]), jax.random.key(0)
-    own = [jaxrl.hyperparameters(config) for config in configs]
-    hyperparams = jax.tree.map(lambda *x: jnp.stack(x), *own)
-    _, metrics = jax.jit(jax.vmap(train, in_axes=(None, 0)))(key, hyperparams)
-    single = jax.jit(train)
-    for i, alone in enumerate(own):
-        assert_close(member(metrics, i), single(key, alone)[1])
-        same = [np.allclose(x[i], x[0], rtol=1e-4, equal_nan=True) for x in jax.tree.leaves(metrics)]
+def test_every_hyperparameter_is_each_members_own(population: Any, single: Any) -> None:
+    numbers, _, metrics = population
+    key = jax.random.split(jax.random.key(0), 2)[0]
+    own, base = member(metrics, 0), member(metrics, 0, 0)
+    for i in (0, *range(len(RATES), len(numbers))):
+        assert_close(member(own, i), single(key, numbers[i])[1])
+        leaves = zip(jax.tree.leaves(own), jax.tree.leaves(base), strict=True)
+        same = [np.allclose(x[i], y, rtol=1e-4, equal_nan=True) for x, y in leaves]
         assert all(same) == (i == 0)
 
 

@@ -28,11 +28,13 @@ from tests.experience.opponents.self_play import config, first_state, iteration
 
 # Snapshots after 2, 4, 6, ... iterations, and other opponents after each.
 BUSY = {"selfplay.every_steps": 128, "selfplay.swap_steps": 64}
+# Of the trainers here, which share their programs.
+LEARNS = {**BUSY, "normalize.observations": True, "ppo.learning_rate": 0.1}
 
 
 @pytest.mark.slow
 def test_a_run_with_a_pool_resumes_bit_for_bit(tmp_path: Path) -> None:
-    trainer = Trainer(config(**BUSY), writer=MultiWriter(()))
+    trainer = Trainer(config(**LEARNS), writer=MultiWriter(()))
     rows = []
     for i in range(7):
         if i == 5:
@@ -52,8 +54,7 @@ def test_a_run_with_a_pool_resumes_bit_for_bit(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_snapshot_acts_as_its_checkpoint_does_alone(tmp_path: Path) -> None:
     """Of the same step: games with the same keys are the same, also after the policy has learnt on."""
-    fields = {**BUSY, "normalize.observations": True, "ppo.learning_rate": 0.1}
-    trainer = Trainer(config(**fields), writer=MultiWriter(()))
+    trainer = Trainer(config(**LEARNS), writer=MultiWriter(()))
     for _ in range(2):
         trainer.update(trainer.rollout())
     trainer.save(tmp_path / "run")

@@ -21,13 +21,7 @@ from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.trainer import Trainer
 from tests.algorithms.tiny import assert_equal
-from tests.compiled_trainers import compile_once
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
-
-
-@pytest.fixture(autouse=True)
-def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_once(monkeypatch)
 
 
 def trainer(folder: Path | None = None, iterations: int = 4, **changes: Any) -> Trainer:

@@ -15,7 +15,6 @@ from tests import processes
 from tests.algorithms.tiny import assert_equal, copied
 from tests.training.test_trainer import Recorder
 
-pytestmark = pytest.mark.slow
 ITERATIONS = 6
 
 
@@ -34,6 +33,7 @@ def trials_config(**fields: Any) -> ConfigDict:
     return config
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     trainer = Trainer(trials_config(), writer=MultiWriter(()))
     for i in range(ITERATIONS):
@@ -50,6 +50,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     trainer.close()
 
 
+@pytest.mark.slow
 def test_evaluations_report_trials() -> None:
     recorder = Recorder()
     fields = {"evaluate.every_steps": 32 * ITERATIONS}
@@ -79,6 +80,8 @@ print("equal", sorted(set(found[0][0].tolist())))
 """
 
 
+# Without trials: tests/parallel/multi_device/test_devices.py.
+@pytest.mark.long
 def test_two_devices_play_the_trials_of_one() -> None:
     done = processes.run("-c", _TWO_DEVICES, devices=2)
     assert done.stdout.startswith("equal [0, 1"), done.stderr

@@ -15,10 +15,16 @@ from tests.compiled_programs import Noise, start, tiny_program, with_policy, wit
 T, B = 16, 8
 
 
-@pytest.mark.slow
+# Whole rollouts as sequences: with mingru; the carries of lstm between sequences: with shorter ones.
 @pytest.mark.parametrize(
     ("core", "length", "parts"),
-    [("lstm", 4, 1), ("lstm", 1, 2), ("lstm", T, 2), ("mingru", T, 2), ("none", 4, 1)],
+    [
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("lstm", 4, 1), ("lstm", 1, 2), ("mingru", T, 2), ("none", 4, 1))
+        ),
+        pytest.param("lstm", T, 2, marks=pytest.mark.long),
+    ],
 )
 def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
     # correctness 1, and with it 2 to 5: the update, on sequences, must find the log-probability that the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import jax
@@ -140,9 +141,17 @@ def check(rows: dict[str, np.ndarray], strategy: str, drawn: Transitions, n: int
     return goal
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("prioritised", [False, True])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+# Each strategy with draws of one kind, and each kind with two: goals do not depend on how steps are drawn.
+PAIRS = (("random", False), ("episode", False), ("future", True), ("final", True))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "prioritised"),
+    [
+        pytest.param(*pair, marks=pytest.mark.slow if pair in PAIRS else pytest.mark.long)
+        for pair in itertools.product(STRATEGIES, (False, True))
+    ],
+)
 def test_every_goal_reward_and_end_is_one_of_a_loop(strategy: str, prioritised: bool) -> None:
     memory = Replay(plan_of(strategy, prioritised))
     add, draws = compiled(memory)

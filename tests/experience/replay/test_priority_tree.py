@@ -75,7 +75,8 @@ def test_sums_maxima_and_counts_after_overwrites() -> None:
 def of_leaves(leaf: np.ndarray, allowed: Places) -> PriorityTree:
     tree = priority_tree.empty(*leaf.shape)
     nothing = Places(len(leaf), leaf.shape[1], jnp.int32(0), jnp.int32(0))
-    return priority_tree.write(tree, jnp.arange(leaf.shape[1]), jnp.float32(leaf), nothing, allowed)
+    items = jnp.arange(leaf.shape[1])
+    return jax.jit(lambda leaf: priority_tree.write(tree, items, leaf, nothing, allowed))(np.float32(leaf))
 
 
 @pytest.mark.slow
@@ -116,7 +117,8 @@ def test_one_huge_leaf_hides_no_other_and_missing_ones_are_told() -> None:
     leaf[0, :12], leaf[0, 3], leaf[1, [0, 39]] = 1e-4, 1e8, 2.0
     places = Places(2, 40, jnp.int32(0), jnp.int32(40))
     groups = Groups(total=2, here=2, first=0, each=12)
-    index, found, _ = priority_tree.in_turn(of_leaves(leaf, places), places, groups, jax.random.key(0))
+    draw = jax.jit(lambda tree, key: priority_tree.in_turn(tree, places, groups, key))
+    index, found, _ = draw(of_leaves(leaf, places), jax.random.key(0))
     assert found.sum(axis=1).tolist() == [12, 2]
     assert int(index[0, 0]) == 3
     assert sorted(index[0].tolist()) == list(range(12))
@@ -135,12 +137,17 @@ def many_leaves(envs: int, items: int) -> tuple[PriorityTree, Places]:
 def test_two_devices_draw_what_one_draws() -> None:
     (tree, places), key = many_leaves(4, 100), jax.random.key(3)
     of_all = Groups(total=4, here=4, first=0, each=5)
-    together, all_found, _ = priority_tree.in_turn(tree, places, of_all, key)
+    together, all_found, _ = jax.jit(lambda: priority_tree.in_turn(tree, places, of_all, key))()
     assert all_found.all()
+
+    @jax.jit
+    def of_part(part: PriorityTree, first: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        groups = Groups(total=4, here=2, first=first, each=5)
+        return priority_tree.in_turn(part, dataclasses.replace(places, envs=2), groups, key)
+
     for first in (0, 2):
         part = jax.tree.map(lambda x: x[first : first + 2], tree)  # noqa: B023
-        groups = Groups(total=4, here=2, first=jnp.int32(first), each=5)
-        index, found, _ = priority_tree.in_turn(part, dataclasses.replace(places, envs=2), groups, key)
+        index, found, _ = of_part(part, jnp.int32(first))
         np.testing.assert_array_equal(index, together[first : first + 2])
         assert found.all()
 

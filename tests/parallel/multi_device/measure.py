@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.training.trainer import Trainer
 
 ITERATIONS = 5
+SAVED = 2 * 32 * 16  # steps of the first two
 
 
 def tiny_config(iterations: int = ITERATIONS) -> ConfigDict:
@@ -45,18 +47,33 @@ def tiny_config(iterations: int = ITERATIONS) -> ConfigDict:
     return config
 
 
-def on(devices: int, iterations: int = ITERATIONS) -> Config:
-    return resolve(tiny_config(iterations), devices)
+def on(devices: int) -> Config:
+    return resolve(tiny_config(), devices)
 
 
 def main(folder: Path) -> None:
     measured: dict[str, Any] = {f"loop_{devices}": _loop(devices, folder) for devices in (1, 2)}
-    trainer = Trainer(on(8))
+    trainer, run = _trainer_of_run(8, folder)
     measured["fit_8"] = _fit(trainer, folder)
-    measured["evaluations"] = _evaluations(trainer, folder)
-    measured["batch_copies"] = batch_copies_by_loop_depth(training_program(Trainer(on(1))))
-    measured["restored"] = _restore_onto_fewer(folder)
+    run.checkpoints.close()
+    alone = _restored_onto_one(folder)
+    _save(folder / "state_restored.npz", _learned(alone))
+    measured["restored"] = {
+        "iteration": int(alone.state.iteration),
+        "devices": len(jax.tree.leaves(alone.state.collector.obs)[0].devices()),
+    }
+    measured["batch_copies"] = batch_copies_by_loop_depth(training_program(alone))
+    measured["evaluations"] = _evaluations(trainer, alone, folder)
     (folder / "measured.json").write_text(json.dumps(measured))
+
+
+def _trainer_of_run(devices: int, folder: Path) -> tuple[Trainer, RunFolder]:
+    """Of a run that is saved after two iterations as well."""
+    run = RunFolder(str(folder / "run"), keep=3)
+    run.create()
+    config = tiny_config()
+    config.checkpoint.every_steps = SAVED
+    return Trainer(resolve(config, devices), run), run
 
 
 def _loop(devices: int, folder: Path) -> dict[str, Any]:
@@ -90,9 +107,8 @@ def _fit(trainer: Trainer, folder: Path) -> dict[str, Any]:
     }
 
 
-def _evaluations(trainer: Trainer, folder: Path) -> dict[str, list[float]]:
+def _evaluations(trainer: Trainer, alone: Trainer, folder: Path) -> dict[str, list[float]]:
     """(episodes, mean return, mean length) of so many episodes on eight devices, and of five on one."""
-    alone = Trainer(on(1))
     trainer.save(folder / "evaluated")
     alone.load(folder / "evaluated")
     results = {str(episodes): trainer.evaluate(episodes) for episodes in (5, 8, 19)}
@@ -107,19 +123,15 @@ def training_program(trainer: Trainer) -> str:
     return (runtime.compiled or runtime.trace().lower().compile()).as_text()
 
 
-def _restore_onto_fewer(folder: Path) -> dict[str, Any]:
-    """2 iterations on 2 devices, then the rest on one."""
-    for devices, iterations in ((2, 2), (1, ITERATIONS)):
-        run = RunFolder(str(folder / "run"))
-        run.create()
-        trainer = Trainer(on(devices, iterations), run)
-        trainer.fit()
-        run.checkpoints.close()
-    _save(folder / "state_restored.npz", _learned(trainer))
-    return {
-        "iteration": int(trainer.state.iteration),
-        "devices": len(jax.tree.leaves(trainer.state.collector.obs)[0].devices()),
-    }
+def _restored_onto_one(folder: Path) -> Trainer:
+    """The rest of the run of eight devices, on one, from the checkpoint after two iterations."""
+    for checkpoint in (folder / "run/checkpoints").glob("[0-9]*"):
+        if checkpoint.name != str(SAVED):
+            shutil.rmtree(checkpoint)
+    trainer, run = _trainer_of_run(1, folder)
+    trainer.fit()
+    run.checkpoints.close()
+    return trainer
 
 
 def _learned(trainer: Trainer) -> dict[str, Any]:

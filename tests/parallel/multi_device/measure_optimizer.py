@@ -47,6 +47,8 @@ def main(folder: Path) -> None:
             if devices == 3:
                 found |= _layout(trainer)
                 trainer.save(folder / case)
+                if case == "frozen":  # What is exchanged is read in the program of one case.
+                    found["collectives"] = _collectives(trainer)
             found["metrics"] += _train(trainer, 1)["metrics"]
             save(folder / f"{case}_{devices}.npz", _learned(trainer))
             measured[f"{case}_{devices}"] = found
@@ -66,20 +68,21 @@ def _layout(trainer: Trainer) -> dict[str, Any]:
     learner: Any = trainer.state.learner
     params = jax.tree.leaves(learner.policy.params)
     moments = learner.opt_state[1].mu
-    hlo = training_program(trainer)
-    kinds = ("all-reduce", "reduce-scatter", "all-gather")
     return {
         "parameters": sum(x.size for x in params),
         "moments": [x.data.size for x in moments.addressable_shards],
         "replicas_equal": all(
             np.array_equal(x.addressable_data(0), x.addressable_data(i)) for x in params for i in (1, 2)
         ),
-        "collectives": {
-            kind: count_by_loop_depth(
-                hlo, lambda line, kind=kind: bool(re.search(rf" {kind}(-start)?\(", line))
-            )
-            for kind in kinds
-        },
+    }
+
+
+def _collectives(trainer: Trainer) -> dict[str, dict[str, int]]:
+    """By kind, how many run at each depth of loops."""
+    hlo = training_program(trainer)
+    return {
+        kind: count_by_loop_depth(hlo, lambda line, kind=kind: bool(re.search(rf" {kind}(-start)?\(", line)))
+        for kind in ("all-reduce", "reduce-scatter", "all-gather")
     }
 
 

@@ -115,7 +115,7 @@ def test_epochs_copy_no_batch(measured: Measured) -> None:
     assert sum(count for depth, count in counts.items() if depth >= 2) == 0
 
 
-def test_checkpoint_of_two_devices_continues_on_one(measured: Measured) -> None:
+def test_checkpoint_of_eight_devices_continues_on_one(measured: Measured) -> None:
     # correctness 18, across devices: environments, carries and statistics go on where they were.
     assert measured.facts["restored"] == {"iteration": 5, "devices": 1}
     assert_close(measured.arrays("state_restored"), measured.arrays("state_1"))

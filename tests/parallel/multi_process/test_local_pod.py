@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import processes
 from tests.parallel.multi_process.conftest import ITERATIONS
-from tests.parallel.multi_process.pods import Pod, pod, rows, state, steps
+from tests.parallel.multi_process.pods import CONFIG, Pod, pod, rows, state, steps
 from tests.parallel.multi_process.tiny import STEPS
 
 States = dict[int, dict[str, np.ndarray]]
@@ -88,9 +89,9 @@ def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_any_number_of_processes_trains_the_same(tmp_path: Path, one_process: States) -> None:
     folder = tmp_path / "run"
-    for processes, iterations in ((2, 2), (4, ITERATIONS)):
+    for count, iterations in ((2, 2), (4, ITERATIONS)):
         stop = f"--config.stop.steps={iterations * STEPS}"
-        with pod(folder, str(processes), f"--devices={4 // processes}", stop) as training:
+        with pod(folder, str(count), f"--devices={4 // count}", stop) as training:
             assert training.ended() == 0, training.output
     assert_same(folder, one_process)
     assert json.loads((folder / "summary.json").read_text())["device"] == "4 x cpu in 4 processes"
@@ -100,12 +101,10 @@ def test_any_number_of_processes_trains_the_same(tmp_path: Path, one_process: St
 def test_two_processes_of_one_device_are_two_devices_bitwise(tmp_path: Path) -> None:
     # With two terms there is only one order to add in.
     stop = f"--config.stop.steps={ITERATIONS * STEPS}"
-    states = []
-    for processes in (1, 2):
-        folder = tmp_path / str(processes)
-        with pod(folder, str(processes), f"--devices={2 // processes}", stop) as training:
-            assert training.ended() == 0, training.output
-        states.append(state(folder, ITERATIONS * STEPS))
-    one, two = states
+    alone, together = tmp_path / "one", tmp_path / "two"
+    processes.succeed("-m", "jaxrl.main", f"--config={CONFIG}", f"--workdir={alone}", stop, devices=2)
+    with pod(together, "2", "--devices=1", stop) as training:
+        assert training.ended() == 0, training.output
+    one, two = (state(folder, ITERATIONS * STEPS) for folder in (alone, together))
     assert one.keys() == two.keys()
     assert [name for name in one if one[name].tobytes() != two[name].tobytes()] == []

@@ -55,12 +55,13 @@ def test_what_lies_there_and_cannot_be_read_is_never_overwritten(gcs: GcsServer)
     assert gcs.files("runs") == {"mine/rows": b"1\n"}
 
 
-def test_it_is_sent_when_asked_but_seldom(gcs: GcsServer) -> None:
+def test_it_is_sent_when_asked_but_seldom(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "PAUSE", 0.4)
     with StagedFolder(TARGET) as folder:
         for i in range(30):
             (folder.path / "rows").write_text(f"{i}")
             folder.send_soon()
-            time.sleep(0.05)
+            time.sleep(0.02)
         wait_until(lambda: gcs.files("runs").get("mine/rows") == b"29")
     assert 2 <= sum(request.writes for request in gcs.requests) <= 4
 

@@ -1,0 +1,17 @@
+"""Trainers of equal configurations share their programs, within a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import compiled_trainers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        compiled_trainers.compile_once(patch)
+        yield
+    compiled_trainers.forget()
