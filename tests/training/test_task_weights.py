@@ -36,6 +36,7 @@ def weighted_config(*stages: Any, **fields: Any) -> ConfigDict:
         "env": {"tasks": (f"gymnax:{CARTPOLE}", f"gymnax:{ACROBOT}"), "task_shares": (3, 1), "num_envs": B},
         "network": {"separate_value": False},
         "normalize": {"observations": False, "rewards": False},
+        "evaluate": {"episodes": 4},
         "ppo": {"rollout_length": T, "num_minibatches": 1, "clip_value": False},
     }
     return staged_config(given, ITERATIONS * STEPS, sections, **fields)

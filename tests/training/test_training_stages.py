@@ -191,7 +191,7 @@ def test_a_memory_of_another_environment_is_left_behind() -> None:
 
 def test_a_memory_of_the_same_environment_is_kept() -> None:
     config = config_fields("dqn", checkpoint__every_steps=0)
-    config.stages = ({"iterations": 2}, {"iterations": 1, "env.success": ""})
+    config.stages = ({"iterations": 2}, {"iterations": 1, "env.success": "return >= 400"})
     plan = TrainingPlan.of(resolve(config, 1))
     assert "the memory starts empty" not in plan.beginning(0, 1, ROLLOUT, has_memory=True)
     assert plan.restarts_episodes(0, 1)
@@ -346,7 +346,7 @@ def test_a_file_of_stages(tmp_path: Path) -> None:
     config.stages = (str(path),)
     resolved = resolve(config, 1)
     assert [json.loads(text) for text in resolved.stages] == [
-        {"iterations": 4, "learning_rate": "1e-3"},
+        {"iterations": 4, "learning_rate": 1e-3},
         {"seconds": 2, "gamma": 0.9},
     ]
 
