@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +19,12 @@ def keep_executables() -> None:
     JAX knows executables by the function that was traced: a second trainer of one configuration traces and
     lowers its programs anew, and then reads their executables from the folder of compiled programs, which
     links them again, a quarter of a second for an iteration of training; those below its least time it
-    compiles again. Here both find the executable that the process has, by the key of that folder.
+    compiles again. Here both find the executable that the process has, by the key of that folder. A JAX whose
+    private functions are others compiles as ever.
     """
-    read, compile_ = compiler._cache_read, compiler._compile_and_write_cache
+    read, compile_ = (getattr(compiler, name, None) for name in ("_cache_read", "_compile_and_write_cache"))
+    if not (_takes(read, 1, "cache_key") and _takes(compile_, 6, "cache_key")):
+        return
 
     def found(name: str, key: str, options: Any, backend: Any, devices: Any, *callbacks: Any) -> Any:
         if key in _kept:
@@ -43,6 +47,10 @@ def keep_executables() -> None:
     compiler._compile_and_write_cache = compiled
 
 
+def _takes(function: Any, place: int, name: str) -> bool:
+    return function is not None and list(inspect.signature(function).parameters)[place : place + 1] == [name]
+
+
 def forget_executables() -> None:
     """Lets go of all of them."""
     _kept.clear()
@@ -56,7 +64,7 @@ def reuse_contexts() -> None:
 
     A context takes four milliseconds, a quarter of what the program of a single operation takes in all.
     """
-    if hasattr(mlir, "_create_ir_context"):  # JAX 0.11
+    if hasattr(mlir, "_create_ir_context") or not hasattr(mlir, "make_ir_context"):  # JAX 0.11
         return
     mlir.make_ir_context = _reusing(mlir.make_ir_context)
 
