@@ -1,14 +1,11 @@
-"""What JAX makes for each program stays in memory: executables, and contexts in which it writes programs."""
+"""Executables stay in memory, by the key of the folder of compiled programs."""
 
 from __future__ import annotations
 
 import inspect
-import threading
-from collections.abc import Callable
 from typing import Any
 
 from jax._src import compiler
-from jax._src.interpreters import mlir
 
 _kept: dict[str, Any] = {}
 
@@ -54,28 +51,3 @@ def _takes(function: Any, place: int, name: str) -> bool:
 def forget_executables() -> None:
     """Lets go of all of them."""
     _kept.clear()
-
-
-_USES = 10
-
-
-def reuse_contexts() -> None:
-    """From here on, each thread writes ten programs in one MLIR context, as JAX 0.11 does.
-
-    A context takes four milliseconds, a quarter of what the program of a single operation takes in all.
-    """
-    if hasattr(mlir, "_create_ir_context") or not hasattr(mlir, "make_ir_context"):  # JAX 0.11
-        return
-    mlir.make_ir_context = _reusing(mlir.make_ir_context)
-
-
-def _reusing(make: Callable[[], Any]) -> Callable[[], Any]:
-    own = threading.local()
-
-    def make_or_reuse() -> Any:
-        if getattr(own, "left", 0) == 0:
-            own.context, own.left = make(), _USES
-        own.left -= 1
-        return own.context
-
-    return make_or_reuse

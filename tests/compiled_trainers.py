@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -69,6 +70,10 @@ def compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Assembly, "_on", staticmethod(on))
 
 
-def forget() -> None:
-    """Lets go of all programs."""
+@contextlib.contextmanager
+def compiled_once() -> Iterator[None]:
+    """`compile_once` for as long; lets go of all programs afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        compile_once(patch)
+        yield
     _built.cache_clear()

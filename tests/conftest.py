@@ -54,7 +54,6 @@ def compilation() -> None:
     from tests import compilation_memory
 
     compilation_memory.keep_executables()
-    compilation_memory.reuse_contexts()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,8 +23,6 @@ from typing import Any
 
 import jax
 
-from tests import compilation_memory
-
 # Not gymnax, which starts jax's backend when it is imported.
 PRELOADED = (
     "jaxrl.commands.evaluate",
@@ -127,7 +125,6 @@ def take_on(request: dict[str, Any]) -> None:
 def main() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
-    compilation_memory.reuse_contexts()
     gc.freeze()  # A search for cycles would copy all pages.
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:

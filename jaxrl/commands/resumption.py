@@ -192,13 +192,21 @@ def next_steps(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:
 
 def jaxrl() -> list[str]:
     """The words that call this installation from this shell."""
-    return ["jaxrl"] if shutil.which("jaxrl") else [python(), "-m", "jaxrl"]
+    return ["jaxrl"] if _is_beside_us(shutil.which("jaxrl")) else [python(), "-m", "jaxrl"]
 
 
 def python() -> str:
     """This interpreter, as short as the shell finds it."""
-    found = shutil.which("python")
-    return "python" if found and os.path.samefile(found, sys.executable) else sys.executable
+    # Not the file behind a link: that is one for all environments made from one Python.
+    return "python" if _is_beside_us(shutil.which("python"), follow=False) else sys.executable
+
+
+def _is_beside_us(program: str | None, follow: bool = True) -> bool:
+    """True of a program of this interpreter's environment; `follow` resolves a link to it, as pipx makes."""
+    if program is None:
+        return False
+    folder = os.path.dirname(os.path.realpath(program) if follow else program)
+    return os.path.samefile(folder, os.path.dirname(sys.executable))
 
 
 def _read_config(folder: str, flag: str = _FLAG) -> Config:

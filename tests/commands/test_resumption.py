@@ -202,3 +202,24 @@ def test_end_of_a_run_says_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> N
     stopped = dataclasses.replace(done, exit_code=143, resumable=True)
     text = "\n".join(resumption.next_steps(stopped, ["jaxrl train", "ppo"]))
     assert "train ppo '--resume=runs/my run'" in text
+
+
+def test_commands_to_type_are_of_this_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments made from one Python link to one file; the program of another lacks our packages."""
+    ours, other, links = (folder / name for name in ("ours", "other", "links"))
+    for place in (ours, other, links):
+        place.mkdir()
+    for place in (ours, other):
+        (place / "python").symlink_to(os.path.realpath(sys.executable))
+        (place / "jaxrl").write_text("#!/bin/sh\n")
+        (place / "jaxrl").chmod(0o755)
+    (links / "jaxrl").symlink_to(ours / "jaxrl")
+    here = str(ours / "python")
+    monkeypatch.setattr(sys, "executable", here)
+    words = {}
+    for place in (ours, other, links):
+        monkeypatch.setenv("PATH", str(place))
+        words[place] = (resumption.python(), resumption.jaxrl())
+    assert words[ours] == ("python", ["jaxrl"])
+    assert words[other] == (here, [here, "-m", "jaxrl"])
+    assert words[links] == (here, ["jaxrl"])

@@ -177,10 +177,8 @@ def test_statistics_of_tasks_are_those_of_their_rows_alone(count: int) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        compiled_trainers.compile_once(patch)
+    with compiled_trainers.compiled_once():
         yield
-    compiled_trainers.forget()
 
 
 @pytest.fixture(scope="module")

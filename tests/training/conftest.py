@@ -11,7 +11,5 @@ from tests import compiled_trainers
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        compiled_trainers.compile_once(patch)
+    with compiled_trainers.compiled_once():
         yield
-    compiled_trainers.forget()
