@@ -69,7 +69,7 @@ def load(
 
 
 def _single_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object; ValueError if a key comes twice, of which the last value would count."""
+    """The object; raises ValueError if a key comes twice: only its last value would count."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -45,7 +45,7 @@ def require_separate_rows(network: NetworkConfig, space: Space, trunk: str) -> N
 
 
 def _batches(space: Space, rng: np.random.Generator) -> tuple[PyTree, PyTree]:
-    """Two batches of random observations [*_ROWS, *O], of which only the first observations are the same."""
+    """Two batches of random observations [*_ROWS, *O]; only their first observations are the same."""
     if isinstance(space, Dict):
         both = {name: _batches(part, rng) for name, part in space.spaces}
         return {name: x for name, (x, _) in both.items()}, {name: x for name, (_, x) in both.items()}
