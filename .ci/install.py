@@ -55,7 +55,9 @@ def main(venv: str, *extras: str) -> int:
     if uv:
         code = subprocess.run([uv, "pip", "install", "--python", str(python), *what]).returncode
     else:
-        code = _pip([str(python), "-m", "pip", "install", "--progress-bar=off", *what])
+        # Python compiles a module at its first import; pip would take 20 s for all modules, few of them ever used.
+        later = [] if sys.dont_write_bytecode else ["--no-compile"]
+        code = _pip([str(python), "-m", "pip", "install", "--progress-bar=off", *later, *what])
     if code:
         print("error: the packages could not be installed; see above", file=sys.stderr)
         return code

@@ -82,7 +82,8 @@ def install(wheel: Path, python: str, folder: Path) -> Path:
         _do([uv, "pip", "install", "--quiet", "--python", str(there), what])
     else:
         _do([python, "-m", "venv", str(environment)])
-        _do([str(there), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", what])
+        pip = [str(there), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+        _do([*pip, what])
     return there
 
 
