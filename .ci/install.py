@@ -1,7 +1,7 @@
 """Makes a virtual environment with the package, and says so: `python .ci/install.py VENV [EXTRAS]...`.
 
 EXTRAS are names with commas between them. An environment that has them already, and perhaps more, is left
-as it is. Needs nothing but Python. Takes uv if there is one: that is several times as fast as pip.
+as it is. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+import packages
 from check_python import lacks
 from pythons import lock_of, probed
 
@@ -48,16 +49,10 @@ def main(venv: str, *extras: str) -> int:
     else:
         print(f"[1/2] {venv} is there already.", flush=True)
     package = f"[{','.join(sorted(wanted))}]" if wanted else ""
-    print(f"[2/2] Installing jaxrl{package} with {'uv' if uv else 'pip'}, in the versions of {lock}:")
+    print(f"[2/2] Installing jaxrl{package}, in the versions of {lock}:")
     much = "650 MB or more" if wanted else "350 MB"
     print(f"      {much} to download the first time, which takes a minute or some.", flush=True)
-    what = ["--constraint", lock, "--editable", f".{package}"]
-    if uv:
-        code = subprocess.run([uv, "pip", "install", "--python", str(python), *what]).returncode
-    else:
-        # Python compiles a module at its first import; pip would take 20 s for all modules, few of them ever used.
-        later = [] if sys.dont_write_bytecode else ["--no-compile"]
-        code = _pip([str(python), "-m", "pip", "install", "--progress-bar=off", *later, *what])
+    code = packages.install(python, ["--constraint", lock, "--editable", f".{package}"], _pip)
     if code:
         print("error: the packages could not be installed; see above", file=sys.stderr)
         return code
@@ -83,7 +78,7 @@ def _digest(lock: str) -> str:
 
 def _pip(command: list[str]) -> int:
     """Runs pip with one line for each package that it fetches, and its whole last words if it fails."""
-    environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {"PIP_PROGRESS_BAR": "off", "PYTHONUNBUFFERED": "1"}
     lines: list[str] = []
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

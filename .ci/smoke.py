@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+import packages
 import smoke_checks
 from pythons import Python, found, lock_of, probed
 from smoke_checks import Check, Stack
@@ -76,14 +77,9 @@ def install(wheel: Path, python: str, folder: Path) -> Path:
     """The Python of an empty environment with the wheel, and what pip or uv takes for it today."""
     environment = folder / "environment"
     there = environment / "bin" / "python"
-    what = f"{wheel}[{EXTRAS}]"
-    if uv := shutil.which("uv"):
-        _do([uv, "venv", "--quiet", "--python", python, str(environment)])
-        _do([uv, "pip", "install", "--quiet", "--python", str(there), what])
-    else:
-        _do([python, "-m", "venv", str(environment)])
-        pip = [str(there), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-        _do([*pip, what])
+    _do([python, "-m", "venv", str(environment)])
+    if packages.install(there, ["--quiet", f"{wheel}[{EXTRAS}]"], _do):
+        sys.exit("error: the wheel cannot be installed; see above")
     return there
 
 
@@ -132,10 +128,12 @@ def _versions(stack: Stack) -> str:
     return stack.run("-c", _VERSIONS).strip()
 
 
-def _do(command: list[str]) -> None:
+def _do(command: list[str]) -> int:
+    """Runs a command, and returns 0; one that fails ends the process."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if code := subprocess.run(command, env=environment).returncode:
         sys.exit(f"error: `{' '.join(command)}` ended with {code}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ def asked(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         install, "probed", lambda path: importlib.import_module("pythons").Python((3, 13, 0), path)
     )
     monkeypatch.setattr(install, "_pip", lambda command: run(command).returncode)
+    monkeypatch.setattr(install.packages, "_own_uv", lambda python: None)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(subprocess, "run", run)
     return calls
@@ -79,6 +80,7 @@ def test_the_lock_is_that_of_the_environments_python(
     Path(".venv").mkdir()
     monkeypatch.setattr(install, "probed", lambda path: python)
     monkeypatch.setattr(install, "_pip", lambda command: asked.append(command) or 0)
+    monkeypatch.setattr(install.packages, "_own_uv", lambda python: None)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     install.main(".venv", "dev")
     assert [word for word in asked[0] if word.endswith(".lock")] == [lock]
@@ -97,6 +99,51 @@ def test_an_installation_that_failed_is_tried_again(
         assert install.main(".venv", "dev") == 7
     assert install.main(".venv", "dev") == 0
     assert asked == [".[dev]"]
+
+
+def written(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_what_uv_cannot_install_pip_does(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "bin/python"
+    asked: list[list[str]] = []
+
+    def pip(command: list[str]) -> int:
+        asked.append(command)
+        return 0
+
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    written(python.with_name("uv"), 'echo "$@" >>asked; exit 2')
+    assert install.packages.install(python, ["jaxrl"], pip) == 0
+    assert Path("asked").read_text() == f"pip install --python {python} jaxrl\n"
+    assert [command[-1] for command in asked] == ["jaxrl"]
+    written(python.with_name("uv"), "exit 0")
+    assert install.packages.install(python, ["jaxrl"], lambda command: 7) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_uv"),
+    [
+        ("global.extra-index-url='file:///wheels'", True),
+        ("global.index-url='https://mirror/simple'", False),
+        (":env:.no-index='1'", False),
+        ("user.proxy='http://proxy:3128'", False),
+    ],
+)
+def test_uv_is_fetched_unless_pip_alone_knows_where_to_look(
+    install: ModuleType, tmp_path: Path, settings: str, has_uv: bool
+) -> None:
+    python = tmp_path / "bin/python"
+    # A Python whose pip has these settings, and makes what it installs.
+    written(
+        python, f'case "$*" in *config*) echo "{settings}";; *install*) touch {python.with_name("uv")};; esac'
+    )
+    assert install.packages._own_uv(python) == (str(python.with_name("uv")) if has_uv else None)
 
 
 @pytest.mark.parametrize(
