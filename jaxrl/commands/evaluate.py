@@ -25,8 +25,7 @@ from jaxrl.commands.arguments import (
 from jaxrl.config import ConfigError, task_environment, versions
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError, errors_as
-from jaxrl.runs.commits import commits
-from jaxrl.runs.origin import origin
+from jaxrl.runs.commits import commits, origin
 
 if TYPE_CHECKING:
     from jaxrl.evaluation.result import Result

@@ -170,7 +170,7 @@ def _require_demonstrations(folder: str, config: Config) -> None:
 
 def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, command: str) -> int:
     from jaxrl.experiments.experiment import run
-    from jaxrl.experiments.matrix_report import sentences, table
+    from jaxrl.experiments.page import sentences, table
     from jaxrl.reporting.display import table as display
 
     command_line.say(f"experiment in {folder.path}")

@@ -30,8 +30,7 @@ from jaxrl.experience.demonstrations.recording import (
 )
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS
 from jaxrl.parallel import tpu_slices
-from jaxrl.runs.commits import commits
-from jaxrl.runs.origin import origin
+from jaxrl.runs.commits import commits, origin
 
 
 @dataclass(frozen=True)

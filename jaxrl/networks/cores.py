@@ -16,17 +16,14 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.core import Core, CoreStack
 from jaxrl.networks.dense import check_dense
-from jaxrl.networks.fast_weights import FastWeights
+from jaxrl.networks.fast_weights import FastWeights, GatedDelta, LinearAttention, Mamba2
 from jaxrl.networks.ffm import FFM
-from jaxrl.networks.gated_delta import GatedDelta
 from jaxrl.networks.gated_transformer import GatedTransformer
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, per_block_orthogonal, weights_of
-from jaxrl.networks.linear_attention import LinearAttention
 from jaxrl.networks.linear_cores import LRU, MinGRU
-from jaxrl.networks.mamba2 import Mamba2
 from jaxrl.networks.mlstm import MLSTM
 from jaxrl.networks.registry import Registry
 from jaxrl.networks.slstm import SLSTM

@@ -1,11 +1,14 @@
-"""The commits that a run was started from: of jaxrl, if it is a checkout, and of the working directory."""
+"""The host, the command and the commits that a run was started from."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
+import shlex
+import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,3 +55,12 @@ def commit_of(repository: Path) -> dict[str, Any] | None:
 def _repository(folder: Path) -> Path | None:
     """The repository that `folder` lies in."""
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+
+
+_LONGEST = 4_000  # characters of a command
+
+
+def origin() -> dict[str, str]:
+    """`{"host": ..., "command": ...}` of this process; a long command is cut off."""
+    command = shlex.join(sys.orig_argv)
+    return {"host": socket.gethostname(), "command": command[:_LONGEST]}

@@ -13,8 +13,7 @@ from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.cpu_devices import available_cores
 from jaxrl.reporting.writers import Writer
-from jaxrl.runs.commits import commits
-from jaxrl.runs.origin import origin
+from jaxrl.runs.commits import commits, origin
 from jaxrl.training import nonfinite
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.nonfinite import Finding

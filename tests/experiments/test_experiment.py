@@ -22,7 +22,7 @@ from jaxrl.experiments.experiment import run
 from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping, read_options
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.results import Measured, of_suite, write_results
-from jaxrl.experiments.schedule import jobs_of
+from jaxrl.experiments.runner import jobs_of
 from jaxrl.runs.executor import PlannedRun
 from jaxrl.runs.signals import Interruption
 from tests.commands.refusals import refused

@@ -19,9 +19,8 @@ from jaxrl.evaluation.levels.player import LevelPlayer
 from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.experience.statistics import EpisodeReports
-from jaxrl.runs.commits import commits
+from jaxrl.runs.commits import commits, origin
 from jaxrl.runs.folder import RunFolder
-from jaxrl.runs.origin import origin
 
 # Between the seeds of the rollouts that choose the worst levels and of the rollouts that score them.
 _SECOND_SEED = 1_000_003

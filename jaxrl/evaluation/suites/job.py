@@ -23,9 +23,8 @@ from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
 from jaxrl.evaluation.suites.summary import episode_rows, summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.runs.commits import commits
+from jaxrl.runs.commits import commits, origin
 from jaxrl.runs.folder import RunFolder
-from jaxrl.runs.origin import origin
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,8 @@ from jaxrl.config import Config, ConfigError, LevelsConfig
 from jaxrl.config.curriculum import LEARNABILITY
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.envs.base import JaxEnv
-from jaxrl.experience.level_replay import reports
-from jaxrl.experience.level_replay.reports import NEW, REPLAYED
-from jaxrl.experience.level_replay.source import LevelSource
+from jaxrl.experience.level_replay import source
+from jaxrl.experience.level_replay.source import NEW, REPLAYED, LevelSource
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import PlayLevels, TaskSampler
 from jaxrl.metrics.reduction import Last, LastMean, Metric, Metrics
@@ -139,11 +138,11 @@ class LearnabilitySampler(TaskSampler):
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         kinds: dict[str, type[Metric]] = {"levels/learnability": LastMean, "levels/refresh_steps": Last}
-        return kinds | dict(reports.of_kinds(True, False))
+        return kinds | dict(source.of_kinds(True, False))
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
-        return reports.HIGHLIGHTS
+        return source.HIGHLIGHTS
 
     def report(self, state: LearnableLevels, episodes: EpisodeRows, axis: Axis) -> Metrics:
         found: Metrics = {
@@ -153,4 +152,4 @@ class LearnabilitySampler(TaskSampler):
             ),
             "levels/refresh_steps": Last(state.steps),
         }
-        return found | reports.of_episodes(episodes, axis, True, False)
+        return found | source.of_episodes(episodes, axis, True, False)

@@ -11,7 +11,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.experience.replay import sampling, threefry
+from jaxrl.experience.replay import sampling
 from jaxrl.experience.replay.places import Groups, Places
 from jaxrl.types import Array
 
@@ -158,7 +158,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     def independent(key: Array) -> Array:
         # One array for all groups: making a key takes as long as sampling with it.
-        noise = threefry.uniform(key, (groups.total, len(levels) // 2 + 1, tries))
+        noise = sampling.uniform(key, (groups.total, len(levels) // 2 + 1, tries))
         return _descend(levels, flat, total, places, stride, groups.take(noise))
 
     def missing(index: Array) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from jaxrl.config.text import one_line
-from jaxrl.inference.serving import api_page, messages, openapi
+from jaxrl.inference.serving import messages, openapi
 from jaxrl.inference.serving.arrays_of_spaces import nest
 from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.server_metrics import ServerMetrics
@@ -143,7 +143,7 @@ class ServingApplication:
             return 200, "text/plain; version=0.0.4", self._metrics.text()
         facts = openapi.describe(self.service.policy, self._options, self.largest_body)
         if path == "/docs":
-            page = api_page.page(facts, openapi.document(facts), self._example(), bool(self._token))
+            page = openapi.page(facts, openapi.document(facts), self._example(), bool(self._token))
             return 200, "text/html; charset=utf-8", page.encode()
         content = facts if path == "/spec" else openapi.document(facts)
         return 200, messages.JSON, json.dumps(content).encode()
@@ -182,7 +182,7 @@ async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
         (b"x-content-type-options", b"nosniff"),
     ]
     if kind.startswith("text/html"):
-        headers.append((b"content-security-policy", api_page.POLICY.encode()))
+        headers.append((b"content-security-policy", openapi.POLICY.encode()))
     if status == 413 or status == 408:
         headers.append((b"connection", b"close"))  # The rest of the body is not read.
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.text import one_line
-from jaxrl.inference.serving import runtimes, space_schema
+from jaxrl.inference.serving import arrays_of_spaces, runtimes
 from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
 from jaxrl.inference.serving.runtimes import Named, Run
 from jaxrl.runs.registry import damage
@@ -68,7 +68,7 @@ class ModelFacts:
         fixed = int(batch.split()[0]) if batch.split()[0].isdecimal() else None
         mask = spaces["action_mask"]
         for space in ("observation", "action"):
-            space_schema.schema(spaces[space])  # or raises
+            arrays_of_spaces.schema(spaces[space])  # or raises
         if not isinstance(record.get("provenance"), dict):
             raise ValueError("model.json lacks its provenance")
         return cls(
