@@ -10,6 +10,7 @@ import sys
 from jaxrl.config.errors import ConfigError
 
 _LONGEST = 1000  # characters of a name; more is none
+_ASK = "import sys; from jaxrl.config import {module}; sys.exit({module}.tell(sys.argv[1]))"
 
 
 def full_name(field: str, environment: str) -> tuple[str, str]:
@@ -58,9 +59,6 @@ def _is_short(environment: str) -> bool:
     """True of a name without a suite."""
     short = environment.partition("(")[0]
     return bool(short and len(environment) <= _LONGEST and (":" not in short or short.startswith("procgen:")))
-
-
-_ASK = "import sys; from jaxrl.config import {module}; sys.exit({module}.tell(sys.argv[1]))"
 
 
 def ask(module: str, field: str, environment: str) -> str:

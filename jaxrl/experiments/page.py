@@ -30,6 +30,8 @@ _NOTES = (
     "levels (train).",
     "Each command can be run again by itself. Training and pretraining resume where they were.",
 )
+_PACKAGES = ("jinja2", "matplotlib")  # of pages and their pictures
+TITLE = "Decision matrix"
 
 
 def experiment_page(plan: ExperimentPlan, matrix: Matrix, failures: Mapping[str, str], command: str) -> str:
@@ -122,10 +124,6 @@ def _figure(curves: Mapping[str, Curve], label: str) -> Figure:
     ax.set_ylabel(label)
     ax.legend(fontsize=8, frameon=False)
     return figure
-
-
-_PACKAGES = ("jinja2", "matplotlib")  # of pages and their pictures
-TITLE = "Decision matrix"
 
 
 def write_matrix(folder: ExperimentFolder, matrix: Matrix, failures: Sequence[str], command: str) -> None:

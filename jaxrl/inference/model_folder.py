@@ -33,6 +33,7 @@ from jaxrl.runs.registry import write_checksums
 SCHEMA = 1
 OBSERVATIONS = 500  # that the formats are checked on
 _ENVIRONMENTS = 4
+_MOST_BOUNDS = 4096  # that are listed; of more only the outermost
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,9 +169,6 @@ def _identity(run: str) -> str:
 
 def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n")
-
-
-_MOST_BOUNDS = 4096  # that are listed; of more only the outermost
 
 
 def describe(spec: EnvSpec) -> dict[str, Any]:

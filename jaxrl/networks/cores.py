@@ -23,11 +23,9 @@ from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, per_block_orthogonal, weights_of
-from jaxrl.networks.linear_cores import LRU, MinGRU
-from jaxrl.networks.mlstm import MLSTM
+from jaxrl.networks.linear_cores import LRU, S5, MinGRU
 from jaxrl.networks.registry import Registry
-from jaxrl.networks.slstm import SLSTM
-from jaxrl.networks.state_space import S5
+from jaxrl.networks.xlstm import MLSTM, SLSTM
 from jaxrl.types import Array, Axis
 
 # What the class of a core may declare as fields, and which field of `network` gives each.

@@ -21,6 +21,10 @@ EPSILON = 1e-2
 # carry before it, and needs the memory of one; its arrays stay in the cache, which pays for what is computed
 # twice. Shorter sequences stay there as they are.
 _LONG, _SEGMENT = 256, 128
+# Time steps of the first and the last head before the input has a say (Gu and Dao 2023, section 3.6).
+_TIME_STEP = (1e-1, 1e-3)
+# The first and the last head forget half of what they hold in about this many steps.
+_MEMORY = (8.0, 512.0)
 
 
 class FastWeights(Core):
@@ -137,10 +141,6 @@ class LinearAttention(FastWeights):
         return y, {"state": state}
 
 
-# Time steps of the first and the last head before the input has a say (Gu and Dao 2023, section 3.6).
-_TIME_STEP = (1e-1, 1e-3)
-
-
 class Mamba2(FastWeights):
     """S_t = exp(-A dt_t) S_{t-1} + dt_t x_t B_t^T; y_t = S_t C_t + D x_t, normalised, gated and added.
 
@@ -172,10 +172,6 @@ def _time_steps(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float
     low, high = (math.log(x) for x in _TIME_STEP)
     # softplus(bias) = the time step.
     return jnp.log(jnp.expm1(jnp.exp(jnp.linspace(low, high, shape[0])))).astype(dtype)
-
-
-# The first and the last head forget half of what they hold in about this many steps.
-_MEMORY = (8.0, 512.0)
 
 
 class GatedDelta(FastWeights):

@@ -17,6 +17,7 @@ _SECONDS = 5.0  # for git to answer
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 _STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
 _COMMIT = "# branch.oid "
+_LONGEST = 4_000  # characters of a command
 
 
 @functools.cache
@@ -55,9 +56,6 @@ def commit_of(repository: Path) -> dict[str, Any] | None:
 def _repository(folder: Path) -> Path | None:
     """The repository that `folder` lies in."""
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
-
-
-_LONGEST = 4_000  # characters of a command
 
 
 def origin() -> dict[str, str]:

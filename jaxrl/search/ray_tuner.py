@@ -20,7 +20,7 @@ from ray.tune.schedulers import (
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from jaxrl.runs import ray_cluster
-from jaxrl.search import pbt
+from jaxrl.search import population
 from jaxrl.search.dimension import Dimension
 from jaxrl.search.ray_plan import NUMBER, PLAN, RayPlan
 from jaxrl.search.ray_proposals import Proposals, Recorder, mode_of
@@ -144,7 +144,7 @@ def _members(plan: RayPlan, known: list[StudyTrial]) -> list[dict[str, Any]]:
         for number in range(len(known), plan.options.budget):
             known.append(StudyTrial(number, sampler.draw(number)))
             records.append(known[-1])
-    now = pbt.with_last_values(known, task.config, plan.folder.path)
+    now = population.with_last_values(known, task.config, plan.folder.path)
     return [{PLAN: str(plan.file), NUMBER: trial.number, **trial.values} for trial in now if not trial.ended]
 
 

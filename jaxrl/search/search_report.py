@@ -33,6 +33,7 @@ _NOTES = (
     "No trial is better in less time than the Pareto front. Seconds are training "
     "time, as stop.seconds counts it.",
 )
+_MOST_TICKS = 8
 
 
 def write(
@@ -80,7 +81,7 @@ def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: 
     if verified:
         found.insert(0, Section("Verified with fresh seeds", _verified_table(verified)))
     if shares:
-        found.append(picture("Importance", "importance", shares(shares)))
+        found.append(picture("Importance", "importance", importance_bars(shares)))
     else:
         few = Table("", ("fields",), [(f"needs at least {FEWEST} trials with a score",)])
         found.append(Section("Importance", few))
@@ -89,7 +90,7 @@ def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: 
     lines = parallel_coordinates(space, trials, objective, winner)
     found.append(picture("Parallel coordinates", "parallel_coordinates", lines))
     if front:
-        found.append(picture("Score against seconds", "front", front(trials, front, objective)))
+        found.append(picture("Score against seconds", "front", score_against_seconds(trials, front, objective)))
         found.append(Section("Pareto front", _table(front, space)))
     others = [t for t in trials if t not in best_first]
     return [*found, Section("Trials", _table([*best_first, *others], space, winner))]
@@ -115,9 +116,6 @@ def _table(trials: Sequence[StudyTrial], space: Space, winner: StudyTrial | None
     return Table("", ("trial", "state", "score", "seconds", *names), rows, names=2)
 
 
-_MOST_TICKS = 8
-
-
 def history(trials: Sequence[StudyTrial], objective: Objective) -> Figure:
     """The score of each trial, and the best of the ones that had ended before."""
     figure, ax = empty_figure(7.5, 3.2)
@@ -132,7 +130,7 @@ def history(trials: Sequence[StudyTrial], objective: Objective) -> Figure:
     return figure
 
 
-def shares(importance: Mapping[str, float]) -> Figure:
+def importance_bars(importance: Mapping[str, float]) -> Figure:
     """The importance of each dimension, the largest above."""
     names = list(importance)
     figure, ax = empty_figure(7.5, 0.9 + 0.35 * len(names))
@@ -144,7 +142,7 @@ def shares(importance: Mapping[str, float]) -> Figure:
     return figure
 
 
-def front(trials: Sequence[StudyTrial], best: Sequence[StudyTrial], objective: Objective) -> Figure:
+def score_against_seconds(trials: Sequence[StudyTrial], best: Sequence[StudyTrial], objective: Objective) -> Figure:
     """Score against seconds of training; the Pareto front is a line."""
     figure, ax = empty_figure(7.5, 3.2)
     shown = [t for t in trials if t.state == DONE and t.score is not None and t.seconds]

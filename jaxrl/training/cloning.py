@@ -16,7 +16,7 @@ from jaxrl.config.environment import spec_of
 from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.experience.demonstrations import Dataset, DatasetFault, Episode, read_dataset
-from jaxrl.experience.demonstrations.lanes import rows_needed
+from jaxrl.experience.demonstrations.demonstrations import rows_needed
 from jaxrl.experience.demonstrations.simulation import require_same_levels
 
 _ALGORITHM = "behavior_cloning"

@@ -31,6 +31,13 @@ _SCAN_EVERY = 5  # looks between two searches for new runs
 # Fields in which runs of one kind may differ.
 _IGNORED_FIELDS = ("seed", "notes", "log.name", "log.project", "device_count", "num_devices")
 _IGNORED_SECTIONS = ("derived", "storage", "profile")
+_CONDITION = re.compile(r"([\w.]+)(>=|<=|!=|=|>|<)(.*)")
+_ORDER: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
 
 
 class RunCollection:
@@ -225,15 +232,6 @@ def require_folder(folder: str) -> None:
     records.require_place(folder)
     if set(folder) & set("*?[") and not epath.Path(folder).is_dir():
         raise ConfigError(f"`DIR` (={text.printable(folder)!r}) must be one folder, not a pattern")
-
-
-_CONDITION = re.compile(r"([\w.]+)(>=|<=|!=|=|>|<)(.*)")
-_ORDER: Mapping[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 
 
 def matches(query: str, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

@@ -10,6 +10,9 @@ import jax.numpy as jnp
 from jaxrl.config.levels import L1_VALUE_LOSS, MAX_MONTE_CARLO, POSITIVE_VALUE_LOSS
 from jaxrl.types import Array, EpisodeRows
 
+# The signal that each score is made of.
+SIGNALS = {POSITIVE_VALUE_LOSS: "advantage", L1_VALUE_LOSS: "advantage", MAX_MONTE_CARLO: "value"}
+
 
 def rank_weights(score: Array, filled: Array, temperature: float) -> Array:
     """float32[n], (1 / rank)^(1 / temperature) of each filled level by its score; the highest has rank 1.
@@ -78,10 +81,6 @@ def draw(chance: Array, uniform: Array) -> Array:
     # Rounding may lead past the last one that has a chance.
     last = jnp.max(jnp.where(chance > 0, jnp.arange(len(chance), dtype=jnp.int32), 0))
     return jnp.minimum(index, last)
-
-
-# The signal that each score is made of.
-SIGNALS = {POSITIVE_VALUE_LOSS: "advantage", L1_VALUE_LOSS: "advantage", MAX_MONTE_CARLO: "value"}
 
 
 @flax.struct.dataclass

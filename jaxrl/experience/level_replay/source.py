@@ -16,6 +16,10 @@ from jaxrl.experience.level_replay.buffer import LevelBuffer
 from jaxrl.metrics.reduction import LastMean, Mean, Metric, Metrics
 from jaxrl.types import Array, Axis, EpisodeRows, PyTree
 
+# The kinds of an episode's level.
+NEW, REPLAYED, EDITED = range(3)
+HIGHLIGHTS = (("levels/replayed", "replayed"), ("levels/new_success_rate", "new levels"))
+
 
 @dataclass(frozen=True)
 class LevelSource:
@@ -64,11 +68,6 @@ class LevelSource:
             lambda x: jnp.zeros((self.capacity, *jnp.shape(x)), jnp.asarray(x).dtype), self.example
         )
         return buffer.empty(nothing if self.pool is None else self.pool, self.capacity)
-
-
-# The kinds of an episode's level.
-NEW, REPLAYED, EDITED = range(3)
-HIGHLIGHTS = (("levels/replayed", "replayed"), ("levels/new_success_rate", "new levels"))
 
 
 def metrics(knows_success: bool, edits: bool) -> Mapping[str, type[Metric]]:

@@ -24,6 +24,11 @@ from jaxrl.types import Acting, Array, Axis, Bulk, PyTree
 
 # A score of 1 has the weight 0; but a policy that beats all of a pool must still play somebody.
 _LEAST_WEIGHT = 1e-3
+# A player who is rated so much higher scores ten times as much as the other.
+SCALE = 400.0
+# Further from all opponents no number of games can tell.
+_FURTHEST = 1_200.0
+_HALVINGS = 24  # of an interval of thousands, to less than a thousandth
 
 
 @flax.struct.dataclass
@@ -244,13 +249,6 @@ def build(config: Config, env: JaxEnv, agent: Agent, axis: Axis) -> Opponents | 
 def _score(record: PyTree) -> Array:
     """float32[P], sums of scores: 1 a win, 0.5 a draw."""
     return record[:, WINS] + 0.5 * record[:, DRAWS]
-
-
-# A player who is rated so much higher scores ten times as much as the other.
-SCALE = 400.0
-# Further from all opponents no number of games can tell.
-_FURTHEST = 1_200.0
-_HALVINGS = 24  # of an interval of thousands, to less than a thousandth
 
 
 def expected_score(difference: Array) -> Array:

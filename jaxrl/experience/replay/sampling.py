@@ -14,6 +14,9 @@ import jax.numpy as jnp
 
 from jaxrl.types import Array
 
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
 
 def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
     """(int32[count] different indices in proportion to their weights, bool[count], True if there was one).
@@ -84,10 +87,6 @@ def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Arra
     number = bits(key, (groups, count + 1)) % limit.astype(jnp.uint32)[None]
     within, turned = jnp.split(number.astype(jnp.int32), [count], axis=1)
     return (edge[None, :-1] + within + turned) % limit[-1], length > 0
-
-
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
 
 
 def bits(key: Array, shape: tuple[int, ...]) -> Array:

@@ -13,6 +13,19 @@ from jaxrl.inference.serving import arrays_of_spaces
 from jaxrl.inference.serving.served_policy import ServedPolicy
 from jaxrl.inference.serving.server_options import ServerOptions
 
+# The page runs nothing and loads nothing.
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1b1f24; }
+body { max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.3rem; overflow-wrap: anywhere; } h2 { font-size: 1rem; margin-top: 1.6rem; }
+pre { background: #f6f8fa; padding: .7rem .9rem; border-radius: 6px; overflow-x: auto; font-size: .85rem; }
+p { color: #57606a; margin: .2rem 0 .6rem; }
+"""
+
 
 def describe(policy: ServedPolicy, options: ServerOptions, largest_body: int) -> dict[str, Any]:
     """The content of /spec."""
@@ -97,20 +110,6 @@ def _operation(summary: str, asked: dict[str, Any], answered: dict[str, Any]) ->
             },
         },
     }
-
-
-# The page runs nothing and loads nothing.
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1b1f24; }
-body { max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.3rem; overflow-wrap: anywhere; } h2 { font-size: 1rem; margin-top: 1.6rem; }
-pre { background: #f6f8fa; padding: .7rem .9rem; border-radius: 6px; overflow-x: auto; font-size: .85rem; }
-p { color: #57606a; margin: .2rem 0 .6rem; }
-"""
 
 
 def page(facts: Mapping[str, Any], document: Mapping[str, Any], example: Any, has_token: bool) -> str:

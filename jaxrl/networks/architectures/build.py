@@ -26,6 +26,7 @@ _FIELD = "network.architecture"
 # Fields of both a record and the configuration; `graph` and `convolution` are of the record alone.
 _SIZES = [f.name for f in dataclasses.fields(Architecture) if f.name in NetworkConfig.__dataclass_fields__]
 _AS_NAMED = (None, (), "")  # values of fields that change nothing
+_HEADS = 4  # of attention between parts, if they divide the size
 
 
 class PartsEncoder(nn.Module):
@@ -183,9 +184,6 @@ def _convolutions(channels: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tu
         found.append((features, kernel, stride))
         side = (side - kernel) // stride + 1
     return tuple(found)
-
-
-_HEADS = 4  # of attention between parts, if they divide the size
 
 
 class Fusion(nn.Module):

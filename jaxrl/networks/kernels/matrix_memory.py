@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxrl.networks.kernels.batched_products import times, times_transposed, transposed_times
+from jaxrl.networks.kernels.products import times, times_transposed, transposed_times
 from jaxrl.types import Array, PyTree
 
 # Steps of a block, a power of 2.

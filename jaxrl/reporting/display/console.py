@@ -18,6 +18,8 @@ from jaxrl.reporting.writers.writer import Writer
 
 _HEADER_EVERY = 25
 _PLAIN_WIDTH = 79  # of a line, so that it does not wrap on a terminal
+_WIDTH = 100  # characters
+_PAGE = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
 
 
 class Console(Writer):
@@ -224,10 +226,6 @@ def _conclusion(summary: Mapping[str, Any], clock: str) -> str:
     if "steps" in summary and "seconds" in summary:
         parts.append(f"{summary['steps']:,} {clock} in {text.seconds(summary['seconds'])}")
     return ", ".join(parts)
-
-
-_WIDTH = 100  # characters
-_PAGE = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
 
 
 def is_here() -> bool:
