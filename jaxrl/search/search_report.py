@@ -90,7 +90,7 @@ def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: 
     lines = parallel_coordinates(space, trials, objective, winner)
     found.append(picture("Parallel coordinates", "parallel_coordinates", lines))
     if front:
-        found.append(picture("Score against seconds", "front", score_against_seconds(trials, front, objective)))
+        found.append(picture("Score against seconds", "front", seconds_front(trials, front, objective)))
         found.append(Section("Pareto front", _table(front, space)))
     others = [t for t in trials if t not in best_first]
     return [*found, Section("Trials", _table([*best_first, *others], space, winner))]
@@ -142,7 +142,7 @@ def importance_bars(importance: Mapping[str, float]) -> Figure:
     return figure
 
 
-def score_against_seconds(trials: Sequence[StudyTrial], best: Sequence[StudyTrial], objective: Objective) -> Figure:
+def seconds_front(trials: Sequence[StudyTrial], best: Sequence[StudyTrial], objective: Objective) -> Figure:
     """Score against seconds of training; the Pareto front is a line."""
     figure, ax = empty_figure(7.5, 3.2)
     shown = [t for t in trials if t.state == DONE and t.score is not None and t.seconds]

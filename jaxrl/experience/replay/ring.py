@@ -83,8 +83,8 @@ def empty(
     fields = {name: getattr(example, name) for name in FIELDS}
     fields |= {EPISODE: jnp.zeros(example.reward.shape, jnp.int32)} if numbered else {}
     if num_frames > 1:
-        newest = jax.eval_shape(lambda obs: newest(obs, num_frames), example.obs)
-        fields |= {"obs": newest, ANEW: jnp.zeros(example.reward.shape, bool)}
+        frame = jax.eval_shape(lambda obs: newest(obs, num_frames), example.obs)
+        fields |= {"obs": frame, ANEW: jnp.zeros(example.reward.shape, bool)}
     envs = example.reward.shape[1]
     items = rows // (interval or 1)
     return Ring(
