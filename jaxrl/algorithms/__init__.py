@@ -4,11 +4,12 @@ from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.auxiliary import AuxiliaryLoss
 from jaxrl.algorithms.base import Algorithm, Learned, read_hyperparams
-from jaxrl.algorithms.batch import Batch, RolloutState
+from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.q_values import QAgent
 from jaxrl.algorithms.registry import build, build_agent, hyperparameters
+from jaxrl.algorithms.rollout_state import RolloutState
 
 __all__ = [
     "OF_ACTOR_CRITICS",

@@ -47,12 +47,7 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def output(self, acting: Acting, out: NetworkOutput) -> Any:
-        """The output of an agent, a pytree with the `carry` after the last step; each family has a class.
-
-        Args:
-          acting: the policy that acts; its parameters have been used already.
-          out: of the network, for [L, N] or [B] observations.
-        """
+        """The output of an agent, a pytree with the `carry` after the last step; each family has a class."""
 
     @abc.abstractmethod
     def init_params(self, key: Array) -> PyTree:

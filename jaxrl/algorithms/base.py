@@ -202,7 +202,6 @@ def run_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
     Args:
       learner: its updates count, or the used share of a budget in seconds.
       fraction: float32[], of the run.
-      total: planned gradient steps of the run.
     """
     if learner.elapsed is not None:
         # A fraction of 0 is over at once.

@@ -1,22 +1,16 @@
-"""Learning from rollouts: the part of a trajectory that a loss reads, the state, the statistics in it."""
+"""The part of a trajectory that a loss reads, and how minibatches are taken from it."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any
 
 import flax.struct
-import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.minibatches import MinibatchState
 from jaxrl.algorithms.sequences import Sequences, take_carries, take_sequences
 from jaxrl.config import ConfigError
-from jaxrl.envs.base import EnvSpec
-from jaxrl.envs.mixture import task_of
-from jaxrl.networks import normalizer, task_normalizer
-from jaxrl.types import Array, Axis, PyTree, Sharded, Trajectory, Transferable
+from jaxrl.types import Array, PyTree, Trajectory
 
 
 @flax.struct.dataclass
@@ -77,49 +71,3 @@ class Batch:
         if self.weight is not None:
             x = x * self.weight
         return x.sum() if self.valid is None else jnp.where(self.valid, x, 0.0).sum()
-
-
-@flax.struct.dataclass
-class RolloutState(MinibatchState):
-    """The state of learners from rollouts.
-
-    Attributes:
-      reward_stats: running moments of the discounted return, or None.
-      discounted_return: float32[B], accumulator for reward scaling.
-    """
-
-    reward_stats: Annotated[PyTree, Transferable()]
-    discounted_return: Annotated[Array, Sharded(0)]
-
-
-def with_observations(stats: PyTree, spec: EnvSpec, obs: PyTree, valid: Array | None, axis: Axis) -> PyTree:
-    """Running moments with the observations of all devices; of each task its own.
-
-    Args:
-      stats: of `Agent.init`.
-      spec: of the environment.
-      obs: [T, B, *O], of this device.
-      valid: bool[T, B], the rows that count; None: all.
-      axis: this device.
-    """
-    task = task_of(spec, obs)
-    if task is None:
-        return normalizer.update(stats, obs, valid, axis.psum)
-    return task_normalizer.update(stats, obs, task, valid, axis.psum)
-
-
-def with_finite_statistics(before: Any, after: Any) -> Any:
-    """`after` with the statistics of `before` where new ones are not finite, and no such memory."""
-
-    def sound(old: PyTree, new: PyTree) -> PyTree:
-        finite = jnp.isfinite(sum(jnp.sum(x) for x in jax.tree.leaves(new)))
-        return jax.tree.map(lambda x, y: jnp.where(finite, y, x), old, new)
-
-    obs_stats = sound(before.policy.obs_stats, after.policy.obs_stats)
-    discounted = after.discounted_return
-    return dataclasses.replace(
-        after,
-        policy=dataclasses.replace(after.policy, obs_stats=obs_stats),
-        reward_stats=sound(before.reward_stats, after.reward_stats),
-        discounted_return=jnp.where(jnp.isfinite(discounted), discounted, jnp.zeros_like(discounted)),
-    )

@@ -18,11 +18,12 @@ from jaxrl.algorithms import optimizer, rewards
 from jaxrl.algorithms.advantage import gae
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm, Learned
-from jaxrl.algorithms.batch import Batch, RolloutState, with_finite_statistics, with_observations
+from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatches import Minibatches, Stop
 from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import layer_norms, require_fit
 from jaxrl.algorithms.reports import Epochs, Reports
+from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics, with_observations
 from jaxrl.config import Config, MinibatchConfig
 from jaxrl.envs.mixture import task_of
 from jaxrl.metrics import tracing
@@ -93,7 +94,6 @@ class MinibatchAlgorithm(Algorithm):
 
         Args:
           learner: before the updates on this trajectory; its hyperparameters hold.
-          params: that the gradient is taken of.
           batch: [L, N, ...].
           key: equal on all devices, a different one for each update.
 

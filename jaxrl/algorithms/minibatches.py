@@ -266,10 +266,8 @@ class _Run:
         """(the values after a minibatch, bool[] an update was made, bool[] it was skipped: not finite).
 
         Args:
-          loop: before it.
           gradient: float32[P], the mean over the minibatch, or this device's part of it.
           count: float32[], steps that count.
-          found: the report of the minibatch.
         """
         engine = self.engine
         skips = engine.config.nonfinite == "skip"

@@ -212,12 +212,6 @@ class HindsightPlan:
 def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str) -> HindsightPlan | None:
     """The plan of a configuration; None if its strategy is "none".
 
-    Args:
-      section: its name in the configuration, for errors.
-      fields: of that section.
-      spec: of the environment.
-      core: `network.core`.
-
     Raises:
       ConfigError: no goals can be exchanged, or stored carries would belong to the old ones.
     """

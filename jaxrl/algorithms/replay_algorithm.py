@@ -103,7 +103,6 @@ class ReplayAlgorithm(Algorithm):
 
         Args:
           loss: params -> (a sum over usable steps, (sums by name, anything else of this device)).
-          params: of the network.
           usable: bool, of the steps of this device.
 
         Returns:

@@ -53,9 +53,7 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
     """Measures calls with random observations; all but the carry is copied to the device and back.
 
     Args:
-      function: a greedy policy.
       network: the configuration of its network, for the record.
-      batch: rows of each call.
       seconds: the duration; at least 200 calls are made.
     """
     obs = function.random_observations(batch)

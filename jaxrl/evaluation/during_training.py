@@ -100,14 +100,6 @@ class Evaluators:
         evaluator_of: Callable[[EvaluationTask], Evaluator],
         agent: Agent,
     ) -> None:
-        """Plays nothing yet.
-
-        Args:
-          config: of the run.
-          plan: the episodes to play.
-          evaluator_of: makes the evaluator of a task.
-          agent: the agent that plays.
-        """
         self.modes = modes_of(agent, config.evaluate.modes)
         self._config = config
         self._plan = plan
@@ -151,7 +143,6 @@ class Evaluators:
         """Plays episodes of all, as configured.
 
         Args:
-          state: the policy that plays.
           iteration: iterations made, which decide the episodes.
           recent: of the evaluations before, for the choice of the mode that decides.
         """

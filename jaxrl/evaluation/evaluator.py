@@ -58,9 +58,7 @@ class Evaluator(abc.ABC):
         """Plays exactly `episodes` episodes in each mode, from fresh resets and fresh carries.
 
         Args:
-          state: parameters and frozen statistics of the policy, replicated.
           key: decides the resets, which are the same in all modes, and the actions that are sampled.
-          episodes: how many in each mode.
           modes: how actions are chosen, see `jaxrl.evaluation.modes`.
           tasks: arrays of numpy [N, ...], dealt to the environments cyclically, each for all of its
             episodes; the program is the same for others. None: the default task.
@@ -89,9 +87,7 @@ class DeviceEvaluator(Evaluator):
         """Prepares to play.
 
         Args:
-          agent: plays.
           env: environments, not staggered: evaluation episodes are whole.
-          topology: all devices.
           reports: as for `EpisodePlayer`.
           given_up: called now and then; True if the result is not wanted any more.
         """

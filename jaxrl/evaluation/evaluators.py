@@ -79,7 +79,6 @@ class HostEvaluator(Evaluator):
     """Plays host environments, every process its share.
 
     Args:
-      agent: plays.
       factory: of the environments, started afresh for each evaluation.
       config: sets how many environments are played side by side and how they are started.
       reports: the values to record beside returns and lengths.

@@ -131,8 +131,6 @@ def evaluate(
     """Plays exactly `episodes` episodes in each mode, on all devices of the policy.
 
     Args:
-      trained: the policy.
-      episodes: how many.
       modes: see `jaxrl.evaluation.modes`.
       seed: decides the resets, and the actions that are sampled.
       environment: play another one, with the same spaces and the wrappers of the run.

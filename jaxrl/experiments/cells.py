@@ -117,7 +117,6 @@ class ExperimentPlan:
         """The configuration of a cell's training.
 
         Args:
-          cell: which one.
           with_suite: evaluate on the test levels too, whose suite must have been written.
           initialized: start from the clone.
         """

@@ -51,7 +51,6 @@ def estimate(
     """Estimates the cells of each architecture.
 
     Args:
-      plan: of the experiment.
       measure: trains a cell for so many seconds.
       say: is called with the architecture being measured, its number and the number of all.
     """

@@ -38,10 +38,8 @@ def run(
     """Runs all cells that have not finished.
 
     Args:
-      options: of the experiment.
       folder: new, or of an experiment with the same options that ended early.
       interruption: a signal, after which the cell that runs saves and nothing more is started.
-      say: is called with each line of progress.
       command: as it was given, for the report.
 
     Returns:

@@ -35,14 +35,7 @@ TITLE = "Decision matrix"
 
 
 def experiment_page(plan: ExperimentPlan, matrix: Matrix, failures: Mapping[str, str], command: str) -> str:
-    """The page, from what all cells have left so far.
-
-    Args:
-      plan: of the experiment.
-      matrix: of what has finished.
-      failures: the reason of each, by cell.
-      command: with which the experiment was started, after `jaxrl`.
-    """
+    """The page, from what all cells have left so far."""
     results = {cell: read_results(cell) for cell in plan.cells}
     finished = [cell for cell, found in results.items() if found is not None]
     seeds = len(plan.options.seeds)

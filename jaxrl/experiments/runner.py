@@ -210,8 +210,6 @@ def run_cells(
     """Runs all cells; each has a thread here that waits for its processes.
 
     Args:
-      plan: of the experiment.
-      interruption: a signal, after which running cells save and no other is started.
       say: is called with each line of progress, from any thread.
       ended: is called in this thread with every ended cell and the reason why it failed, "" if it did not.
     """

@@ -70,7 +70,6 @@ def write(
     """Writes a model and its checksums.
 
     Args:
-      policy: the policy to write.
       folder: an empty local folder.
       details: for its record.
       observations: how many the formats are checked on, in `_ENVIRONMENTS` environments.

@@ -27,8 +27,6 @@ def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str
     """Writes the graph.
 
     Args:
-      function: the policy, or several, greedy.
-      folder: the destination.
       batch: a fixed batch size; None for any.
 
     Returns:

@@ -22,8 +22,6 @@ def write(function: ActingFunction, folder: Path, batch: int | None = None) -> l
     """Writes the program.
 
     Args:
-      function: the policy.
-      folder: the destination.
       batch: a fixed batch size; None for any.
 
     Returns:

@@ -96,10 +96,6 @@ class Clock:
     def rate(self, phase: str, steps: int) -> float:
         """Steps per second of `phase`, over the window since the previous call for it.
 
-        Args:
-          phase: the phase whose seconds count.
-          steps: environment steps made in the window.
-
         Returns:
           The rate; NaN if no time has passed.
         """

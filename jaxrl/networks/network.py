@@ -100,7 +100,6 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
 
     Args:
       network: the configuration of its trunks, which are all alike.
-      spec: spaces of the environment.
       heads: by the name under which parameters and outputs have them; their trunks are built in this order.
 
     Raises:

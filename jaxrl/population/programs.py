@@ -193,12 +193,7 @@ class Turns:
         return program.trace(*topology.abstract(jax.tree.map(on_all, self._arguments), inputs))
 
     def advance(self, compiled: Any, arguments: Mapping[int, Any]) -> dict[int, Any]:
-        """Starts the program for some members; their results by member.
-
-        Args:
-          compiled: of `trace`.
-          arguments: by member.
-        """
+        """Starts the program for some members; their results by member."""
         found: dict[int, Any] = {}
         for members in self._placement.turns:
             present = [member for member in members if member in arguments]
@@ -264,12 +259,7 @@ class MemberBatch:
         return self._placement.trace_members(self._fn, *self._arguments)
 
     def advance(self, compiled: Any, arguments: Mapping[int, Any]) -> dict[int, Any]:
-        """Starts the program for some members; their results by member.
-
-        Args:
-          compiled: of `trace`.
-          arguments: by member.
-        """
+        """Starts the program for some members; their results by member."""
         state, others, iterations = next(iter(arguments.values()))
         idle = dict.fromkeys(range(self._placement.rows), (state, others, jnp.zeros_like(iterations)))
         rows = self._placement.scatter(compiled(*self._placement.gather(idle | dict(arguments))))

@@ -79,10 +79,7 @@ class Iteration:
         """Builds the program.
 
         Args:
-          config: the resolved configuration.
           env: the environment that it collects from; None if it collects nothing.
-          agent: the agent that acts.
-          axis: this device among all.
           tasks: chooses the tasks of episodes; None takes the configuration's.
         """
         collector = None
@@ -194,7 +191,6 @@ class Iteration:
         """Steps the environments; `state.iteration` selects the keys but is not advanced.
 
         Args:
-          state: before it.
           keys: `iteration_keys` of the state; None derives them here.
 
         Returns:

@@ -25,7 +25,6 @@ def importance(space: Space, trials: Sequence[StudyTrial], objective: Objective)
     low score does not dominate the variance. Joint effects of several dimensions are not measured.
 
     Args:
-      space: the space.
       trials: the ones with a score count, also if they were stopped early.
       objective: ranks the scores.
 

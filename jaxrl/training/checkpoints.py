@@ -308,8 +308,6 @@ def write_run(
       path: local or gs://.
       config: of the whole run.
       learning: with the configuration of the state's stage.
-      state: the state to save.
-      progress: of the state.
       metadata: JSON values to keep with it.
 
     Raises:

@@ -173,8 +173,6 @@ def report(
 
     Args:
       plan: how it was made.
-      dataset: of its episodes.
-      spec: of the environment.
       unit: of the policy's densities (`jaxrl.networks.Head`).
       row: the last metrics of the run, of validation the best.
     """

@@ -86,7 +86,6 @@ class Coordinator:
         """Starts without values of other processes.
 
         Args:
-          clock: the clock of this process.
           gather: sends numbers to all processes (`Topology.gatherer`); None if there is only one.
           interruption: the signals that this process receives; None for a process that catches none.
           dispatch_seconds: the target length of a dispatch.

@@ -55,8 +55,6 @@ def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Findin
     """Computes the iteration after `state` again and names the first quantity that is not finite.
 
     Args:
-      runtime: the runtime that trains.
-      state: the state before that iteration; not donated.
       debug: also finds the operation. That takes a separate compilation.
     """
     iteration = int(state.iteration) + 1
@@ -93,7 +91,6 @@ def in_evaluation(samples: Mapping[str, np.ndarray], iteration: int) -> Finding 
 
     Args:
       samples: values of single episodes by name, such as `eval/returns`.
-      iteration: iterations finished.
     """
     for name, values in samples.items():
         wrong = np.flatnonzero(~np.isfinite(values))

@@ -93,11 +93,7 @@ class Reporter:
         return {"steps": self._run.steps, "seconds": round(self._clock.total(), 3)}
 
     def summary(self, device: str) -> dict[str, Any]:
-        """Returns the content of summary.json, None for an evaluation that the final state lacks.
-
-        Args:
-          device: for people.
-        """
+        """Returns the content of summary.json, None for an evaluation that the final state lacks."""
         progress = self._run.progress
         trained = self._clock.seconds("train")
         result = progress.evaluation_of_state

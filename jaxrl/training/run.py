@@ -92,10 +92,8 @@ def run(
     """Trains, or resumes training, in `workdir`; `Trainer.start` says from where.
 
     Args:
-      config: as from a config file.
       workdir: the run's folder; with several processes the first one's counts.
       interruption: asks the training to save and stop.
-      invocation: how it was started.
 
     Raises:
       ConfigError: the configuration or the folder is wrong.

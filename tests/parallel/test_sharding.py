@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from jaxrl.algorithms.batch import RolloutState
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import ConfigError
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs
 from jaxrl.types import Axis, TrainState, Trajectory

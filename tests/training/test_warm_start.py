@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.batch import RolloutState
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import ConfigError, to_json
 from jaxrl.main import main
 from jaxrl.runs.checkpoint import Checkpointer, state_arrays

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.advantage import explained_variance, global_moments, standardize
 from jaxrl.algorithms.base import read_hyperparams
-from jaxrl.algorithms.batch import Batch, RolloutState
+from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import A2CConfig, Config
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.base import Algorithm, Learned, read_hyperparams
-from jaxrl.algorithms.batch import Batch, with_observations
+from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.behavior_cloning.early_stop import EarlyStop
 from jaxrl.algorithms.demonstrations import (
     Demonstrated,
@@ -35,6 +35,7 @@ from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.optimizer_shards import OptimizerShards
 from jaxrl.algorithms.parameters import layer_norms, require_fit
 from jaxrl.algorithms.reports import Epochs, Reports
+from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing

@@ -17,7 +17,6 @@ import optax
 
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.base import Learned, read_hyperparams, run_progress
-from jaxrl.algorithms.batch import with_observations
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
@@ -26,6 +25,7 @@ from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.algorithms.reports import nonfinite
+from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import Config, ConfigError, DAggerConfig
 from jaxrl.config.imitation import SOLVER
 from jaxrl.envs.base import EnvSpec

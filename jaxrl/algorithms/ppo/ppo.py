@@ -15,12 +15,13 @@ from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.advantage import explained_variance, global_moments, standardize
 from jaxrl.algorithms.auxiliary import load
 from jaxrl.algorithms.base import Learned, read_hyperparams
-from jaxrl.algorithms.batch import Batch, RolloutState
+from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.ppo import kickstarting, losses
 from jaxrl.algorithms.ppo.kickstarting import PPOState
 from jaxrl.algorithms.ppo.proximal import proximal_batch
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import Config, PPOConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean

@@ -12,10 +12,11 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxrl.algorithms.base import read_hyperparams, run_progress
-from jaxrl.algorithms.batch import Batch, RolloutState
+from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_MINIBATCHES
 from jaxrl.algorithms.q_values import QAgent, value_of
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.config import Config, PQNConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean

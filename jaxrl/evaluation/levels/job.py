@@ -167,11 +167,6 @@ def choose(env: JaxEnv, count: int, seed: int) -> Any:
     If the environment samples levels, the first solvable ones, if it can tell; of a pool, random different
     ones.
 
-    Args:
-      env: whose levels are meant.
-      count: how many.
-      seed: decides which.
-
     Raises:
       ConfigError: it has no levels, or not so many.
     """
@@ -233,12 +228,9 @@ class LevelPlayer:
         """Compiles nothing yet.
 
         Args:
-          agent: plays.
           env: with tasks, not staggered.
-          topology: all devices.
           reports: as for `EpisodePlayer`, with success.
           episodes: Q.
-          sample: sample actions instead of taking the best ones.
         """
         if sample:
             agent.require_samples()

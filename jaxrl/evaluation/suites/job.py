@@ -70,7 +70,6 @@ def run(
     """Plays the suite.
 
     Args:
-      workdir: folder of the run.
       asked: the suite, and replacements of its values.
       show: is given the report, before it is written.
       say: is called with a line on each file written.

@@ -126,7 +126,6 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
 
     Args:
       names: folders of runs, `RUN@latest` or `RUN@STEP` for another checkpoint, or names of scripted players.
-      entry: how they are read.
 
     Raises:
       ConfigError: one is neither, is no policy of a two-player game, or plays another game than the others.

@@ -124,7 +124,6 @@ def converse(session: GameSession, read: Callable[[str], str], say: Callable[[st
     """Plays a game to its end in text.
 
     Args:
-      session: just begun.
       read: asks for a line with a prompt; raises EOFError if there is none.
       say: shows a text.
 

@@ -84,9 +84,7 @@ def write_dataset(
     """Writes episodes into a new or empty folder, the manifest last; returns that.
 
     Args:
-      folder: is made.
       episodes: checked when they were recorded.
-      spec: of their environment.
       facts: JSON values to keep: wrappers, who played, versions.
 
     Raises:
@@ -155,7 +153,6 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
 
     Args:
       folder: of `.npz` files, with a manifest or without, of a Minari data set, or a file in D4RL's layout.
-      spec: of the environment whose spaces they must have.
       verify: also compare each file with the manifest, if there is one.
 
     Raises:

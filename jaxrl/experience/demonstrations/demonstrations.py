@@ -109,7 +109,6 @@ def lay_out(episodes: Sequence[Episode], spec: EnvSpec, lanes: int, rows: int) -
 
     Args:
       episodes: of T steps each; their last observation is followed by no action and left out.
-      spec: of their environment.
       lanes, rows: enough for all, see `rows_needed`.
     """
     empty = jax.device_get(zeros(spec.observation_space))

@@ -129,10 +129,6 @@ def record_episodes(
     limit, an episode is truncated after `DEFAULT_MAX_EPISODE_STEPS` steps.
 
     Args:
-      env, wrappers: as in a configuration.
-      player: acts.
-      episodes: how many.
-      seed: decides resets and the player's choices.
       success: the rule of `env.success`; "" takes the environment's own.
 
     Raises:

@@ -251,12 +251,7 @@ class Sifted:
 
 
 def require_same_levels(dataset: Dataset, environment: str) -> None:
-    """Raises DatasetFault if graphs in observations, which are numbers of levels, are of other levels.
-
-    Args:
-      dataset: read for the environment.
-      environment: a name, of any environment.
-    """
+    """Raises DatasetFault if graphs in observations, which are numbers of levels, are of other levels."""
     env = None if registry.is_host(environment) else registry.make(environment)
     if not isinstance(env, Platformer):
         return

@@ -102,9 +102,7 @@ class EpisodeCounter:
     """Scores and lengths of the games in progress; a game may be several of the learner's episodes.
 
     Args:
-      num_envs: B.
       staggered: True if the first game of each environment is cut off and should not be reported.
-      reports: the values reported beside scores and lengths.
     """
 
     def __init__(self, num_envs: int, staggered: bool, reports: EpisodeReports = NO_REPORTS):

@@ -139,8 +139,6 @@ def level_scores(kind: str, mean: Array, best: Array) -> Array:
     A is the advantage that the algorithm learns from, by GAE if it has lambda.
 
     Args:
-      kind: of score.
-      mean: of an episode.
       best: the highest return in the level so far.
     """
     return best - mean if kind == MAX_MONTE_CARLO else mean

@@ -234,7 +234,6 @@ class Matches:
 
         Args:
           keys_B: of this move.
-          index: int32[B], global indices of the environments.
           mask: bool[B, A], the allowed moves.
           action_B: the moves that the opponents have chosen.
         """

@@ -132,7 +132,6 @@ class Opponents:
         """The state after an iteration, and its metrics.
 
         Args:
-          state: before; its opponents have been played.
           results_B: float32[B, 3], games that this device's environments won, drew and lost.
           now: the policy, as it is to act from here on.
           key: the same on all devices.

@@ -19,7 +19,6 @@ def draw(
 
     Args:
       plan: the batch size, over all devices, and the groups.
-      places: of this device.
       tree: priorities of this device; None: all alike.
       key: equal on all devices.
     """

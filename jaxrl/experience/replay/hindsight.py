@@ -120,7 +120,6 @@ def recompute_rewards(
     """(reward float32[..., N], terminated bool[..., N]) of steps, by their new goal where it was exchanged.
 
     Args:
-      goals: of the environment.
       achieved: [..., N, G], after each step.
       goal: [N, G].
       exchanged: bool[N].

@@ -139,8 +139,6 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     a race among the leaves that are left gives what is still missing.
 
     Args:
-      tree: of B environments.
-      places: of them.
       groups: of them, and the draws of each.
       key: equal on all devices.
 

@@ -39,8 +39,6 @@ def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array
     """Goals for the rows sampled by each of the groups.
 
     Args:
-      plan: with hindsight.
-      state: of this device.
       keys: [groups], of this device's groups in this draw.
       env, row: int32[N], the rows sampled, group by group.
     """
@@ -70,8 +68,6 @@ def with_new_facts(
     """Rewards and terminations of windows by the new goals.
 
     Args:
-      asked: of the plan.
-      state: of this device.
       window: int32[K + 1, N], rows of each window.
       env: int32[N].
       facts: `reward`, `terminated` and `reset` of the windows, [K + 1, N].

@@ -24,7 +24,6 @@ def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
     By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006).
 
     Args:
-      key: of this call.
       weights: float32[N], at least 0; N is at least `count`.
       count: rows to sample.
     """
@@ -38,7 +37,6 @@ def by_race_in_blocks(
     """`by_race` of one block after the other, so that no array is as long as all weights.
 
     Args:
-      key: of this call.
       weights_of: float32[width], at least 0, of a block by its first index, int32[].
       size: N, all weights.
       width: of a block, at most N.

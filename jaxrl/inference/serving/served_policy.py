@@ -175,7 +175,6 @@ def read(folder: Path, label: str, runtime: str, largest: int, slots: int) -> Se
     """Reads a model, times its runtimes and takes the fastest.
 
     Args:
-      folder: of the model, local.
       label: how it is shown.
       runtime: the only one to try; "" for all.
       largest: batch.

@@ -59,8 +59,6 @@ def serve(
     """Answers requests until SIGTERM or SIGINT; ends once the ones in progress are answered.
 
     Args:
-      policy: acts at first.
-      options: how.
       sockets: bound to the address.
       target: in a registry, to follow; None for nothing.
       number: of the version that `policy` is.

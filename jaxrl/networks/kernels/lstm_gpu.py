@@ -38,14 +38,7 @@ _RESIDENT = 64 * 2**10
 
 
 def plan(length: int, rows: int, size: int, dtype: Dtype) -> Tiles | None:
-    """Chooses the kernel's tiles; None if the kernel does not apply, as for a single step.
-
-    Args:
-      length: time steps.
-      rows: environments.
-      size: H.
-      dtype: operands of the matrix products.
-    """
+    """Chooses the kernel's tiles; None if the kernel does not apply, as for a single step."""
     if length < 2 or size > _MOST_UNITS:
         return None
     itemsize = jnp.dtype(dtype).itemsize

@@ -51,12 +51,6 @@ def plan(length: int, rows: int, size: int, dtype: Dtype) -> Blocks | None:
     """Chooses the kernel's blocks; None if the kernel does not apply.
 
     A single step has no loop to put into a kernel, and the weights must fit beside a block of environments.
-
-    Args:
-      length: time steps.
-      rows: environments.
-      size: H.
-      dtype: operands of the matrix products.
     """
     if length < 2:
         return None

@@ -135,7 +135,6 @@ def read_arrays(
     """The arrays of a checkpoint, whole and in host memory, each checked against its digest.
 
     Args:
-      path: its folder.
       record: from `read_record(path)`.
       fields: the fields of the state to read, such as `learner/policy`; None for all.
 
@@ -165,7 +164,6 @@ def read_back(path: epath.Path, sealed: Mapping[str, Any]) -> None:
     """Checks that a checkpoint just written can be found and read, without reading its arrays.
 
     Args:
-      path: its folder.
       sealed: the record that was written.
 
     Raises:

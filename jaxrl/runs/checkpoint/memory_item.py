@@ -79,7 +79,6 @@ class MemoryItems:
         """The rows on the devices of `abstract`, or the reason why there are none, in words.
 
         Args:
-          record: of the checkpoint.
           abstract: arrays as `jax.ShapeDtypeStruct` with a sharding, by `field/path`.
 
         Raises:

@@ -59,7 +59,6 @@ def verify(
     """Reads the checkpoints of a run, or only one, and compares them with their digests.
 
     Args:
-      workdir: folder of the run, local or gs://.
       step: the step of one checkpoint; None for all of them and everything beside them.
       check: raises ValueError for data beside the arrays that no trainer stores.
 

@@ -17,8 +17,8 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl.algorithms.batch import RolloutState
 from jaxrl.algorithms.ppo.ppo import PPOHyperparams
+from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.types import Acting, CollectorState, EpisodeStats, TrainState
 from tests.compiled_programs import with_policy
