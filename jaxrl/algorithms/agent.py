@@ -25,7 +25,6 @@ class Agent(abc.ABC):
 
     Attributes:
       spec: spaces of the environment.
-      network: the network that computes.
       normalize_config: how observations are normalised.
       description: of the network, in words: `mlp 128, lstm 128, categorical`.
       samples: True if `choose` without exploration is random. Otherwise there is nothing to sample, and

@@ -48,7 +48,6 @@ class Algorithm(abc.ABC):
     """One device's share of learning. Every method is pure: jit, shard_map and vmap (over members) apply.
 
     Attributes:
-      config: the resolved configuration.
       agent: acts, and is trained.
       name: of its section in the configuration, and the beginning of the names of its metrics.
       config_section: the class of that section.

@@ -75,7 +75,6 @@ class Minibatches:
 
     Attributes:
       config: the resolved configuration, whose algorithm has a `MinibatchConfig`.
-      agent: the agent that learns.
       axis: how this device sums with the others.
       loss: of a minibatch.
       stop: ends the updates on a batch; None: nothing does.

@@ -60,7 +60,6 @@ class ReplayPlan:
         rows sampled do not depend on the number of devices.
       n_step: most steps whose rewards are summed.
       learning_starts: rows of each environment before which nothing is learnt.
-      axis: this device.
       priorities: None: all rows alike.
       checkpointed: True if the rows are a part of checkpoints.
       hindsight: None: goals stay as they are.

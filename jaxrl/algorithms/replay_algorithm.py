@@ -25,7 +25,6 @@ class ReplayAlgorithm(Algorithm):
     """One update on each batch from the replay memory; none before enough is kept.
 
     Attributes:
-      axis: this device.
       watched: metrics in which a NaN shows.
     """
 

@@ -17,7 +17,6 @@ class ScaledRewards:
     """Rewards to learn from, and the statistics with this rollout in them.
 
     Attributes:
-      reward: float32[T, B].
       stats: running moments of the discounted return, or None without scaling.
       discounted_return: float32[B], to continue with in the next rollout.
     """

@@ -27,9 +27,6 @@ class Latency:
 
     Attributes:
       encoder, core: of the network; the first may be the name of an architecture.
-      parameters: their number.
-      batch: rows of each call.
-      calls: the number of timed calls.
       p50_ms, p95_ms, p99_ms: percentiles of a call's time, in milliseconds.
       p50_spread_ms: half the range of the medians of a fifth of the calls each.
       throughput: observations per second, calls following one another.

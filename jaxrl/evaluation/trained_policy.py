@@ -36,12 +36,9 @@ class TrainedPolicy:
     """The policy of a checkpoint, with the configuration that it was built from.
 
     Attributes:
-      folder: of the run.
       config: its configuration; of a run in stages that of the checkpoint's stage.
       spec: of the environment it was trained on.
-      agent: acts.
       state: its parameters and frozen statistics, replicated over `topology`.
-      step: the checkpoint's step.
       chosen: why that one, in words; "" if it was requested by its step.
       topology: the devices that hold the arrays.
       mode: greedy or sampled, in which evaluations during training judged it by its return.

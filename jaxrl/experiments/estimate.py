@@ -18,7 +18,6 @@ class CellEstimate:
 
     Attributes:
       cells: their names.
-      parameters: their number.
       memory: bytes of the training program; None if the compiler does not report it.
       hours: of training all of them, one after the other, without evaluations and pretraining.
     """

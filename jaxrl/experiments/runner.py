@@ -41,11 +41,8 @@ class CellRunner:
     """Runs a cell, one stage after the other.
 
     Attributes:
-      plan: of the experiment.
-      cell: the cell.
       share: of the machine, for its processes.
       interruption: a signal, after which its process saves and nothing more is started.
-      say: is called with each line of progress.
     """
 
     plan: ExperimentPlan

@@ -25,7 +25,6 @@ class MlflowVersion:
 
     Attributes:
       name: of the registered model.
-      folder: its files.
       stages: aliases that are to point at it.
       metrics: of its evaluation.
       tags: texts by name.

@@ -32,9 +32,6 @@ class FastWeights(Core):
 
     Queries, keys, values and the gate z are projections of the normalised input; y is divided by its root
     mean square in each head and scaled. A core of this form says by `remember` what its matrices hold.
-
-    Attributes:
-      kind: `network.core`.
     """
 
     waits_for_the_carry: ClassVar[bool] = True

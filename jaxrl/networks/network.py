@@ -54,7 +54,6 @@ class NetworkOutput:
     """The outputs of a network for [L, N] observations.
 
     Attributes:
-      heads: the outputs of the heads by name.
       features: [L, N, F] by trunk, what the heads have read.
       carry: the one after the last step.
     """
@@ -236,8 +235,6 @@ class _Trunks(nn.Module):
     """The trunks in the order in which heads name them first, then the heads.
 
     Attributes:
-      network: of every trunk.
-      spec: spaces of the environment.
       heads: (name, trunk, module) of each.
     """
 

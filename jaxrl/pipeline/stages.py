@@ -24,8 +24,6 @@ class Step:
     """One command of a stage.
 
     Attributes:
-      command: of `jaxrl`.
-      arguments: its arguments.
       starts_from: a folder that it must not find from an interrupted attempt; "" if it continues it.
       result: the name of the file, in the stage's folder, that takes the output that the command names.
     """
@@ -50,8 +48,6 @@ class PipelineStage:
     """A stage that can be run.
 
     Attributes:
-      name: its name.
-      steps: its commands, in order.
       reads: stages whose outputs it reads.
       files: local files and folders that it reads, by the setting that names them.
       outputs: the values that others may read of it, by name.

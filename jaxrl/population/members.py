@@ -80,8 +80,6 @@ class Conditions:
     """Settings that the members of a population share.
 
     Attributes:
-      topology: the devices among which they are divided.
-      interruption: the signals that the process receives.
       debug: see `Trainer`.
       process_started: see `Assembly.build`.
       watchdog: seconds without progress of any member until the process ends itself; 0: never.

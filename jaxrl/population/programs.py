@@ -28,11 +28,7 @@ _LOWER = jax.jit(lambda numbers: [x[0] for x in numbers])
 
 
 class TrainingProgram:
-    """Advances members by some iterations each; compiled once for all.
-
-    Attributes:
-      compiled: the program, once `compile` has run.
-    """
+    """Advances members by some iterations each; compiled once for all."""
 
     def __init__(self, iteration: Iteration, placement: Placement) -> None:
         self.compiled: Any = None
@@ -110,13 +106,7 @@ class EpisodesProgram:
 
 
 class Programs:
-    """Everything that is compiled for members of one shape.
-
-    Attributes:
-      training: the program of their iterations.
-      plan: the plan of their evaluations.
-      evaluation: the programs of their episodes, by task.
-    """
+    """Everything that is compiled for members of one shape."""
 
     def __init__(self, config: Config, members: int, topology: Topology) -> None:
         """Builds everything; nothing is compiled.

@@ -65,7 +65,6 @@ class Iteration:
     """The training program of one device that steps its own environments.
 
     Attributes:
-      learning: the update that follows a rollout.
       collector: makes rollouts; None if nothing is collected.
     """
 

@@ -46,8 +46,6 @@ class Learning:
     Every method is pure and can be jitted, sharded or vmapped (over seeds or hyperparameters).
 
     Attributes:
-      config: the resolved configuration.
-      algorithm: the algorithm that learns.
       memory: the store between collecting and learning.
       axis: how this device sums with the others.
       reports: the values reported of episodes.

@@ -41,7 +41,6 @@ class RunFolder:
     after a checkpoint was damaged.
 
     Attributes:
-      path: its path.
       identity: the identity of the run, stored in its checkpoints; known after `create`.
     """
 

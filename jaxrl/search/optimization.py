@@ -41,7 +41,6 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-      folder: the folder of the search.
       trials: all trials, by number.
       best: the winner; None if the search was interrupted, or other processes still search.
       verified: its results with fresh seeds; None without verification.

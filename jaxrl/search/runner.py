@@ -29,8 +29,6 @@ class Task:
     """The task of every trial.
 
     Attributes:
-      config: the configuration that trials change.
-      space: the values that they may take.
       objective: the score of a trial.
       is_compared_early: True if trials are compared while they train: they are evaluated every 5% of their
         steps.

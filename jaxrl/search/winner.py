@@ -24,7 +24,6 @@ class Verified:
     """A trial that was trained again.
 
     Attributes:
-      trial: the trial.
       seeds: the fresh seeds.
       scores: its score with each; None if that run failed.
     """

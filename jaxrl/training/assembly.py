@@ -51,9 +51,7 @@ class Assembly:
     Each stage of training has one; without stages the run is one.
 
     Attributes:
-      config: the resolved configuration of the stage.
       clock: where the seconds of the run go.
-      topology: all devices.
       coordinator: of signals, time and pace with the other processes.
       runtime: makes iterations; stages of one shape share it.
       evaluators: play episodes.

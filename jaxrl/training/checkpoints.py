@@ -62,12 +62,7 @@ class StartingPoint:
 
 
 class RunCheckpoints:
-    """Saves and restores; without a folder it keeps nothing.
-
-    Attributes:
-      learning: the learner that is saved.
-      config: of the run, in its stage.
-    """
+    """Saves and restores; without a folder it keeps nothing."""
 
     def __init__(
         self,

@@ -37,7 +37,6 @@ class CloningPlan:
     Attributes:
       data: folder of the episodes.
       epochs: passes over them at most.
-      batch_size: steps of an update, about.
       learning_rate: of Adam.
       validation: share of the episodes.
       patience: validations without a better likelihood that end it; 0: none does.
@@ -60,7 +59,6 @@ class CloningLayout:
     Attributes:
       lanes, rows: of them.
       chunk: steps of a sequence.
-      minibatches: of a pass.
     """
 
     lanes: int

@@ -71,9 +71,6 @@ class Coordinator:
     A process on its own uses its own values at once. Several exchange theirs after every dispatch, while
     the devices work. The values sent with the last finished dispatch are in force: all processes finish
     the same dispatches in the same order, so they decide alike without waiting for each other.
-
-    Attributes:
-      interruption: the signals that this process received.
     """
 
     def __init__(

@@ -28,21 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainingLoop:
-    """Trains a run to its end.
-
-    Attributes:
-      assembly: the programs and what belongs to them.
-      run: the run that is trained.
-      queue: dispatches iterations to the devices.
-      schedule: says what is due, and when the run ends.
-      saver: writes checkpoints.
-      recovery: acts on a value that is not finite.
-      reporter: writes rows.
-      writer: shows what the loop does.
-      trainer: the one that is passed to callbacks.
-      callbacks: functions of the user.
-      traces: records profiles.
-    """
+    """Trains a run to its end."""
 
     assembly: Assembly
     run: RunState

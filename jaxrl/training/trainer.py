@@ -60,10 +60,7 @@ class Trainer:
     step begins with `start()`, as `fit` does, unless that or `load` came before.
 
     Attributes:
-      config: the resolved configuration.
       folder: where checkpoints go, or None.
-      callbacks: functions that `fit` calls.
-      agent: the agent that is trained.
     """
 
     def __init__(

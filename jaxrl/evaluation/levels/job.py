@@ -44,9 +44,7 @@ class LevelQuestion:
     """The levels to play, and how often.
 
     Attributes:
-      levels: how many.
       episodes: in each.
-      sample: sample actions instead of taking the most likely ones.
       seed: decides the levels and the episodes.
       environment: another one with the same spaces; "": the run's.
       cvar: also play again, and report the success on the worst levels.

@@ -32,7 +32,6 @@ class SuiteQuestion:
     """The suite to play, and replacements of its values.
 
     Attributes:
-      file: the suite.
       checkpoint: "best", "latest" or a step.
       episodes: how many for each level and mode; None: the suite's number.
       sample: only sampled actions, or only the most likely ones; None: in the suite's modes.

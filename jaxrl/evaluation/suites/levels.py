@@ -46,7 +46,6 @@ class PlayableLevel:
     """A level that the policy can play.
 
     Attributes:
-      level: as the suite has it.
       task: the task that an evaluator plays.
       steps: the number that counts as 1 in normalised steps.
       tasks: arrays [N, ...], the tasks of episodes, cyclically; None: the default task.

@@ -23,8 +23,6 @@ class Contestant(abc.ABC):
     """A player of many games of one kind at once.
 
     Attributes:
-      name: in tables.
-      game: the rules.
       acting: the parameters that decide its moves, an argument of compiled programs; () of a scripted player.
     """
 

@@ -30,7 +30,6 @@ class Standing:
     """A contestant after all games.
 
     Attributes:
-      name: of the contestant.
       wins, draws, losses: games, from both seats.
       elo: the most likely rating; the mean of all contestants is 0.
       elo_half_width: of its 95% interval.
@@ -63,9 +62,7 @@ class Results:
     """The outcome of all games.
 
     Attributes:
-      game: its name.
       games: of each pair, half from each seat.
-      seed: decides the games.
       standings: the best first.
       by_seat: int[P, P, 2, 3], wins, draws and losses of the row against the column, with the first move and
         without; players in the order of the standings.

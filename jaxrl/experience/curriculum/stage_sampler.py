@@ -57,10 +57,8 @@ class StageSampler(TaskSampler):
     environment. An episode counts for the stage that it began in, and only if that continues.
 
     Attributes:
-      stages: in their order.
       tables: their tasks; None of several environments in one, which take none.
       weights: of the losses of these; None if all count alike.
-      env: whose tasks are chosen.
       shape: of the window.
       start: the first stage, from 0 on.
       knows_success: True if success is known of episodes.

@@ -22,7 +22,6 @@ class TaskWeights:
     """The weights of K tasks in S stages.
 
     Attributes:
-      names: of the tasks.
       table: float32[S, K]; the mean over the environments is 1 in each stage.
     """
 

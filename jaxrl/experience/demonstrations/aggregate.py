@@ -37,11 +37,7 @@ class AggregateState:
 
 @dataclass(frozen=True)
 class Aggregate(Memory):
-    """Grows by each rollout up to a fixed size, then forgets the oldest; samples sequences uniformly.
-
-    Attributes:
-      plan: the replay that the algorithm asked for.
-    """
+    """Grows by each rollout up to a fixed size, then forgets the oldest; samples sequences uniformly."""
 
     plan: AggregatePlan
 

@@ -34,7 +34,6 @@ class Dataset:
     """The episodes of a folder.
 
     Attributes:
-      folder: where they lie.
       episodes: in the order of their files' names.
       digest: over the content of all.
       files: their names; none of Minari's and D4RL's.

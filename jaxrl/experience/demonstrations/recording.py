@@ -37,7 +37,6 @@ class Player(abc.ABC):
     """Chooses the actions of a recording; pure functions.
 
     Attributes:
-      name: for the record.
       asks_solver: True if the environment's solver chooses them; then `act` is not called.
     """
 

@@ -38,9 +38,6 @@ class Simulator:
 
     An episode begins with `reset(key)`, or with the level that the replay names, if any; its key is
     `jax.random.key(seed)`, and step t's is `fold_in(key, t)`.
-
-    Attributes:
-      spec: of the environment.
     """
 
     def __init__(self, env: str, success: str = "") -> None:

@@ -48,10 +48,6 @@ class LearnabilitySampler(TaskSampler):
     Every `levels.refresh_iterations` the policy plays a few episodes in each of many random levels. The
     levels with the highest p (1 - p) are kept until the next time, and a share of the episodes is in these,
     each as often as every other one.
-
-    Attributes:
-      source: of levels.
-      levels: the section of the configuration.
     """
 
     source: LevelSource

@@ -34,7 +34,6 @@ class ReplayedLevels:
     """The state of level replay; replicated.
 
     Attributes:
-      buffer: the levels.
       sums: of the episodes in progress in all environments.
       iteration: int32[], rollouts so far.
     """
@@ -55,8 +54,6 @@ class LevelReplaySampler(TaskSampler):
     the level there (`born`), and the environment's own task (`task`).
 
     Attributes:
-      source: of new levels.
-      rule: chances of levels.
       num_envs: environments over all devices.
       is_robust: rows of levels that are not replayed carry no loss.
       mutate: a changed level from a key and a level, or None.

@@ -62,7 +62,6 @@ class Matches:
 
     Attributes:
       spec: of the game as its player sees it.
-      game: the rules.
       seats: who plays against whom.
       axis: this device among all; tells the global indices of its environments.
       now: the policy as it is now, for the opponents; None if only `reset` is called.

@@ -70,10 +70,7 @@ class Opponents:
     """Decides over opponents between iterations; pure functions, the same on all devices.
 
     Attributes:
-      config: the section of the configuration.
-      matches: the games.
       steps_per_iteration: of all environments.
-      axis: sums over devices.
     """
 
     config: SelfPlayConfig

@@ -20,11 +20,7 @@ from jaxrl.types import Array, Trajectory
 
 @dataclass(frozen=True)
 class RingMemory(Memory):
-    """Keeps the last rows of every environment; subclasses decide how to sample them.
-
-    Attributes:
-      plan: the replay that the algorithm asked for.
-    """
+    """Keeps the last rows of every environment; subclasses decide how to sample them."""
 
     plan: ReplayPlan
 

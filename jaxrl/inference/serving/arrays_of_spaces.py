@@ -71,11 +71,7 @@ class ArraySpace:
 
 
 class ObservationReader:
-    """Reads observations, one or a batch.
-
-    Attributes:
-      arrays: of an observation.
-    """
+    """Reads observations, one or a batch."""
 
     def __init__(self, space: Mapping[str, Any]) -> None:
         """Takes the `observation` of spaces.json; raises ValueError, KeyError or TypeError if it is none."""

@@ -106,7 +106,6 @@ class ServedPolicy:
     """A model in use, with one row of carry for each of its sessions.
 
     Attributes:
-      facts: of its files.
       reader, writer: of its observations and actions.
       timings: of the runtimes that were tried, the chosen one first.
       sizes: batch sizes that passes have; a batch is filled up with zeros to the next one. All give a row the

@@ -34,7 +34,6 @@ class PartsEncoder(nn.Module):
 
     Attributes:
       encoders: with the key of what each encodes; "" for the whole observation.
-      fusion: of their features.
     """
 
     encoders: tuple[tuple[str, nn.Module], ...]

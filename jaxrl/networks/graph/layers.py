@@ -74,12 +74,7 @@ class GraphAttention(nn.Module):
 
 
 class KindDense(nn.Module):
-    """A linear layer with separate weights for each kind of row.
-
-    Attributes:
-      features: of the result.
-      num_kinds: K.
-    """
+    """A linear layer with separate weights for each kind of row."""
 
     features: int
     num_kinds: int

@@ -31,7 +31,6 @@ class CheckpointEntry:
     Attributes:
       kind: "checkpoint"; "set aside": a trainer found it damaged; "unfinished": remains of an interrupted
         save or deletion; "ignored": no checkpoint.
-      path: its path.
       problem: the reason why it cannot be used; None if it can.
       size: bytes of its files.
       step, iteration, score, evaluation: as saved; None if they are not known.

@@ -29,9 +29,6 @@ class StagedFolder:
 
     A thread sends files that have changed, each as a whole object; failures are retried with growing pauses
     and never stop the caller.
-
-    Attributes:
-      path: the local folder.
     """
 
     def __init__(self, target: str, resumed: Sequence[str] = (), every: float = SEND_INTERVAL) -> None:
