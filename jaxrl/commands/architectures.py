@@ -38,7 +38,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Measures what `argv` asks for; returns the exit code (2: bad input)."""
     if not _names_a_config(left):
         left = [_CONFIG, *left]
     arguments = run_arguments.parse_training(["jaxrl", *left])

@@ -94,7 +94,6 @@ class _Flags(RunFlags):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the evaluation that `argv` asks for; returns the exit code (2: bad input)."""
     workdir = flags.folder(left)
     if flags.environment and flags.suite:
         raise ConfigError(

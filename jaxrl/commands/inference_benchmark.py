@@ -50,7 +50,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Times what `argv` asks for; returns the exit code (2: bad input)."""
     workdir = flags.workdir
     if workdir and left:
         raise ConfigError(f"`{left[0]}` is no flag of a run that has its configuration already (--workdir)")

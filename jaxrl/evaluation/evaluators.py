@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -75,30 +75,23 @@ def agent_of(config: Config, agent: Agent, spec: EnvSpec) -> Agent:
     return agent if same else algorithms.build_agent(config, spec)
 
 
+@dataclass(eq=False)
 class HostEvaluator(Evaluator):
     """Plays host environments, every process its share.
 
-    Args:
+    Attributes:
       factory: of the environments, started afresh for each evaluation.
       config: sets how many environments are played side by side and how they are started.
       reports: the values to record beside returns and lengths.
       given_up: called now and then; True if the result is not wanted any more.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        factory: HostFactory,
-        config: Config,
-        reports: EpisodeReports = NO_REPORTS,
-        given_up: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._agent = agent
-        self._factory = factory
-        self._config = config
-        self._given_up = given_up
-        self._reports = reports
-        self._players: dict[bool, HostPlayer] = {}
+    agent: Agent
+    factory: HostFactory
+    config: Config
+    reports: EpisodeReports = NO_REPORTS
+    given_up: Callable[[], bool] = lambda: False
+    _players: dict[bool, HostPlayer] = field(default_factory=dict, init=False)
 
     @property
     def compiled(self) -> tuple[()]:
@@ -116,24 +109,24 @@ class HostEvaluator(Evaluator):
 
     def _play(self, state: Acting, key: Array, episodes: int, sample: bool) -> Episodes:
         if sample:
-            self._agent.require_samples()
+            self.agent.require_samples()
         if sample not in self._players:
-            self._players[sample] = HostPlayer(self._agent, self._factory, sample, self._reports)
-        num_envs = min(episodes, self._config.env.num_envs)
+            self._players[sample] = HostPlayer(self.agent, self.factory, sample, self.reports)
+        num_envs = min(episodes, self.config.env.num_envs)
         mine = process_group.share(num_envs)
         key = jax.random.fold_in(key, STREAM)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_envs)[mine])
         played: list[list[float]] = []
         if len(keys):
             episodes_E = self._players[sample].play(
-                self._options(keys), one_copy(state), keys, quotas(num_envs, episodes)[mine], self._given_up
+                self._options(keys), one_copy(state), keys, quotas(num_envs, episodes)[mine], self.given_up
             )
             own = (episodes_E.episode_return, episodes_E.length, episodes_E.finished)
             rows = (*own, *jax.tree.leaves(episodes_E.tallies))
             played = np.stack([np.asarray(x, np.float64)[episodes_E.played] for x in rows]).tolist()
         parts = [part for part in process_group.everywhere(played) if part]
         score, length, finished, *told = (np.concatenate(x) for x in zip(*parts, strict=True))
-        tallies = jax.tree.unflatten(jax.tree.structure(self._reports.begin(0, np)), told)
+        tallies = jax.tree.unflatten(jax.tree.structure(self.reports.begin(0, np)), told)
         on_host: dict[str, Any] = {
             "episode_return": score,
             "length": length.astype(int),
@@ -144,7 +137,7 @@ class HostEvaluator(Evaluator):
         return Episodes(**on_host)
 
     def _options(self, keys: Array) -> HostOptions:
-        host = self._config.host
+        host = self.config.host
         n = len(keys)
         seeds = jax.vmap(lambda key: jax.random.randint(key, (), 0, 2**31 - 1))(keys)
         divides = n % host.num_groups == 0
@@ -153,5 +146,5 @@ class HostEvaluator(Evaluator):
             num_groups=host.num_groups if divides else 1,
             num_workers=host.num_workers,
             timeout=host.timeout,
-            info_keys=self._reports.info_keys,
+            info_keys=self.reports.info_keys,
         )

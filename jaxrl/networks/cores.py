@@ -26,7 +26,7 @@ from jaxrl.networks.layers import DTYPES, per_block_orthogonal, weights_of
 from jaxrl.networks.linear_cores import LRU, S5, MinGRU
 from jaxrl.networks.registry import Registry
 from jaxrl.networks.xlstm import MLSTM, SLSTM
-from jaxrl.types import Array, Axis
+from jaxrl.types import Array, Axis, Carry
 
 # What the class of a core may declare as fields, and which field of `network` gives each.
 _FIELDS = {
@@ -81,13 +81,11 @@ class Recurrent(Core):
     dtype: jnp.dtype = jnp.float32
     kernel: bool = False  # an LSTM may run as one kernel, see `kernels.lstm_kernel`
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         gates = self.cell.gates
         init = per_block_orthogonal(gates)
         weight_x = self.param("input", init, (x_LNF.shape[-1], gates * self.size))
@@ -119,13 +117,11 @@ class NoCore(Core):
 
     waits_for_the_carry: ClassVar[bool] = False
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         del reset_LN
         return x_LNF, carry
 

@@ -13,7 +13,7 @@ from jaxrl.networks.core import Core
 from jaxrl.networks.kernels.matrix_memory import MemoryInputs, matrix_memory
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 # Of the norms. Of what is read back it keeps how much was found: a read of nothing stays nearly nothing.
 EPSILON = 1e-2
@@ -25,6 +25,8 @@ _LONG, _SEGMENT = 256, 128
 _TIME_STEP = (1e-1, 1e-3)
 # The first and the last head forget half of what they hold in about this many steps.
 _MEMORY = (8.0, 512.0)
+
+QKV = tuple[Array, Array, Array]  # float32[L, N, heads, width], for queries, keys and values
 
 
 class FastWeights(Core):
@@ -41,13 +43,11 @@ class FastWeights(Core):
     heads: int
     dtype: jnp.dtype = jnp.float32
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         width = self.size // self.heads
         return {"state": jnp.zeros((n, self.heads, width, width), jnp.float32)}
 
-    def remember(
-        self, u_LNF: Array, projected: tuple[Array, Array, Array], carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         """(y float32[L, N, heads, width], the carry after the last step).
 
         Args:
@@ -59,16 +59,12 @@ class FastWeights(Core):
         raise NotImplementedError
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         if len(reset_LN) <= _LONG:
             return self._segment(x_LNF, carry, reset_LN)
         whole = len(reset_LN) // _SEGMENT * _SEGMENT
 
-        def segment(
-            core: FastWeights, carry: dict[str, Array], inputs: tuple[Array, Array]
-        ) -> tuple[dict[str, Array], Array]:
+        def segment(core: FastWeights, carry: Carry, inputs: tuple[Array, Array]) -> tuple[Carry, Array]:
             y, carry = core._segment(inputs[0], carry, inputs[1])
             return carry, y
 
@@ -82,9 +78,7 @@ class FastWeights(Core):
             y = jnp.concatenate([y, rest])
         return y, carry
 
-    def _segment(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def _segment(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         size = self.size
         x = residual_stream(self, x_LNF, size, self.dtype)
         u = LayerNorm(self.dtype, name="norm")(x)
@@ -120,9 +114,7 @@ class LinearAttention(FastWeights):
 
     kind: ClassVar[str] = "linear_attention"
 
-    def remember(
-        self, u_LNF: Array, projected: tuple[Array, Array, Array], carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         del u_LNF
         query, key, value = projected
         decay = jnp.log1p(-jnp.exp2(-5.0 - jnp.arange(self.heads, dtype=jnp.float32)))
@@ -150,9 +142,7 @@ class Mamba2(FastWeights):
 
     kind: ClassVar[str] = "mamba2"
 
-    def remember(
-        self, u_LNF: Array, projected: tuple[Array, Array, Array], carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         c, b, x = (jax.nn.silu(part) for part in projected)
         (step,) = self.rates(u_LNF, _time_steps, 1)
         step = jax.nn.softplus(step)
@@ -182,9 +172,7 @@ class GatedDelta(FastWeights):
 
     kind: ClassVar[str] = "gated_delta"
 
-    def remember(
-        self, u_LNF: Array, projected: tuple[Array, Array, Array], carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         query, key, value = (jax.nn.silu(x) for x in projected)
         decay, strength = self.rates(u_LNF, _rates, 2)
         inputs = MemoryInputs(

@@ -22,7 +22,7 @@ from jaxrl.networks.layers import (
     residual_stream,
     weights_of,
 )
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 # Initial memory of the first and the last unit, in steps (Tallec and Ollivier 2018).
 _MEMORY = (2.0, 128.0)
@@ -42,13 +42,11 @@ class MinGRU(Core):
     size: int
     dtype: jnp.dtype = jnp.float32
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {"h": jnp.zeros((n, self.size), jnp.float32)}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         shape = (x_LNF.shape[-1], 2 * self.size)
         weight = self.param("input", self._weight_init, shape)
         bias = self.param("bias", self._bias_init, shape[1:])
@@ -82,13 +80,11 @@ class LRU(Core):
     activation: str
     dtype: jnp.dtype = jnp.float32
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {part: jnp.zeros((n, self.size), jnp.float32) for part in ("imaginary", "real")}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         features = x_LNF.shape[-1]
         size = self.size
         nu, theta, gamma = self.param("eigenvalues", _eigenvalues, (3, size))
@@ -147,13 +143,11 @@ class S5(Core):
     state_size: int
     dtype: jnp.dtype = jnp.float32
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {part: jnp.zeros((n, self.state_size), jnp.float32) for part in ("imaginary", "real")}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         size = self.size
         states = self.state_size
         x = residual_stream(self, x_LNF, size, self.dtype)

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrl.networks.core import Core
-from jaxrl.networks.fast_weights import FastWeights
+from jaxrl.networks.fast_weights import QKV, FastWeights
 from jaxrl.networks.kernels.cells import SLSTM as CELL
 from jaxrl.networks.kernels.matrix_memory import MemoryInputs, matrix_memory
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import per_block_orthogonal, weights_of
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 # Biases of the forget gates of the first and the last head.
 _FORGET = (3.0, 6.0)
@@ -42,15 +42,13 @@ class MLSTM(FastWeights):
 
     kind: ClassVar[str] = "mlstm"
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         width = self.size // self.heads
         # The normaliser is the last row: it is what a value of 1 would have written.
         state = jnp.zeros((n, self.heads, width + 1, width), jnp.float32)
         return {"stabiliser": jnp.zeros((n, self.heads), jnp.float32), "state": state}
 
-    def remember(
-        self, u_LNF: Array, projected: tuple[Array, Array, Array], carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         query, key, value = projected
         log_i, forget = self.rates(u_LNF, _gates, 2)
         log_f = jax.nn.log_sigmoid(forget)
@@ -106,13 +104,11 @@ class SLSTM(Core):
     heads: int
     dtype: jnp.dtype = jnp.float32
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in CELL.state}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         size = self.size
         width = size // self.heads
         weight_x = self.param("input", per_block_orthogonal(4), (x_LNF.shape[-1], 4 * size))

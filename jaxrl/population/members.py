@@ -228,32 +228,30 @@ class MemberRuntime(Runtime):
         return self._own_runtime.single_device_iteration(state)
 
 
+@dataclass(eq=False)
 class MemberEvaluator(Evaluator):
     """Plays a member's episodes together with the others'."""
 
-    def __init__(
-        self, member: int, program: EpisodesProgram, calls: SharedCalls, given_up: Callable[[], bool]
-    ) -> None:
-        self._member = member
-        self._program = program
-        self._calls = calls
-        self._given_up = given_up
+    member: int
+    program: EpisodesProgram
+    calls: SharedCalls
+    given_up: Callable[[], bool]
 
     @property
     def compiled(self) -> Sequence[Any]:
-        return self._program.compiled
+        return self.program.compiled
 
     def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None) -> None:
-        self._program.compile(state, episodes, modes, tasks)
+        self.program.compile(state, episodes, modes, tasks)
 
     def play(
         self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
     ) -> Played:
         self.compile(state, episodes, modes, tasks)
-        play = self._program.play_function(episodes, modes, tasks is not None)
+        play = self.program.play_function(episodes, modes, tasks is not None)
         key = jax.random.fold_in(key, STREAM)  # as `DeviceEvaluator` does
-        played: Played = self._calls.call(self._member, play, (state, key, dealt(tasks, episodes)))
-        return await_episodes(played, self._given_up)
+        played: Played = self.calls.call(self.member, play, (state, key, dealt(tasks, episodes)))
+        return await_episodes(played, self.given_up)
 
 
 def assemble(

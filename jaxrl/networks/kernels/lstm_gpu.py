@@ -17,10 +17,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from jaxrl.networks.kernels.cells import Carry
 from jaxrl.networks.kernels.lstm_gpu_kernels import KernelWork, Tiles, backward_kernel, forward_kernel
 from jaxrl.networks.kernels.products import kernel_precision
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 Dtype = Any
 

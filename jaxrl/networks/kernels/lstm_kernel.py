@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
-from jaxrl.networks.kernels.cells import LSTM, Carry, lstm_gates, lstm_tanh_c
+from jaxrl.networks.kernels.cells import LSTM, lstm_gates, lstm_tanh_c
 from jaxrl.networks.kernels.products import weight_gradient
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan, scan_forward, scan_gradients
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, Carry, PyTree
 
 Dtype = Any
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from jaxrl.networks.kernels.cells import LSTM, Carry, lstm_backward, lstm_gates, lstm_tanh_c
+from jaxrl.networks.kernels.cells import LSTM, lstm_backward, lstm_gates, lstm_tanh_c
 from jaxrl.networks.kernels.products import kernel_precision
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 Dtype = Any
 

@@ -242,11 +242,12 @@ class NotebookView:
 
     def __init__(self, run: RunProgress) -> None:
         from IPython.display import display
+        from rich.spinner import Spinner
 
         from jaxrl.reporting.display.panel import RunPanel
 
         # The patterns of dots are wider than other characters in the fonts of browsers.
-        self._panel = RunPanel(run, spinner="line")
+        self._panel = RunPanel(run, spinner=Spinner("line", style="cyan"))
         self._handle: Any = display(self._picture(), display_id=True)
 
     def row(self, scalars: object) -> None:
