@@ -75,11 +75,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
 
 def _batches(text: str) -> list[int]:
-    """`1,8,64` as numbers.
-
-    Raises:
-      ConfigError: it is no list of positive integers.
-    """
+    """`1,8,64` as numbers."""
     parts = [part.strip() for part in text.split(",")]
     if not all(
         part.isdecimal() and len(part) < 8 and 0 < int(part) <= command_line.LARGEST_BATCH for part in parts

@@ -161,11 +161,7 @@ def _reports(env: EnvConfig, environment: str) -> EpisodeReports:
 
 
 def _choose(checkpoints: Checkpointer, wanted: str) -> tuple[int, str]:
-    """(the step that `--checkpoint` names, why that one, as `TrainedPolicy.chosen`).
-
-    Raises:
-      ConfigError: it is no name of a checkpoint, or there is none.
-    """
+    """(the step that `--checkpoint` names, why that one, as `TrainedPolicy.chosen`)."""
     if wanted not in ("best", "latest") and not (wanted.isdecimal() and len(wanted) < 18):
         raise ConfigError(f"`--checkpoint` (={wanted!r}) must be best, latest or a step")
     if wanted.isdecimal():

@@ -163,12 +163,7 @@ class CellRunner:
         self._run(stage, self.plan.commands(self.cell)[stage], lock)
 
     def _run(self, stage: str, arguments: Sequence[str], lock: BinaryIO) -> None:
-        """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder.
-
-        Raises:
-          CellFailure: it failed.
-          CellInterruption: a signal came.
-        """
+        """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder."""
         cell = self.cell
         output = cell.folder.with_name(f"{cell.folder.name}_{stage}.log")
         _log.debug("%s: jaxrl %s", cell.name, " ".join(arguments))

@@ -232,11 +232,7 @@ class _Parts:
 
 
 class _Trunks(nn.Module):
-    """The trunks in the order in which heads name them first, then the heads.
-
-    Attributes:
-      heads: (name, trunk, module) of each.
-    """
+    """The trunks in the order in which heads name them first, then the heads."""
 
     network: NetworkConfig
     spec: EnvSpec

@@ -156,7 +156,7 @@ class _Builder:
         config = self._config()
         if "search" in self._enabled:
             fields = self._restore(fields)
-        if "pretrain" in self._enabled and self._clone_may_be_used():
+        if "pretrain" in self._enabled and not failed_check(self._places.run("pretrain")):
             fields = {"init_from": self._places.run("pretrain"), **fields}
         arguments = (config, *flags, *_field_flags(fields))
         run = self._places.run()
@@ -270,10 +270,6 @@ class _Builder:
         config = flatten(load_config(self._with_places(trials.settings.config or settings.config)).to_dict())
         before = {name: fields.get(name, config.get(name)) for name in trials.fields}
         return {name: "none" if value is None else value for name, value in before.items()}
-
-    def _clone_may_be_used(self) -> bool:
-        """False of a clone that failed its check: training then starts from nothing."""
-        return not failed_check(self._places.run("pretrain"))
 
     def _with_places(self, text: str) -> str:
         for name, place in self._places.names.items():

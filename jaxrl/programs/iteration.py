@@ -49,8 +49,6 @@ class _Repeated:
 
     Attributes:
       made: int32[], iterations.
-      state: after them.
-      interval: the metrics so far.
       failed: bool[], True if the last was not finite; `state` is then the one before it.
     """
 

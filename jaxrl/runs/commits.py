@@ -30,7 +30,8 @@ def commits() -> Mapping[str, Mapping[str, Any]]:
     checkout = Path(__file__).parents[2]
     places = {"jaxrl": checkout if (checkout / ".git").exists() else None}
     with contextlib.suppress(OSError):
-        own = _repository(Path.cwd())
+        here = Path.cwd()
+        own = next((place for place in (here, *here.parents) if (place / ".git").exists()), None)
         places["working_directory"] = own if own != checkout else None
     return {name: found for name, place in places.items() if place and (found := commit_of(place))}
 
@@ -51,11 +52,6 @@ def commit_of(repository: Path) -> dict[str, Any] | None:
     if said.returncode or commit == "(initial)":
         return None
     return {"commit": commit, "clean": all(line.startswith("#") for line in lines)}
-
-
-def _repository(folder: Path) -> Path | None:
-    """The repository that `folder` lies in."""
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
 
 
 def origin() -> dict[str, str]:

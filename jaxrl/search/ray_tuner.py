@@ -42,7 +42,9 @@ def drive(file: str) -> str:
     tuner = tune.Tuner(
         tune.with_resources(RayTrial, resources),
         param_space=_space(plan),
-        tune_config=tune.TuneConfig(trial_name_creator=_name, **_decisions(plan)),
+        tune_config=tune.TuneConfig(
+            trial_name_creator=lambda trial: str(trial.config[NUMBER]), **_decisions(plan)
+        ),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(_storage(plan)),
@@ -56,11 +58,6 @@ def drive(file: str) -> str:
     tuner.fit()
     shutil.rmtree(_storage(plan), ignore_errors=True)
     return ""
-
-
-def _name(trial: Any) -> str:
-    """The number of a trial. Its configuration may be another's once it has taken over a run."""
-    return str(trial.config[NUMBER])
 
 
 def _storage(plan: RayPlan) -> Path:

@@ -210,11 +210,7 @@ class TrainingLoop:
             notify(self.callbacks.on_checkpoint, self.trainer, self.run.steps)
 
     def _recover(self, finding: Finding | None = None) -> None:
-        """Rolls back after a NaN or an infinity; gives up if that is not wanted, or was done too often.
-
-        Args:
-          finding: the value; None if it arose in training.
-        """
+        """Rolls back after a NaN or an infinity; gives up if that is not wanted, or was done too often."""
         if self.recovery.halts:
             self._give_up(finding)
         self.run.count_finite()
@@ -226,14 +222,7 @@ class TrainingLoop:
         self.writer.resume_from(self.run.steps)
 
     def _give_up(self, finding: Finding | None = None) -> NoReturn:
-        """Saves the state before the iteration that failed, and says where the value comes from.
-
-        Args:
-          finding: the value; None looks for it.
-
-        Raises:
-          NonFiniteError: always.
-        """
+        """Saves the state before the iteration that failed, and says where the value comes from."""
         self.run.count_finite()
         self._save()
         self.writer.status("looking for the first value that is not finite")

@@ -87,8 +87,6 @@ class R2D2(QReplayAlgorithm):
         """float32[L, N], the targets of the steps that are learnt from.
 
         Args:
-          learner: its discount factor.
-          batch: [L, N] steps.
           q, of_target: float32[L + K, N, A], of the network and of the target network from the first of
             these steps on.
         """

@@ -94,7 +94,7 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
     _show(record)
     record |= {"versions": versions(), "commits": commits(), **origin()}
     folder = RunFolder(policy.folder)
-    name = _name(record)
+    name = "levels-step-{step}-{mode}-{levels}-seed-{seed}".format(**record)
     print(f"written to {folder.write_evaluation(name, record)}")
     if asked.cvar:
         print(f"plot: {folder.write_evaluation_plot(name, _plot(record))}")
@@ -108,10 +108,6 @@ def _environment(policy: TrainedPolicy, asked: LevelQuestion) -> JaxEnv:
     if registry.is_host(name):
         raise ConfigError(f"`--levels` (={asked.levels}) needs an environment with levels: {name} has none")
     return registry.make(name, config.env.wrappers)
-
-
-def _name(record: Mapping[str, Any]) -> str:
-    return "levels-step-{step}-{mode}-{levels}-seed-{seed}".format(**record)
 
 
 def _show(record: Mapping[str, Any]) -> None:

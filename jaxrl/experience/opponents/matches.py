@@ -229,13 +229,7 @@ class Matches:
         return state, reward + jnp.where(turn, more, 0.0)
 
     def _draw_errors(self, keys_B: Array, index: Array, mask: Array, action_B: Array) -> Array:
-        """int32[B], the moves `action_B`, or random ones in their place, see `random_moves`.
-
-        Args:
-          keys_B: of this move.
-          mask: bool[B, A], the allowed moves.
-          action_B: the moves that the opponents have chosen.
-        """
+        """int32[B], the moves `action_B`, or random ones in their place, see `random_moves`."""
         if not self.random_moves:
             return action_B
         groups = self.seats.groups

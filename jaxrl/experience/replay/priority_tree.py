@@ -199,9 +199,6 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 def _sums(total: Array) -> list[Array]:
     """Sums of `WIDTH` neighbours each, from the highest level, of at most `WIDTH`, to the blocks'.
 
-    Args:
-      total: float32[groups, N], of the blocks.
-
     Returns:
       float32[groups, n * WIDTH] each; 0 beyond the end.
     """
@@ -222,10 +219,7 @@ def _descend(
     """int32[groups, N] indices into the leaves, in proportion to them; -1 where all are 0.
 
     Args:
-      levels: of `_sums`.
       flat: float32[groups, leaves].
-      total: float32[groups], the sum of each.
-      places: which of them may be sampled.
       stride: leaves of each environment.
       noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
         levels, so at least 16 of its 24 bits are left for the second.
@@ -260,12 +254,7 @@ def _descend(
 
 
 def _distinct(index: Array, each: int) -> Array:
-    """int32[groups, each], the first different indices of each group in their order, then -1.
-
-    Args:
-      index: int32[groups, N]; those below 0 are passed over.
-      each: of the result.
-    """
+    """int32[groups, each], the first different indices of each group in their order, then -1."""
     index = jax.lax.optimization_barrier(index)  # or it would be computed anew wherever it is read
     if index.shape[1] <= _FEW:
         return _distinct_of_few(index, each)

@@ -159,10 +159,7 @@ class GraphTransformer(nn.Module):
         """The nodes [P, width] that edges lead to, after the layer.
 
         Args:
-          x: [P, width], the same nodes before it.
           kinds: of `x`, as `KindDense` takes them.
-          kind_of: int32[P], the same kinds for each node.
-          edges: of [P, D].
           memory: of the nodes that edges come from.
           source_kinds: int32[P, D], the kinds of these.
         """

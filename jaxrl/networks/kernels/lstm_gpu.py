@@ -129,12 +129,8 @@ def _call(
     Args:
       kernel: takes `work`, then references to: resets, `over_time`, weights, c and h before; then to its
         results.
-      work: sizes and tiles.
-      interpret: True interprets the kernel.
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
-      weight_4HH: of the matrix products.
-      carry: c and h before the first turn of the loop.
       widths: of the results over time, without L and N.
 
     Returns:

@@ -137,12 +137,8 @@ def _call(
 
     Args:
       kernel: takes references to: resets, `over_time`, weights, c and h before; then to its results.
-      launch: how it runs.
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
-      weight: of the matrix products.
-      carry: c and h before the first turn.
-      widths: of the results over time.
 
     Returns:
       (results over time, the carry after the last turn).

@@ -51,11 +51,7 @@ class StagedFolder:
         self.path = Path()
 
     def __enter__(self) -> StagedFolder:
-        """Makes the folder and fetches the files to continue.
-
-        Raises:
-          ConfigError: one of them cannot be read.
-        """
+        """Makes the folder and fetches the files to continue."""
         self.path = Path(tempfile.mkdtemp(prefix="jaxrl-"))
         for name in self._resumed:
             try:
