@@ -106,9 +106,7 @@ class Proposals(Searcher):
         dimensions = self._plan.task.space.dimensions
         for _ in range(_MOST_ASKS):
             point = self._searcher.suggest(trial_id)
-            values = {
-                d.name: _decode(d, point[_key(i)]) for i, d in enumerate(self._plan.task.space.dimensions)
-            }
+            values = {d.name: _decode(d, point[_key(i)]) for i, d in enumerate(dimensions)}
             if not self._check(values):
                 return values
             self._searcher.on_trial_complete(trial_id, error=True)
