@@ -228,7 +228,7 @@ def _show_episodes(
     from jaxrl.evaluation import inspection
     from jaxrl.evaluation.evaluators import EvaluationTask
     from jaxrl.evaluation.suites import video
-    from jaxrl.reporting.pages.episode import episode_page
+    from jaxrl.reporting.pages.page import episode_page
 
     task = EvaluationTask(environment, trained.config.env.wrappers)
     if file := flags.video:

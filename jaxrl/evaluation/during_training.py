@@ -19,8 +19,7 @@ from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.modes import RecentReturns, modes_of
 from jaxrl.evaluation.result import Result, report_values, samples
 from jaxrl.evaluation.suites import definition
-from jaxrl.evaluation.suites.levels import SuiteLevels
-from jaxrl.evaluation.suites.player import SuitePlayer
+from jaxrl.evaluation.suites.levels import SuiteLevels, SuitePlayer
 from jaxrl.evaluation.suites.summary import metrics
 from jaxrl.experience.episodes import Episodes
 from jaxrl.experience.statistics import EpisodeReports

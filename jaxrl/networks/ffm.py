@@ -11,9 +11,8 @@ import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
 from jaxrl.networks.kernels.linear_recurrence import linear_recurrence
-from jaxrl.networks.kernels.normalization import layer_norm
 from jaxrl.networks.kernels.products import matmul
-from jaxrl.networks.layers import orthogonal, weights_of
+from jaxrl.networks.layers import layer_norm, orthogonal, weights_of
 from jaxrl.types import Array, Carry
 
 # At first contexts turn once in 1 to 1,024 steps, and traces forget half in 1 to 154 steps: a hundredth of

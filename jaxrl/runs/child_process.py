@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
+from jaxrl.config.common_names import import_path
 from jaxrl.runs.device_share import DeviceShare
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ChildProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment() | share.environment() | dict(settings or {}),
+                env=os.environ | {"PYTHONPATH": import_path()} | share.environment() | dict(settings or {}),
                 pass_fds=[lock.fileno() for lock in locks],
                 start_new_session=True,  # Ctrl-C is for the parent, which then asks its children to save.
             )
@@ -158,11 +159,6 @@ def take_lock(file: Path) -> BinaryIO | None:
         lock.close()
         return None
     return lock
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a child, which finds the same modules as this process."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
 def command(module: str, *arguments: str) -> list[str]:

@@ -16,8 +16,7 @@ from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, notify
 from jaxrl.training.dispatch_queue import MAX_IN_FLIGHT, DispatchQueue
-from jaxrl.training.nonfinite import Finding
-from jaxrl.training.recovery import Recovery
+from jaxrl.training.nonfinite import Finding, Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver

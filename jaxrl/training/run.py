@@ -28,7 +28,7 @@ from jaxrl.parallel import process_group
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.process_exit import before_leaving, watch_progress
 from jaxrl.parallel.processes import Processes
-from jaxrl.reporting.display import terminal
+from jaxrl.reporting.display import live_panel
 from jaxrl.reporting.writers import MultiWriter, open_writers, require_packages
 from jaxrl.runs.commits import commits, origin
 from jaxrl.runs.folder import RunFolder
@@ -184,7 +184,7 @@ def run_writers(
     folder: RunFolder, config: Config, highlights: Sequence[tuple[str, str]], network: str
 ) -> Iterator[MultiWriter]:
     """Opens the display and the writers of a run in its folder, and the copy of that in a bucket."""
-    before_leaving(terminal.restore_before_exit)
+    before_leaving(live_panel.restore_before_exit)
     mirrors = []
     if target := config.storage.sync_to:
         mirrors = [Mirror(os.fspath(folder.path), target, folder.identity, config.storage.sync_every_steps)]

@@ -30,9 +30,9 @@ from jaxrl.training.callbacks import Callbacks, notify
 from jaxrl.training.checkpoints import RunCheckpoints, StartingPoint, write_run
 from jaxrl.training.dispatch_queue import DispatchQueue
 from jaxrl.training.loop import TrainingLoop
+from jaxrl.training.nonfinite import Recovery
 from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.progress import Progress
-from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver

@@ -15,10 +15,9 @@ from jaxrl.config.files import load_config
 from jaxrl.runs.names import RunNames
 from jaxrl.runs.signals import Interruption
 from jaxrl.search import SearchOptions, optimization, search_report
-from jaxrl.search.importance import importance
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
-from jaxrl.search.search_report import write
+from jaxrl.search.search_report import importance, write
 from jaxrl.search.space import Space
 from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
 from jaxrl.search.winner import Verified

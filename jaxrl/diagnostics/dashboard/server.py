@@ -16,7 +16,6 @@ from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.diagnostics.dashboard import run_view
 from jaxrl.diagnostics.dashboard.collection import RunCollection
 from jaxrl.diagnostics.dashboard.run_view import RunView
-from jaxrl.reporting.pages import episode
 from jaxrl.runs import web
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def application(runs: RunCollection, host: str) -> Starlette:
     def episode_page(request: Request) -> Response:
         with errors_as(ConfigError, "", ValueError):
             page = read_bytes(_file(runs, request, run_view.EPISODES, "episode"), _LARGEST_EPISODE)
-        policy = _EPISODE_POLICY.format(source=episode.script_source())
+        policy = _EPISODE_POLICY.format(source=page.script_source())
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
 
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:

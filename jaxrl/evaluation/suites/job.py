@@ -19,8 +19,7 @@ from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.modes import mode_name, modes_of
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.definition import Suite
-from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
-from jaxrl.evaluation.suites.player import SuitePlayer
+from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels, SuitePlayer
 from jaxrl.evaluation.suites.summary import episode_rows, summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.runs.commits import commits, origin

@@ -17,8 +17,7 @@ from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.stages import Stage, parse
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
-from jaxrl.experience.curriculum.task_tables import TaskTables
-from jaxrl.experience.curriculum.task_weights import TaskWeights
+from jaxrl.experience.curriculum.task_tables import TaskTables, TaskWeights
 from jaxrl.experience.curriculum.window import EpisodeWindow, WindowShape, totals
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler

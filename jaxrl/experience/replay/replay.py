@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
-from jaxrl.experience.replay import draws, relabelling, ring
+from jaxrl.experience.replay import draws, hindsight, ring
 from jaxrl.experience.replay.places import Groups, Places
 from jaxrl.experience.replay.ring import CARRY, Ring
 from jaxrl.experience.replay.ring_memory import RingMemory, counted_steps, follows, of_latest
@@ -45,8 +45,8 @@ class Replay(RingMemory):
         new = None
         if self.plan.hindsight is not None:
             # Before steps are counted: another goal ends a return elsewhere.
-            new = relabelling.new_goals(self.plan, state, Groups.of(self.plan).keys(key), env, row)
-            facts = relabelling.with_new_facts(self.plan.hindsight, state, window, env, facts, new)
+            new = hindsight.new_goals(self.plan, state, Groups.of(self.plan).keys(key), env, row)
+            facts = hindsight.with_new_facts(self.plan.hindsight, state, window, env, facts, new)
         counts = counted_steps(facts["terminated"], facts["reset"], facts["valid"])
         ends = (row, row + counts.sum(axis=0, dtype=jnp.int32))
         obs, next_obs = (ring.observations_of(state.rows, at, env, self.plan.frames) for at in ends)

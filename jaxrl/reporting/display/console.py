@@ -10,9 +10,8 @@ from typing import Any, Protocol, TextIO
 
 from jaxrl.config import text
 from jaxrl.config.local_files import discard
-from jaxrl.reporting.display.live_panel import LivePanel
+from jaxrl.reporting.display.live_panel import LivePanel, can_redraw
 from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress, metric_text
-from jaxrl.reporting.display.terminal import can_redraw
 from jaxrl.reporting.logs import WarningHandler
 from jaxrl.reporting.writers.writer import Writer
 
