@@ -56,16 +56,13 @@ class Evaluator(abc.ABC):
     def play(
         self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
     ) -> Played:
-        """Plays exactly `episodes` episodes in each mode, from fresh resets and fresh carries.
+        """Host copies of exactly `episodes` episodes by mode, from fresh resets and fresh carries.
 
         Args:
           key: decides the resets, which are the same in all modes, and the actions that are sampled.
           modes: how actions are chosen, see `jaxrl.evaluation.modes`.
           tasks: arrays of numpy [N, ...], dealt to the environments cyclically, each for all of its
             episodes; the program is the same for others. None: the default task.
-
-        Returns:
-          Host copies of the episodes, by mode.
 
         Raises:
           ConfigError: the policy has nothing to sample.

@@ -52,11 +52,7 @@ class CellRunner:
     say: Callable[[str], object]
 
     def run(self) -> str | None:
-        """Runs it to its end, from where it was.
-
-        Returns:
-          Why it failed, "" if it did not; None if it was interrupted.
-        """
+        """Runs it on to its end: why it failed, "" if it did not, None if it was interrupted."""
         cell = self.cell
         if read_results(cell) is not None:
             self.say(f"{cell.name}: finished before")

@@ -100,11 +100,7 @@ def deploy(order: DeploymentOrder, registry: ModelRegistry) -> Deployment:
 
 
 def evaluate(policy: trained_policy.TrainedPolicy, episodes: int, seed: int) -> dict[str, float]:
-    """Greedy episodes, as the forms of a model act.
-
-    Returns:
-      The numbers of a `Result` by name, and what the environment reports.
-    """
+    """Greedy episodes, as the forms of a model act: a `Result` by name, and what the environment reports."""
     result, reported = trained_policy.evaluate(policy, episodes, (GREEDY,), seed)[GREEDY]
     found = {name: x for name, x in dataclasses.asdict(result).items() if name != "mode"}
     return {name: float(x) for name, x in (found | reported).items()}

@@ -94,11 +94,7 @@ class Clock:
         return window
 
     def rate(self, phase: str, steps: int) -> float:
-        """Steps per second of `phase`, over the window since the previous call for it.
-
-        Returns:
-          The rate; NaN if no time has passed.
-        """
+        """Steps per second of `phase` since the previous call for it; NaN if no time has passed."""
         window = self.lap(phase, "rate")
         return steps / window if window > 0 else float("nan")
 

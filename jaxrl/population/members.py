@@ -172,11 +172,7 @@ def _train(
 
 
 def _rewind(members: Sequence[Member]) -> tuple[int, bool]:
-    """Takes all members back to the newest step with an intact checkpoint of each.
-
-    Returns:
-      (the step, or 0; whether they are still to be evaluated there).
-    """
+    """(the newest step with an intact checkpoint of each, to which all go back, or 0; True to evaluate it)."""
     for member in members:
         member.folder.create()
     steps = [set(member.folder.checkpoints.intact_steps()) for member in members]

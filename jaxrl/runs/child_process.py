@@ -127,14 +127,11 @@ class ChildProcess:
             self._ask()
 
     def wait(self, interruption: Interruption, follow: Callable[[], object] | None = None) -> str:
-        """Waits until it ends; a signal requests its end.
+        """Waits until it ends, which a signal requests; returns why it ended early, as `poll` does.
 
         Args:
           interruption: the signals received.
           follow: is called several times a second; if it raises, the child ends before the error is passed on
-
-        Returns:
-          Why it ended early, as `poll` does.
         """
         try:
             while (why := self.poll()) is None:

@@ -118,10 +118,7 @@ class RunCheckpoints:
         return True
 
     def save_last(self, state: TrainState, progress: Progress) -> bool:
-        """Saves the state that training ends with, and waits until it is written.
-
-        Returns:
-          Whether it was not saved already.
+        """Saves the state that training ends with and waits for it; False if it was saved already.
 
         Raises:
           SaveError: it failed several times.

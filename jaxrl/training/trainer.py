@@ -244,10 +244,7 @@ class Trainer:
         write_run(path, self.config, self._assembly.learning, state, self._saver.progress(), metadata or {})
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.
-
-        Returns:
-          The metadata that was saved with it.
+        """Takes the whole state of a run, its newest or of `RUN/checkpoints/STEP`; returns its metadata.
 
         Raises:
           CheckpointError: there is none, it is damaged, or its arrays do not fit the configuration.

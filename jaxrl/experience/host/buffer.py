@@ -119,14 +119,11 @@ class EpisodeCounter:
         game_over: np.ndarray,
         info: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> EpisodeTotals:
-        """Adds T steps of B environments.
+        """Adds T steps of B environments; totals over the games that ended, of numpy numbers.
 
         Args:
           first, score, game_over: [T, B] of `HostStep`.
           info: [T, B] by key, likewise.
-
-        Returns:
-          Totals over the games that ended, of numpy numbers.
         """
         _, games, tallies = self._ends_of(first, score, game_over, info)
         return self._totals(games, tallies)[0]

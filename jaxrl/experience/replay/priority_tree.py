@@ -197,11 +197,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
 
 def _sums(total: Array) -> list[Array]:
-    """Sums of `WIDTH` neighbours each, from the highest level, of at most `WIDTH`, to the blocks'.
-
-    Returns:
-      float32[groups, n * WIDTH] each; 0 beyond the end.
-    """
+    """Sums of `WIDTH` neighbours, float32[groups, n * WIDTH] by level, from the highest to the blocks'."""
     levels: list[Array] = []
     while True:
         levels.insert(0, jnp.pad(total, ((0, 0), (0, -total.shape[1] % WIDTH))))

@@ -124,7 +124,7 @@ def _call(
     carry: Carry,
     widths: Sequence[tuple[int, ...]],
 ) -> tuple[list[Array], Carry]:
-    """Runs a kernel over blocks of environments.
+    """(results over time, the carry after the last turn) of a kernel over blocks of environments.
 
     Args:
       kernel: takes `work`, then references to: resets, `over_time`, weights, c and h before; then to its
@@ -132,9 +132,6 @@ def _call(
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
       widths: of the results over time, without L and N.
-
-    Returns:
-      (results over time, the carry after the last turn).
     """
     tiles = work.tiles
     length = work.length

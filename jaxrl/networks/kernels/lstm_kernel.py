@@ -59,11 +59,7 @@ def largest_size(dtype: Dtype, platform: str | None = None) -> int:
 
 
 def fault(size: int, dtype: Dtype) -> str | None:
-    """Compares the kernel with the scan on the default device, for a short sequence with resets.
-
-    Returns:
-      What is wrong with the kernel, or None if values and gradients agree up to rounding.
-    """
+    """Compares the kernel with the scan for a short sequence: what is wrong, None if equal up to rounding."""
     length, rows = 6, 20  # some rows are left over whatever the tiles
     keys = jax.random.split(jax.random.key(0), 6)
     weight_HG = jax.random.normal(keys[0], (size, 4 * size)) / size**0.5

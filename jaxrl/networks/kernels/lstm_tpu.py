@@ -133,15 +133,12 @@ def _call(
     carry: Carry,
     widths: Sequence[int],
 ) -> tuple[list[Array], Carry]:
-    """Runs a kernel over blocks of environments and, for each, over blocks of time.
+    """(results over time, the carry after the last turn) of a kernel over blocks of environments and of time.
 
     Args:
       kernel: takes references to: resets, `over_time`, weights, c and h before; then to its results.
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
-
-    Returns:
-      (results over time, the carry after the last turn).
     """
     (length, rows) = reset_LN.shape
     size = carry["h"].shape[-1]

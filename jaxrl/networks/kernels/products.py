@@ -29,14 +29,11 @@ Pair = tuple[Array, Array]
 
 @jax.custom_vjp
 def matmul(x: Array, weight: Array) -> Array:
-    """`x @ weight`, accumulated and returned in float32.
+    """`x @ weight`, float32[..., N], accumulated in float32.
 
     Args:
       x: [..., K].
       weight: [K, N], of the dtype of `x`.
-
-    Returns:
-      float32[..., N].
     """
     return jnp.dot(x, weight, preferred_element_type=jnp.float32)
 
@@ -78,14 +75,11 @@ def kernel_precision(dtype: Any, fastest: str) -> lax.Precision:
 
 
 def weight_gradient(x: Array, gradient: Array) -> Array:
-    """Sum over rows of the outer products of `x` and `gradient`, in float32.
+    """float32[K, N], the sum over rows of the outer products of `x` and `gradient`.
 
     Args:
       x: [..., K], the inputs of a product.
       gradient: [..., N], with respect to its outputs; of the dtype of `x`.
-
-    Returns:
-      float32[K, N].
     """
     x = x.reshape(-1, x.shape[-1])
     gradient = gradient.reshape(-1, gradient.shape[-1])
