@@ -172,7 +172,7 @@ def _train(
 
 
 def _rewind(members: Sequence[Member]) -> tuple[int, bool]:
-    """(the newest step with an intact checkpoint of each, to which all go back, or 0; True to evaluate it)."""
+    """(the newest step with an intact checkpoint of each, or 0, to which all return; if it is evaluated)."""
     for member in members:
         member.folder.create()
     steps = [set(member.folder.checkpoints.intact_steps()) for member in members]
