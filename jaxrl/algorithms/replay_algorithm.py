@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
@@ -21,6 +22,7 @@ from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
 
 
+@dataclasses.dataclass(frozen=True)
 class ReplayAlgorithm(Algorithm):
     """One update on each batch from the replay memory; none before enough is kept.
 
@@ -28,6 +30,8 @@ class ReplayAlgorithm(Algorithm):
       watched: metrics in which a NaN shows.
     """
 
+    config: Config
+    agent: Agent
     axis: Axis
     watched: ClassVar[tuple[str, ...]]
 
