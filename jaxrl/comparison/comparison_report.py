@@ -60,9 +60,9 @@ def write(comparison: Comparison, folder: str) -> list[str]:
 def write_curves(comparison: Comparison, file: str) -> str:
     """Writes the learning curves as a picture, FILE.png; returns its path; raises as `write` does."""
     require_packages("compare", ("matplotlib",))
-    picture = render(curves(_printable(comparison)), "png")
+    png = render(curves(_printable(comparison)), "png")
     with errors_as(ConfigError, f"`--output` (={file}) cannot be written", OSError):
-        epath.Path(file).write_bytes(picture)
+        epath.Path(file).write_bytes(png)
     return file
 
 

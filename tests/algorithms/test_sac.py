@@ -14,7 +14,7 @@ import pytest
 
 from jaxrl import algorithms
 from jaxrl.algorithms.replay import Transitions
-from jaxrl.algorithms.sac import critics
+from jaxrl.algorithms.sac import losses
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
 from jaxrl.algorithms.sac.sac import SAC
 from jaxrl.config import ConfigError, environment_spec, resolve
@@ -29,8 +29,8 @@ def test_losses_are_those_of_the_paper() -> None:
     q, log_prob, weight = _rng.normal(size=(2, N)), _rng.normal(size=N), _rng.uniform(size=N)
     target, usable, alpha = _rng.normal(size=N), _rng.random(N) < 0.7, 0.3
     given = [jnp.float32(x) for x in (q, log_prob, target, weight)]
-    soft = critics.soft_value(given[0], given[1], jnp.float32(alpha))
-    loss, error = critics.critic_loss(given[0], given[2], given[3], jnp.asarray(usable))
+    soft = losses.soft_value(given[0], given[1], jnp.float32(alpha))
+    loss, error = losses.critic_loss(given[0], given[2], given[3], jnp.asarray(usable))
     for i in range(N):
         assert soft[i] == pytest.approx(min(q[0, i], q[1, i]) - alpha * log_prob[i], abs=1e-6)
         squares = (q[0, i] - target[i]) ** 2 + (q[1, i] - target[i]) ** 2
@@ -38,7 +38,7 @@ def test_losses_are_those_of_the_paper() -> None:
         distances = abs(q[0, i] - target[i]) + abs(q[1, i] - target[i])
         assert error[i] == pytest.approx(usable[i] * distances / 2, abs=1e-6)
     # Too little entropy raises the temperature.
-    slope = jax.grad(critics.temperature_loss)
+    slope = jax.grad(losses.temperature_loss)
     assert float(slope(jnp.float32(0.0), jnp.float32(3.0), -2.0)) == -1.0
     assert float(slope(jnp.float32(0.0), jnp.float32(1.0), -2.0)) == 1.0
 
@@ -46,7 +46,7 @@ def test_losses_are_those_of_the_paper() -> None:
 def test_a_row_that_is_not_usable_leaves_no_trace() -> None:
     def loss(q: jax.Array) -> jax.Array:
         usable = jnp.array([True, False])
-        return critics.critic_loss(q, jnp.array([1.0, jnp.nan]), jnp.ones(2), usable)[0].sum()
+        return losses.critic_loss(q, jnp.array([1.0, jnp.nan]), jnp.ones(2), usable)[0].sum()
 
     np.testing.assert_array_equal(jax.grad(loss)(jnp.zeros((2, 2))), [[-1.0, 0.0], [-1.0, 0.0]])
 

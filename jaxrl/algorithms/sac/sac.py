@@ -22,7 +22,7 @@ from jaxrl.algorithms.q_values import n_step_target, polyak_update
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.algorithms.reports import nonfinite
-from jaxrl.algorithms.sac import critics
+from jaxrl.algorithms.sac import losses
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
 from jaxrl.algorithms.sac.rows import Rows, SequenceRows, StepRows
 from jaxrl.config import Config, ConfigError, SACConfig
@@ -221,7 +221,7 @@ class SAC(ReplayAlgorithm):
 
         def of_critics(critic: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             q = critics.values(critic, rows.see(critic), action)
-            loss, error = critics.critic_loss(q, target, rows.weight, rows.usable)
+            loss, error = losses.critic_loss(q, target, rows.weight, rows.usable)
             return loss.sum(), ({"critic": loss.sum(), "q": usable_sum(q.mean(axis=0), rows.usable)}, error)
 
         by_critic, sums, error = self._gradient(of_critics, critic, scale)
@@ -235,7 +235,7 @@ class SAC(ReplayAlgorithm):
         def of_policy(actor: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             chosen, log_prob = _choose(rows.policy(actor), noise)
             q = critics.values(critic, seen, jnp.tanh(chosen))
-            loss = usable_sum(critics.policy_loss(q, log_prob, temperature), rows.usable)
+            loss = usable_sum(losses.policy_loss(q, log_prob, temperature), rows.usable)
             return loss, ({"policy": loss, "log_prob": usable_sum(log_prob, rows.usable)}, log_prob)
 
         by_actor, found, _ = self._gradient(of_policy, actor, scale)
@@ -243,7 +243,7 @@ class SAC(ReplayAlgorithm):
             actor, by_actor, opt_state["policy"], h.max_grad_norm, h.learning_rate, scale
         )
         if learns:
-            by_temperature = jax.grad(critics.temperature_loss)(
+            by_temperature = jax.grad(losses.temperature_loss)(
                 log_temperature, found["log_prob"], self.target_entropy
             )
             log_temperature, opt_state["temperature"], _ = descend(
@@ -287,7 +287,7 @@ class SAC(ReplayAlgorithm):
         following, log_prob = _choose(rows.policy(actor, follows=True), noise)
         seen = rows.see(learner.target, follows=True)
         q = self.agent.critics.values(learner.target, seen, jnp.tanh(following))
-        value = critics.soft_value(q, log_prob, temperature)
+        value = losses.soft_value(q, log_prob, temperature)
         total, discount = rows.returns(learner.hyperparams.gamma)
         return n_step_target(total, discount, rows.terminated, value)
 
