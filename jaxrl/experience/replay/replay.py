@@ -54,7 +54,7 @@ class Replay(RingMemory):
         if new is not None:
             obs = new.exchange_in(obs)
             next_obs = new.exchange_in(next_obs)
-        ready = (state.count >= self.plan.learning_starts) & (places.complete > 0)
+        ready = places.suffice(state.count, self.plan.learning_starts)
         return Transitions(
             obs=obs,
             action=ring.take_rows(state.rows["action"], row, env),
@@ -139,7 +139,7 @@ class SequenceReplay(RingMemory):
         following = plan.burn_in + jnp.add.outer(jnp.arange(plan.length), jnp.arange(self.plan.n_step + 1))
         facts = {name: rows[name][following] for name in ("reward", "terminated", "reset", "valid")}
         counts = jax.vmap(counted_steps)(facts["terminated"], facts["reset"], facts["valid"])
-        ready = (state.count >= self.plan.learning_starts) & (places.complete > 0)
+        ready = places.suffice(state.count, self.plan.learning_starts)
         return SequenceBatch(
             obs=ring.observations_of(state.rows, window, env, self.plan.frames),
             reset=rows["reset"],
