@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 Array = jax.Array
 PyTree = Any
+Carry = dict[str, Array]  # of a core, by the name of its part
 
 _T = TypeVar("_T")
 

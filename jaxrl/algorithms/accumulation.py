@@ -49,8 +49,6 @@ def sum_of_parts(
 
     Args:
       gradient: of some sequences: (a tree that is summed, a tree of [L, n, ...]).
-      taken: the sequences of the minibatch.
-      divided: the numbers of parts, from `parts`.
     """
     if divided == (1, 1):
         return gradient(taken)

@@ -30,7 +30,6 @@ class ActorCriticOutput:
     """The output of an actor-critic for observations.
 
     Attributes:
-      distribution: over actions.
       value: float32[...].
       carry: after the last step.
       features: [..., F], that the policy's head has read.

@@ -25,7 +25,6 @@ class Agent(abc.ABC):
 
     Attributes:
       spec: spaces of the environment.
-      network: the network that computes.
       normalize_config: how observations are normalised.
       description: of the network, in words: `mlp 128, lstm 128, categorical`.
       samples: True if `choose` without exploration is random. Otherwise there is nothing to sample, and
@@ -47,12 +46,7 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def output(self, acting: Acting, out: NetworkOutput) -> Any:
-        """The output of an agent, a pytree with the `carry` after the last step; each family has a class.
-
-        Args:
-          acting: the policy that acts; its parameters have been used already.
-          out: of the network, for [L, N] or [B] observations.
-        """
+        """The output of an agent, a pytree with the `carry` after the last step; each family has a class."""
 
     @abc.abstractmethod
     def init_params(self, key: Array) -> PyTree:

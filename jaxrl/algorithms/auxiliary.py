@@ -26,7 +26,6 @@ class AuxiliaryLoss:
         `params` is its own tree (None without `init`), `features` float32[L, N, F] come from the policy's
         trunk, `out` is the agent's output and `batch` a minibatch. Both results are averaged over the steps
         that count; the loss is reported as `loss/auxiliary`.
-      metrics: the names of those metrics.
       init: (key, num_features, spec) -> params, float32; `spec` are the spaces of the environment. None if it
         has none.
     """

@@ -48,7 +48,6 @@ class Algorithm(abc.ABC):
     """One device's share of learning. Every method is pure: jit, shard_map and vmap (over members) apply.
 
     Attributes:
-      config: the resolved configuration.
       agent: acts, and is trained.
       name: of its section in the configuration, and the beginning of the names of its metrics.
       config_section: the class of that section.
@@ -202,7 +201,6 @@ def run_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
     Args:
       learner: its updates count, or the used share of a budget in seconds.
       fraction: float32[], of the run.
-      total: planned gradient steps of the run.
     """
     if learner.elapsed is not None:
         # A fraction of 0 is over at once.

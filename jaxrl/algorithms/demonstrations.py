@@ -26,14 +26,12 @@ class DemonstrationPlan:
 
     Attributes:
       field: of the configuration that names the folder, for errors.
-      folder: of the episodes.
       spec: of the environment whose spaces they must have.
       lanes: over all devices, which share them out.
       rows: of each lane, a multiple of `chunk`; rows that the episodes leave empty are padding.
       rows_field: of the configuration that sets `rows`, for errors.
       chunk: steps of a sequence.
       validation: share of the episodes that is not learnt from.
-      axis: this device.
     """
 
     field: str

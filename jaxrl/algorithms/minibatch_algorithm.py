@@ -57,8 +57,6 @@ class MinibatchAlgorithm(Algorithm):
     configuration may ask for.
 
     Attributes:
-      config: the resolved configuration.
-      agent: the agent that learns.
       axis: how this device sums with the others.
       own_metrics: the metrics of `prepare`, with their reductions.
       rates: learning rates of groups of parameters, see `Minibatches`.
@@ -94,7 +92,6 @@ class MinibatchAlgorithm(Algorithm):
 
         Args:
           learner: before the updates on this trajectory; its hyperparameters hold.
-          params: that the gradient is taken of.
           batch: [L, N, ...].
           key: equal on all devices, a different one for each update.
 

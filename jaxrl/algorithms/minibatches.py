@@ -75,7 +75,6 @@ class Minibatches:
 
     Attributes:
       config: the resolved configuration, whose algorithm has a `MinibatchConfig`.
-      agent: the agent that learns.
       axis: how this device sums with the others.
       loss: of a minibatch.
       stop: ends the updates on a batch; None: nothing does.
@@ -266,10 +265,8 @@ class _Run:
         """(the values after a minibatch, bool[] an update was made, bool[] it was skipped: not finite).
 
         Args:
-          loop: before it.
           gradient: float32[P], the mean over the minibatch, or this device's part of it.
           count: float32[], steps that count.
-          found: the report of the minibatch.
         """
         engine = self.engine
         skips = engine.config.nonfinite == "skip"

@@ -35,7 +35,6 @@ class OptimizerShards:
     """The layout of vectors of parameters in the optimiser.
 
     Attributes:
-      axis: how this device exchanges with the others.
       count: P, the number of parameters.
       sharded: True if each device has a part of the vector, False if each has all of it.
     """

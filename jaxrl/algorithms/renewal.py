@@ -30,8 +30,6 @@ def renew(
     first update of a run and without its correction, the first steps would be three times as long as usual.
 
     Args:
-      learner: continues in everything else.
-      fresh: before its first update.
       patterns: of names such as `params/head/*`.
       shards: the layout of the optimiser's state; None: all of it is here.
     """

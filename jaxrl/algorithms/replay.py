@@ -60,7 +60,6 @@ class ReplayPlan:
         rows sampled do not depend on the number of devices.
       n_step: most steps whose rewards are summed.
       learning_starts: rows of each environment before which nothing is learnt.
-      axis: this device.
       priorities: None: all rows alike.
       checkpointed: True if the rows are a part of checkpoints.
       hindsight: None: goals stay as they are.
@@ -211,12 +210,6 @@ class HindsightPlan:
 
 def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str) -> HindsightPlan | None:
     """The plan of a configuration; None if its strategy is "none".
-
-    Args:
-      section: its name in the configuration, for errors.
-      fields: of that section.
-      spec: of the environment.
-      core: `network.core`.
 
     Raises:
       ConfigError: no goals can be exchanged, or stored carries would belong to the old ones.

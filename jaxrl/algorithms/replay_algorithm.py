@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
@@ -21,14 +22,16 @@ from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
 
 
+@dataclasses.dataclass(frozen=True)
 class ReplayAlgorithm(Algorithm):
     """One update on each batch from the replay memory; none before enough is kept.
 
     Attributes:
-      axis: this device.
       watched: metrics in which a NaN shows.
     """
 
+    config: Config
+    agent: Agent
     axis: Axis
     watched: ClassVar[tuple[str, ...]]
 
@@ -103,7 +106,6 @@ class ReplayAlgorithm(Algorithm):
 
         Args:
           loss: params -> (a sum over usable steps, (sums by name, anything else of this device)).
-          params: of the network.
           usable: bool, of the steps of this device.
 
         Returns:

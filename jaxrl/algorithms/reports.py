@@ -23,7 +23,6 @@ def nonfinite(layers: Sequence[tuple[str, Array]], gradient: PyTree, axis: Axis)
     Args:
       layers: (name, output on this device), in the order of computation.
       gradient: of all devices, by parameter.
-      axis: this device.
     """
     wrong = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(layers)}
     found = {name: x > 0 for name, x in axis.psum(jax.tree.map(jnp.int32, wrong)).items()}

@@ -17,7 +17,6 @@ class ScaledRewards:
     """Rewards to learn from, and the statistics with this rollout in them.
 
     Attributes:
-      reward: float32[T, B].
       stats: running moments of the discounted return, or None without scaling.
       discounted_return: float32[B], to continue with in the next rollout.
     """
@@ -46,12 +45,9 @@ def scale(
     """Rewards over the standard deviation of the discounted return, then clipped, as configured.
 
     Args:
-      normalize: of the configuration.
-      axis: how this device sums with the others.
       gamma: discount, scalar.
       stats: before this rollout; None: rewards are only clipped.
       discounted_return: float32[B], from the rollout before.
-      trajectory: of this device.
       task_TB: int, of several tasks, scaled separately; None: there is one.
     """
     clip = normalize.clip_rewards

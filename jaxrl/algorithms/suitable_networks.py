@@ -74,8 +74,6 @@ def network_on(config: Config, axis: Axis, device: jax.Device | None) -> Config:
     described it cannot be.
 
     Args:
-      config: of the run.
-      axis: the devices.
       device: one of them, of this process; None if they are only described.
     """
     network = config.network

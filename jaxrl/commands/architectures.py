@@ -38,7 +38,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Measures what `argv` asks for; returns the exit code (2: bad input)."""
     if not _names_a_config(left):
         left = [_CONFIG, *left]
     arguments = run_arguments.parse_training(["jaxrl", *left])
@@ -54,7 +53,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     use_compilation_cache()
     suitable, others = architectures.suitable_configs(config)
     arguments.announce()
-    command_line.say(f"{len(suitable)} for {config.env.name}: {_names(suitable)}")
+    names = ", ".join(each.network.architecture for each in suitable)
+    command_line.say(f"{len(suitable)} for {config.env.name}: {names}")
     for name, why in others.items():
         command_line.say(f"left out: {name}: {why}")
     found = list(architectures.measure(suitable, flags.seconds, command_line.measuring))
@@ -63,10 +63,6 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     if flags.output:
         command_line.say(f"written to {command_line.write_json('output', flags.output, record)}")
     return 0
-
-
-def _names(suitable: Sequence[Any]) -> str:
-    return ", ".join(each.network.architecture for each in suitable)
 
 
 def _names_a_config(left: Sequence[str]) -> bool:

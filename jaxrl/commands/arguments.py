@@ -121,7 +121,7 @@ class CommandArguments:
           ConfigError: an unknown flag, a wrong value, an empty argument, or one that is no flag.
         """
         for given in argv:
-            if not _is_unicode(given):
+            if any("\ud800" <= character <= "\udfff" for character in given):  # what Python cannot decode
                 encoding = sys.getfilesystemencoding().upper()
                 remedy = "" if encoding == "UTF-8" else "; set PYTHONUTF8=1 for UTF-8"
                 raise ConfigError(f"the argument {given!r} is no {encoding}{remedy}")
@@ -293,8 +293,3 @@ def require_no_flags(
     if found:
         each = [f"`{flag}` ({hint.removeprefix('; ')})" for flag, hint in found.items()]
         raise ConfigError(f"unknown flags: {', '.join(each)}")
-
-
-def _is_unicode(given: str) -> bool:
-    """False of what Python could not decode."""
-    return not any("\ud800" <= character <= "\udfff" for character in given)

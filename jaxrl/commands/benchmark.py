@@ -34,7 +34,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the benchmark that `argv` asks for; returns the exit code (2: bad input)."""
     arguments = run_arguments.parse_training(["jaxrl", *left])
     command_line.require_single(arguments.config, "benchmark")
     workdir = flags.workdir

@@ -24,7 +24,7 @@ from jaxrl.config.local_files import discard
 from jaxrl.config.text import one_line, printable
 from jaxrl.envs import modules
 from jaxrl.parallel.process_exit import before_leaving, leave, must_leave
-from jaxrl.reporting.display import terminal
+from jaxrl.reporting.display import live_panel
 from jaxrl.runs import storage
 
 Flags = TypeVar("Flags", bound=CommandArguments)
@@ -43,7 +43,7 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     the process itself if what was given up, such as a save, would hold it back. An error that did not come
     through a file of the user's is a fault of this package, and raised.
     """
-    before_leaving(terminal.restore_before_exit)
+    before_leaving(live_panel.restore_before_exit)
     code = _exit_code(job, debug)
     if reason := _broken_output():
         print(f"error: standard output cannot be written: {reason}", file=sys.stderr)

@@ -62,7 +62,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, paths: Sequence[str]) -> int:
-    """Runs the comparison that `argv` asks for; returns the exit code (2: bad input)."""
     pair = _pair(flags, paths)
     if not (pair or paths):
         raise ConfigError("no run is named: jaxrl compare RUN [RUN...] --output=DIR")

@@ -51,7 +51,6 @@ _SHELLS = {"bash": _BASH, "zsh": _ZSH + _BASH}
 
 
 def _job(argv: Sequence[str]) -> int:
-    """Prints the script that `argv` asks for; returns the exit code (2: bad input)."""
     shells = argv[1:]
     if len(shells) != 1 or shells[0] not in _SHELLS:
         given = shells[0] if shells else "none"

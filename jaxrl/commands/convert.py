@@ -26,7 +26,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the conversion that `argv` asks for; returns the exit code (2: bad input)."""
     for name, given in (("input", flags.input), ("workdir", flags.workdir)):
         if not given:
             raise ConfigError(f"`--{name}` is missing: jaxrl convert --input=FILE --workdir=DIR")

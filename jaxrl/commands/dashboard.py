@@ -33,7 +33,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, names: Sequence[str]) -> int:
-    """Serves until a signal; returns the exit code (2: bad input)."""
     if len(names) > 1:
         raise ConfigError(f"one `DIR` is to be named, not {' and '.join(names)}")
     folder = names[0] if names else "runs"

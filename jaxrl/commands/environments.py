@@ -118,7 +118,12 @@ def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
     try:
         known = suites.known(suite) or {}
         exact = bool(known) and suites.known_version(suite) == suite.version
-        names = [*known, *suites.registered(suite)] if exact else _names_in(suite)
+        if exact:
+            names = [*known, *suites.registered(suite)]
+        else:
+            from jaxrl.envs import catalogue  # imports jax, which tables do without
+
+            names = [*catalogue.listed(suite)]
     except (ValueError, ImportError) as error:
         raise ConfigError(" ".join(str(error).split())) from error
     names = sorted(name for name in names if match.lower() in name.lower())
@@ -133,12 +138,6 @@ def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
             )
 
 
-def _names_in(suite: Collection) -> Sequence[str]:
-    from jaxrl.envs import catalogue
-
-    return catalogue.listed(suite)
-
-
 def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | None]) -> None:
     """Prints each environment in words: from `known`, or by making it."""
     from jaxrl.reporting.display import table
@@ -148,7 +147,10 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
     problems = []
     for name in names:
         try:
-            entry = known[name] if name in known else _entry_of(f"{suite}:{name}")
+            if (entry := known.get(name)) is None and name not in known:
+                from jaxrl.envs import catalogue
+
+                entry = catalogue.entry_of(f"{suite}:{name}")
         except ValueError as error:
             problems.append(str(error))
             continue
@@ -161,12 +163,6 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
         if lines:
             print(f"\n{title}")
             table.show_fields([(line, "") for line in lines], indent=_INDENT, width=_WIDTH)
-
-
-def _entry_of(name: str) -> Entry:
-    from jaxrl.envs import catalogue
-
-    return catalogue.entry_of(name)
 
 
 def _in_words(entry: Entry) -> str:

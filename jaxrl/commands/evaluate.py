@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,7 @@ from jaxrl.commands.arguments import (
 from jaxrl.config import ConfigError, task_environment, versions
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError, errors_as
-from jaxrl.runs.commits import commits
-from jaxrl.runs.origin import origin
+from jaxrl.runs.commits import commits, origin
 
 if TYPE_CHECKING:
     from jaxrl.evaluation.result import Result
@@ -95,7 +94,6 @@ class _Flags(RunFlags):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the evaluation that `argv` asks for; returns the exit code (2: bad input)."""
     workdir = flags.folder(left)
     if flags.environment and flags.suite:
         raise ConfigError(
@@ -138,13 +136,9 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         _levels(trained, flags.levels, flags, asked, draws)
     elif asked["episodes"]:
         _play(trained, asked, sample)
-    if flags.video:
-        environment = asked["environment"] or trained.config.env.name
-        about = (draws, asked["seed"], flags.video, flags.video_episodes)
-        command_line.say(_film(trained, environment, *about))
-    if flags.inspect:
-        environment = asked["environment"] or trained.config.env.name
-        command_line.say(_inspect(trained, environment, draws, asked["seed"], flags.inspect))
+    environment = asked["environment"] or trained.config.env.name
+    for line in _show_episodes(trained, flags, environment, draws, asked["seed"]):
+        command_line.say(line)
     return 0
 
 
@@ -218,19 +212,6 @@ def _check_video(given: str, is_folder: bool) -> None:
     video.require_packages(".gif" if is_folder else os.path.splitext(given)[1])
 
 
-def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str, episodes: int) -> str:
-    """Records a video of episodes; returns a line about it."""
-    from jaxrl.envs.host_env import HostEnvError
-    from jaxrl.envs.pictures import CannotRender
-    from jaxrl.evaluation.evaluators import EvaluationTask
-    from jaxrl.evaluation.suites import video
-
-    task = EvaluationTask(environment, trained.config.env.wrappers)
-    said = f"`--video` (={file!r}): no video was written"
-    with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
-        return video.write(trained, task, sample, seed, file, episodes=episodes)
-
-
 def _check_inspect(given: str, has_suite: bool) -> None:
     """Raises ConfigError if no page can be written there, before anything is played."""
     if has_suite or not given.endswith(".html") or os.path.isdir(given):
@@ -238,18 +219,26 @@ def _check_inspect(given: str, has_suite: bool) -> None:
     command_line.require_writable_folder("inspect", os.path.dirname(given) or ".")
 
 
-def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
-    """Writes the page of an episode; returns a line about it."""
+def _show_episodes(
+    trained: TrainedPolicy, flags: _Flags, environment: str, sample: bool, seed: int
+) -> Iterator[str]:
+    """Writes the video and the page that flags ask for; yields a line about each."""
     from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation import inspection
     from jaxrl.evaluation.evaluators import EvaluationTask
-    from jaxrl.reporting.pages.episode import episode_page
+    from jaxrl.evaluation.suites import video
+    from jaxrl.reporting.pages.page import episode_page
 
     task = EvaluationTask(environment, trained.config.env.wrappers)
-    said = f"`--inspect` (={file!r}): the episode cannot be stepped through"
-    with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
-        return inspection.write(trained, task, sample, seed, file, episode_page)
+    if file := flags.video:
+        said = f"`--video` (={file!r}): no video was written"
+        with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
+            yield video.write(trained, task, sample, seed, file, episodes=flags.video_episodes)
+    if file := flags.inspect:
+        said = f"`--inspect` (={file!r}): the episode cannot be stepped through"
+        with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
+            yield inspection.write(trained, task, sample, seed, file, episode_page)
 
 
 def _suite(workdir: str, suite: str, flags: _Flags, sample: bool | None) -> int:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jaxrl.experiments.cells import ExperimentPlan
 
 _DECLARED = {declared.attribute: declared for declared in declarations(ExperimentOptions)}
+_SECONDS = 1.0  # of training each architecture, for an estimate
 _LISTS = ("architectures", "seeds")  # several words may follow the flag
 
 
@@ -103,7 +104,7 @@ def _open(flags: _Flags, left: Sequence[str], interruption: Interruption, comman
         for cell in plan.cells:
             command_line.say(f"  {cell.name}")
     _require(plan)
-    return _show_estimates(plan) if dry else _run(options, folder, interruption, command)
+    return show_estimates(plan) if dry else _run(options, folder, interruption, command)
 
 
 def _join_lists(argv: Sequence[str]) -> list[str]:
@@ -170,7 +171,7 @@ def _require_demonstrations(folder: str, config: Config) -> None:
 
 def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, command: str) -> int:
     from jaxrl.experiments.experiment import run
-    from jaxrl.experiments.matrix_report import sentences, table
+    from jaxrl.experiments.page import sentences, table
     from jaxrl.reporting.display import table as display
 
     command_line.say(f"experiment in {folder.path}")
@@ -190,30 +191,29 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
     return command_line.FAILED if failures else 0
 
 
-def _show_estimates(plan: ExperimentPlan) -> int:
+def show_estimates(plan: ExperimentPlan) -> int:
+    """Prints what training each architecture would cost, from a second of training one of its cells."""
     import jax
 
     from jaxrl.config import text
-    from jaxrl.diagnostics.architectures import training_cost
-    from jaxrl.experiments.estimate import estimate
+    from jaxrl.diagnostics import architectures
     from jaxrl.reporting.display import table
 
     if plan.options.num_devices == 0:
         jax.config.update("jax_platforms", "cpu")  # it is this process that measures
     plan.require_networks()
-    found = list(estimate(plan, training_cost, command_line.measuring))
-    rows = [
-        (
-            x.architecture,
-            str(len(x.cells)),
-            f"{x.parameters:,}",
-            "" if x.memory is None else text.size(x.memory),
-            f"{x.hours:.2f}",
-        )
-        for x in found
-    ]
+    names = plan.options.architectures
+    rows = []
+    total = 0.0
+    for number, name in enumerate(names, 1):
+        command_line.measuring(name, number, len(names))
+        cells = [cell for cell in plan.cells if cell.architecture == name]
+        cost = architectures.training_cost(plan.config(cells[0], with_suite=False), _SECONDS)
+        hours = len(cells) * plan.options.total_timesteps / cost.steps_per_second / 3600
+        total += hours
+        memory = "" if cost.memory is None else text.size(cost.memory)
+        rows.append((name, str(len(cells)), f"{cost.parameters:,}", memory, f"{hours:.2f}"))
     table.show(("architecture", "cells", "parameters", "memory", "hours"), rows, names=1)
-    hours = sum(x.hours for x in found)
     one_by_one = "one cell after the other, without evaluations and pretraining"
-    command_line.say(f"{hours:.2f} hours of training in all, {one_by_one}")
+    command_line.say(f"{total:.2f} hours of training in all, {one_by_one}")
     return 0

@@ -95,7 +95,7 @@ def _ensemble(flags: _Flags, runs: Sequence[str]) -> int:
         raise ConfigError("`--output` is missing: name the folder for the export of several runs")
     output = _output(flags, "")
 
-    from jaxrl.inference.ensemble_export import export_ensemble
+    from jaxrl.inference.ensemble_function import export_ensemble
 
     return _report(export_ensemble(runs, kind, output, **_export_settings(flags)), kind, output)
 

@@ -50,7 +50,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Times what `argv` asks for; returns the exit code (2: bad input)."""
     workdir = flags.workdir
     if workdir and left:
         raise ConfigError(f"`{left[0]}` is no flag of a run that has its configuration already (--workdir)")
@@ -76,11 +75,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
 
 def _batches(text: str) -> list[int]:
-    """`1,8,64` as numbers.
-
-    Raises:
-      ConfigError: it is no list of positive integers.
-    """
+    """`1,8,64` as numbers."""
     parts = [part.strip() for part in text.split(",")]
     if not all(
         part.isdecimal() and len(part) < 8 and 0 < int(part) <= command_line.LARGEST_BATCH for part in parts

@@ -53,7 +53,6 @@ _GUIDANCE = {"value_warmup": "2", "teacher_coef": "10"}
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Clones as `argv` asks for; returns the exit code (2: bad input)."""
     with catch_signals() as interruption:
         return _clone(flags, ["jaxrl", *left], interruption)
 

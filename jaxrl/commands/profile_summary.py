@@ -29,7 +29,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Summarises what `argv` names; returns the exit code (2: bad input)."""
     if unknown := [argument for argument in left if argument.startswith("-")]:
         raise ConfigError(f"unknown flag `{unknown[0]}`")
     if len(left) != 1:

@@ -78,10 +78,6 @@ def stored_steps(folder: str) -> list[str]:
 def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
     """The configuration of the run `folder`, to be changed and resolved again.
 
-    Args:
-      folder: local or gs://.
-      flag: that names it, for errors.
-
     Raises:
       ConfigError: the folder holds no run, its config.json is damaged or names modules, which only a command
         line may name.
@@ -169,12 +165,7 @@ def without_folder(argv: Sequence[str]) -> list[str]:
 
 
 def next_steps(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:
-    """Yields the lines that a run prints at its end: where it is, and what can be done with it.
-
-    Args:
-      outcome: of the run.
-      argv: the program and the arguments that trained it.
-    """
+    """Yields the lines that a run prints at its end: where it is, and what can be done with it."""
     folder = outcome.folder
     program = jaxrl()
     yield f"run folder:  {folder}"

@@ -115,7 +115,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the search that `argv` asks for; returns the exit code (2: bad input)."""
     with catch_signals() as interruption:
         return _search(flags, left, interruption)
 

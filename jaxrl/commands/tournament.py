@@ -46,7 +46,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, names: Sequence[str]) -> int:
-    """Plays the tournament that `argv` asks for; returns the exit code (2: bad input)."""
     if len(names) < 2:
         raise ConfigError("two players are needed: jaxrl tournament RUN random")
     if len({*names}) < len(names):

@@ -25,7 +25,6 @@ def compare_folders(paths: Sequence[str], options: Options, force: bool = False)
 
     Args:
       paths: run folders, folders of them, or patterns.
-      options: of the comparison.
       force: compare also runs that are not comparable or not finished.
 
     Raises:
@@ -44,7 +43,6 @@ def compare_pair(sequential: str, parallel: str, options: Options, force: bool =
 
     Args:
       sequential, parallel: run folders.
-      options: of the comparison, without a baseline, which is `sequential`.
       force: compare also runs that are not comparable or not finished.
 
     Raises:

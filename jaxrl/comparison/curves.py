@@ -67,13 +67,7 @@ def first_reach(run: Run, curve: Points, threshold: float) -> tuple[float, float
 
 
 def mean_curve(variant: Variant, curves: Mapping[str, Points], resamples: int) -> Curve:
-    """The mean from the first step that all runs have; a run that ended early keeps its last return.
-
-    Args:
-      variant: its runs.
-      curves: of these, by path.
-      resamples: of the bootstrap.
-    """
+    """The mean from the first step that all runs have; a run that ended early keeps its last return."""
     first = max(steps[0] for steps, _ in curves.values())
     x = np.unique(np.concatenate([steps for steps, _ in curves.values()]))
     x = x[x >= first]

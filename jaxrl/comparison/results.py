@@ -44,7 +44,6 @@ class Options:
         nine tenths of the way from the lowest return at the start to the highest final one.
       baseline: name of the variant with which others are compared; None for the first.
       pool: average over environments, each scaled to [0, 1].
-      resamples: the number of bootstrap resamples.
     """
 
     metric: str = "eval/return"

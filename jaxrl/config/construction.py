@@ -168,7 +168,6 @@ def check_counts(config: Config, of_rows: bool = True) -> None:
     """Environments divide among devices as the algorithm needs it, and arrays can be indexed.
 
     Args:
-      config: the configuration.
       of_rows: False leaves out what depends on the number of agents.
 
     Raises:

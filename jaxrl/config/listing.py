@@ -47,12 +47,7 @@ def config_file(config: Config, about: str = "", changed_only: bool = False) -> 
 
 
 def yaml_file(config: Config, about: str = "") -> str:
-    """Returns the same in YAML, as `--config=FILE.yaml` reads it.
-
-    Args:
-      config: its content.
-      about: a comment before it, of one line.
-    """
+    """Returns the same in YAML, as `--config=FILE.yaml` reads it."""
     lines = [f"# {about}"] if about else ["# Every field, as `jaxrl train --print-config=yaml` printed it."]
     last = ""
     for field, value in values_of(config):

@@ -197,14 +197,7 @@ class SACConfig(ReplayConfig):
 
 
 def _check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, unseen: int) -> None:
-    """Raises ConfigError if sequences begin where no carry is stored, or the memory holds no batch of them.
-
-    Args:
-      section: the fields.
-      name: of the section.
-      num_envs: of all devices.
-      unseen: see `ReplayConfig.check_sizes`.
-    """
+    """Raises ConfigError if sequences begin where no carry is stored, or if no batch of them can be had."""
     if section.interval < 1:
         raise ConfigError(
             f"`{name}.overlap` (={section.overlap}) must be below "

@@ -65,12 +65,7 @@ def _remove_section(config: ConfigDict, algorithm: str) -> None:
 
 
 def read_value(value: Any, kind: Any) -> Any:
-    """A value from a file in which text may stand for it, such as YAML's 1e-5, for `check` to judge.
-
-    Args:
-      value: as the file has it.
-      kind: of the field.
-    """
+    """A value from a file in which text may stand for it, such as YAML's 1e-5, for `check` to judge."""
     return _parse_value(value, kind) if isinstance(value, str) else _as_integer(value, kind)
 
 

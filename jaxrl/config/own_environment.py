@@ -33,8 +33,6 @@ def move(config: ConfigDict, environment: str, given: Collection[str] = ()) -> s
     The same environment of another suite, or with other arguments, keeps them.
 
     Args:
-      config: any, whole or in parts.
-      environment: `suite:Name` or `suite:Name(argument=value)`.
       given: names of fields that the user sets too; the result does not mention them.
 
     Returns:

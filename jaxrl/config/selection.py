@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
-from jaxrl.config.environment_process import ask
+from jaxrl.config.common_names import ask
 from jaxrl.config.files import load_config
 from jaxrl.config.known_environments import KnownEnvironment, known_environment
 from jaxrl.config.own_environment import forget_levels, move

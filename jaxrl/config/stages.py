@@ -102,10 +102,6 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
 def environment_for(curriculum: CurriculumConfig, environment: str) -> str:
     """The environment with the arguments that a file of stages needs, if it is given without any.
 
-    Args:
-      curriculum: as it was given.
-      environment: its name.
-
     Raises:
       ConfigError: there is no such file, or it is wrong.
     """

@@ -28,10 +28,7 @@ def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -
     """Returns a stored configuration whose modules may be imported, with the section of its algorithm.
 
     Args:
-      config: as it was read.
-      workdir: the run's folder, for the error.
       trust: True if the user trusts the run.
-      said_by: how the user would set it, for the error.
 
     Raises:
       ConfigError: it names modules and is not trusted, or the module of its algorithm cannot be imported.

@@ -74,7 +74,6 @@ def unknown_field_hint(name: str, declared: Collection[str], section: str, prefi
 
     Args:
       name: dotted.
-      declared: the names of all fields.
       section: of the run's algorithm.
       prefix: put before the field that is shown.
     """
@@ -109,12 +108,7 @@ def flag_hint(word: str, fields: Iterable[str] = (), flags: Mapping[str, str] | 
 
 
 def other_flag(word: str, flags: Collection[str]) -> str:
-    """The one of a command's flags that does what another's `word` does; "" if there is none.
-
-    Args:
-      word: without its dashes.
-      flags: of the command, without theirs.
-    """
+    """The one of a command's flags that does what another's `word` does; "" if there is none."""
     key = normalize_word(word)
     if table().other_flags.get(key) in flags:
         return table().other_flags[key]

@@ -28,9 +28,7 @@ class ArchitectureFigures:
     """The size and the speed of one architecture.
 
     Attributes:
-      architecture: its name.
       sees: the parts of an observation that it sees; () of a user.
-      parameters: their number.
       mflop_per_step: of one action, in millions of floating-point operations.
       mflop_per_update: beside its steps' operations, for the graphs of all levels, once an update; forward.
       p50_ms: the median time from an observation in the host's memory to an action there, milliseconds.
@@ -93,7 +91,6 @@ class TrainingCost:
     """The cost of training on one device.
 
     Attributes:
-      parameters: their number.
       steps_per_second: updates included.
       memory: bytes of the program; None if unknown.
     """

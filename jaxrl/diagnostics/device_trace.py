@@ -12,8 +12,7 @@ from typing import Any
 
 from jaxrl.config.data_files import LARGEST_LOG, open_regular, read_bytes
 from jaxrl.config.errors import ConfigError, errors_as
-from jaxrl.diagnostics.compiled_programs.phases import OTHER, PhaseMap
-from jaxrl.diagnostics.compiled_programs.text import ProgramText
+from jaxrl.diagnostics.compiled_programs.text import OTHER, PhaseMap, ProgramText
 from jaxrl.metrics.tracing import PHASES
 
 _TEXT = ".hlo.txt"  # the end of the name of a program's text beside its trace

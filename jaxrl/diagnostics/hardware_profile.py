@@ -28,11 +28,6 @@ def fit(config: ConfigDict, workdir: str, say: Callable[[str], None]) -> ConfigD
 
     A resumed run keeps the choice of its start.
 
-    Args:
-      config: as from a config file.
-      workdir: the run's folder.
-      say: called with a line on the choice and its reason.
-
     Raises:
       ConfigError: the environment runs on the host, or not even the smallest form fits.
     """

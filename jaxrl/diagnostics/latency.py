@@ -27,9 +27,6 @@ class Latency:
 
     Attributes:
       encoder, core: of the network; the first may be the name of an architecture.
-      parameters: their number.
-      batch: rows of each call.
-      calls: the number of timed calls.
       p50_ms, p95_ms, p99_ms: percentiles of a call's time, in milliseconds.
       p50_spread_ms: half the range of the medians of a fifth of the calls each.
       throughput: observations per second, calls following one another.
@@ -53,9 +50,7 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
     """Measures calls with random observations; all but the carry is copied to the device and back.
 
     Args:
-      function: a greedy policy.
       network: the configuration of its network, for the record.
-      batch: rows of each call.
       seconds: the duration; at least 200 calls are made.
     """
     obs = function.random_observations(batch)

@@ -105,7 +105,6 @@ def examine(
     """Compiles training, and evaluation, for a topology.
 
     Args:
-      config: resolved for as many devices.
       topology: devices, which may be only described.
       limit: bytes that programs may take on a device.
       enforced: True if the compiler refuses programs that need more.

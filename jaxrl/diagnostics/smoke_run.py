@@ -18,11 +18,7 @@ STEPS = 50_000
 
 
 def in_child(seconds: float) -> tuple[dict[str, Any], str, str]:
-    """Runs `main` in another process, for at most so many seconds.
-
-    Returns:
-      What it reported by stage, what it wrote to stderr, and how it ended, in words.
-    """
+    """Runs `main` in another process for some seconds: reports by stage, stderr, its end in words."""
     command = [sys.executable, "-c", f"from {__name__} import main; main()"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)

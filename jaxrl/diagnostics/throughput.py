@@ -37,8 +37,6 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     """Measures the speed of training.
 
     Args:
-      config: the configuration to train.
-      device_count: the number of devices.
       seconds: total duration of the windows.
 
     Returns:

@@ -19,8 +19,7 @@ from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.modes import RecentReturns, modes_of
 from jaxrl.evaluation.result import Result, report_values, samples
 from jaxrl.evaluation.suites import definition
-from jaxrl.evaluation.suites.levels import SuiteLevels
-from jaxrl.evaluation.suites.player import SuitePlayer
+from jaxrl.evaluation.suites.levels import SuiteLevels, SuitePlayer
 from jaxrl.evaluation.suites.summary import metrics
 from jaxrl.experience.episodes import Episodes
 from jaxrl.experience.statistics import EpisodeReports
@@ -100,14 +99,6 @@ class Evaluators:
         evaluator_of: Callable[[EvaluationTask], Evaluator],
         agent: Agent,
     ) -> None:
-        """Plays nothing yet.
-
-        Args:
-          config: of the run.
-          plan: the episodes to play.
-          evaluator_of: makes the evaluator of a task.
-          agent: the agent that plays.
-        """
         self.modes = modes_of(agent, config.evaluate.modes)
         self._config = config
         self._plan = plan
@@ -151,7 +142,6 @@ class Evaluators:
         """Plays episodes of all, as configured.
 
         Args:
-          state: the policy that plays.
           iteration: iterations made, which decide the episodes.
           recent: of the evaluations before, for the choice of the mode that decides.
         """

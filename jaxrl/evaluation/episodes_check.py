@@ -30,7 +30,6 @@ class EpisodesCheck:
     """The facts of episodes that are as they were written.
 
     Attributes:
-      summary: of the dataset.
       simulated: how many episodes were simulated again.
       is_compared: True if there was a manifest to compare them with.
     """

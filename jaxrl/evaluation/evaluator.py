@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import jax
@@ -55,18 +56,13 @@ class Evaluator(abc.ABC):
     def play(
         self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
     ) -> Played:
-        """Plays exactly `episodes` episodes in each mode, from fresh resets and fresh carries.
+        """Host copies of exactly `episodes` episodes by mode, from fresh resets and fresh carries.
 
         Args:
-          state: parameters and frozen statistics of the policy, replicated.
           key: decides the resets, which are the same in all modes, and the actions that are sampled.
-          episodes: how many in each mode.
           modes: how actions are chosen, see `jaxrl.evaluation.modes`.
           tasks: arrays of numpy [N, ...], dealt to the environments cyclically, each for all of its
             episodes; the program is the same for others. None: the default task.
-
-        Returns:
-          Host copies of the episodes, by mode.
 
         Raises:
           ConfigError: the policy has nothing to sample.
@@ -75,32 +71,22 @@ class Evaluator(abc.ABC):
         """
 
 
+@dataclass(eq=False)
 class DeviceEvaluator(Evaluator):
-    """Plays JAX environments on all devices, each its share."""
+    """Plays JAX environments on all devices, each its share.
 
-    def __init__(
-        self,
-        agent: Agent,
-        env: BatchedEnv,
-        topology: Topology,
-        reports: EpisodeReports = NO_REPORTS,
-        given_up: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Prepares to play.
+    Attributes:
+      env: environments, not staggered: evaluation episodes are whole.
+      reports: as for `EpisodePlayer`.
+      given_up: called now and then; True if the result is not wanted any more.
+    """
 
-        Args:
-          agent: plays.
-          env: environments, not staggered: evaluation episodes are whole.
-          topology: all devices.
-          reports: as for `EpisodePlayer`.
-          given_up: called now and then; True if the result is not wanted any more.
-        """
-        self._agent = agent
-        self._env = env
-        self._topology = topology
-        self._reports = reports
-        self._given_up = given_up
-        self._compiled: dict[tuple[int, Modes, bool], Callable[..., Played]] = {}
+    agent: Agent
+    env: BatchedEnv
+    topology: Topology
+    reports: EpisodeReports = NO_REPORTS
+    given_up: Callable[[], bool] = lambda: False
+    _compiled: dict[tuple[int, Modes, bool], Callable[..., Played]] = field(default_factory=dict, init=False)
 
     def play(
         self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
@@ -110,7 +96,7 @@ class DeviceEvaluator(Evaluator):
             self.compile(state, episodes, modes, tasks)
         # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
         given = (jax.random.fold_in(key, STREAM), dealt(tasks, episodes))
-        return await_episodes(self._compiled[kind](state, *self._topology.replicate(given)), self._given_up)
+        return await_episodes(self._compiled[kind](state, *self.topology.replicate(given)), self.given_up)
 
     @property
     def compiled(self) -> Sequence[Any]:
@@ -118,11 +104,11 @@ class DeviceEvaluator(Evaluator):
 
     def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None) -> None:
         if SAMPLED in modes:
-            self._agent.require_samples()
-        program = player(self._agent, self._env, self._topology.axis, episodes, modes, self._reports)
-        sharded = self._topology.shard(program, (REPLICATED,) * 3, SHARDED, brief=True)
+            self.agent.require_samples()
+        program = player(self.agent, self.env, self.topology.axis, episodes, modes, self.reports)
+        sharded = self.topology.shard(program, (REPLICATED,) * 3, SHARDED, brief=True)
         given = jax.eval_shape(lambda: (jax.random.key(0), dealt(tasks, episodes)))
-        given = self._topology.abstract(given, REPLICATED)
+        given = self.topology.abstract(given, REPLICATED)
         kind = (episodes, modes, tasks is not None)
         self._compiled[kind] = compile_in_turn(lambda: sharded.lower(state, *given))
 

@@ -60,14 +60,6 @@ def write(
 ) -> str:
     """Plays an episode and writes its page; returns a line about it.
 
-    Args:
-      trained: plays.
-      task: its environment.
-      sample: sample actions.
-      seed: decides the episode.
-      file: the page.
-      page_of: makes it from facts about the episode and its steps, as JSON values.
-
     Raises:
       CannotRender: an environment of Gymnasium has no pictures.
       ConfigError: the file cannot be written, or a package for pictures is missing.

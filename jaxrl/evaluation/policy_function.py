@@ -49,7 +49,6 @@ class ActingFunction(abc.ABC):
     """A pure function that acts: a `PolicyFunction`, or several that act together.
 
     Attributes:
-      spec: of the environment.
       sample: True if actions are sampled, from a key.
     """
 

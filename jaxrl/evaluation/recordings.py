@@ -30,19 +30,12 @@ from jaxrl.experience.demonstrations.recording import (
 )
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS
 from jaxrl.parallel import tpu_slices
-from jaxrl.runs.commits import commits
-from jaxrl.runs.origin import origin
+from jaxrl.runs.commits import commits, origin
 
 
 @dataclass(frozen=True)
 class _Cast:
-    """The player and its environment.
-
-    Attributes:
-      env, wrappers, success: as in a configuration.
-      spec: of the environment with the wrappers.
-      player: acts.
-    """
+    """The player and its environment."""
 
     env: str
     spec: EnvSpec
@@ -58,14 +51,12 @@ class Recording:
 
     Attributes:
       output: a new or empty folder.
-      episodes: how many.
       seed: decides resets and choices.
       workdir: the run whose policy plays; "": actions at random, or of the solver.
       solver: the environment's solver plays.
       checkpoint: of it.
       sample: sample actions, or take greedy ones; None: as evaluations during training judged the policy.
       environment: the environment that is played; "": the run's.
-      trust: import the modules that the run's configuration names.
       minari: also write `output`/data, a Minari data set.
     """
 

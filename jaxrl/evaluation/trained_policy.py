@@ -36,12 +36,9 @@ class TrainedPolicy:
     """The policy of a checkpoint, with the configuration that it was built from.
 
     Attributes:
-      folder: of the run.
       config: its configuration; of a run in stages that of the checkpoint's stage.
       spec: of the environment it was trained on.
-      agent: acts.
       state: its parameters and frozen statistics, replicated over `topology`.
-      step: the checkpoint's step.
       chosen: why that one, in words; "" if it was requested by its step.
       topology: the devices that hold the arrays.
       mode: greedy or sampled, in which evaluations during training judged it by its return.
@@ -131,8 +128,6 @@ def evaluate(
     """Plays exactly `episodes` episodes in each mode, on all devices of the policy.
 
     Args:
-      trained: the policy.
-      episodes: how many.
       modes: see `jaxrl.evaluation.modes`.
       seed: decides the resets, and the actions that are sampled.
       environment: play another one, with the same spaces and the wrappers of the run.
@@ -166,11 +161,7 @@ def _reports(env: EnvConfig, environment: str) -> EpisodeReports:
 
 
 def _choose(checkpoints: Checkpointer, wanted: str) -> tuple[int, str]:
-    """(the step that `--checkpoint` names, why that one, as `TrainedPolicy.chosen`).
-
-    Raises:
-      ConfigError: it is no name of a checkpoint, or there is none.
-    """
+    """(the step that `--checkpoint` names, why that one, as `TrainedPolicy.chosen`)."""
     if wanted not in ("best", "latest") and not (wanted.isdecimal() and len(wanted) < 18):
         raise ConfigError(f"`--checkpoint` (={wanted!r}) must be best, latest or a step")
     if wanted.isdecimal():

@@ -56,7 +56,6 @@ class DeviceCollector(Collector):
 
     Attributes:
       agent: acts; its parameters and statistics come with each call.
-      env: the environments.
       length: T.
       chunk: L; the carry before every L-th step is kept.
       axis: this device among all; tells the global indices of its environments.

@@ -90,7 +90,6 @@ class EpisodePlayer:
         A fixed number per environment, not the first N to finish: that would favour short episodes.
 
         Args:
-          acting: the agent's parameters and frozen statistics.
           keys_E: one key per environment.
           quota_E: int32[E], episodes to play; at most `max_quota`.
           max_quota: Q.

@@ -20,7 +20,6 @@ class FinalRowsState:
     """State of B environments.
 
     Attributes:
-      env: of the environments; where `is_final` they have begun the next episode already.
       first_obs: [B, *O], the first observation of that episode.
       is_final: bool[B], True if the observation to act on is the last of an episode.
       final_mask: bool[B, n], the actions allowed there; None without action masks.

@@ -40,13 +40,7 @@ class Memory(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, state: PyTree, latest: Trajectory | None, key: Array) -> Any:
-        """The experience for one call of `Algorithm.learn`.
-
-        Args:
-          state: with `latest` in it.
-          latest: the rollout just collected.
-          key: equal on all devices.
-        """
+        """The experience for one call of `Algorithm.learn`."""
 
     @abc.abstractmethod
     def feedback(self, state: PyTree, feedback: PyTree) -> PyTree:

@@ -19,7 +19,6 @@ class StepInputs:
     """The inputs of a step [B, ...], or of all [T, B, ...].
 
     Attributes:
-      keys: of the environments.
       noise: tree, of the actions.
       task: tree, of episodes that start in the step; None without a task sampler.
       starts: first states of episodes, if they are computed ahead.

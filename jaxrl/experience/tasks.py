@@ -71,10 +71,6 @@ class TaskSampler(abc.ABC):
         """float32[T, B], how much the loss of each step counts, relative to others; None: all alike.
 
         May be overridden, for algorithms that offer `curriculum.weights`.
-
-        Args:
-          state: before the rollout.
-          trajectory: of this device.
         """
         return None
 
@@ -84,10 +80,8 @@ class TaskSampler(abc.ABC):
         It is called before an iteration, and after a resume perhaps again before the same one.
 
         Args:
-          state: before.
           play: makes the rollouts.
           key: the same on all devices.
-          axis: this device.
         """
         return state
 
@@ -96,10 +90,8 @@ class TaskSampler(abc.ABC):
         """The state after a rollout and what was learnt from it; the same on all devices.
 
         Args:
-          state: before.
           episodes: of this device.
           signals: float32[T, B] of this device, by the names in `signals`.
-          axis: sums over devices.
         """
 
     @property

@@ -30,10 +30,7 @@ class ExperimentCell:
     """One run of an experiment.
 
     Attributes:
-      architecture: its name.
       mode: no_pretrain or with_pretrain.
-      seed: of the run.
-      folder: the run folder.
     """
 
     architecture: str
@@ -65,8 +62,6 @@ class ExperimentPlan:
     """Everything that an experiment is going to train.
 
     Attributes:
-      options: as given.
-      folder: the experiment's.
       train, test: its levels.
       base: the configuration that all cells start from.
     """
@@ -117,7 +112,6 @@ class ExperimentPlan:
         """The configuration of a cell's training.
 
         Args:
-          cell: which one.
           with_suite: evaluate on the test levels too, whose suite must have been written.
           initialized: start from the clone.
         """

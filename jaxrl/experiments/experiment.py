@@ -16,11 +16,10 @@ from jaxrl.experiments.curves import write_tensorboard
 from jaxrl.experiments.experiment_options import ExperimentOptions
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.matrix import Matrix, decide
-from jaxrl.experiments.matrix_report import missing_page, write_matrix
-from jaxrl.experiments.page import experiment_page
+from jaxrl.experiments.page import experiment_page, missing_page, write_matrix
 from jaxrl.experiments.ray_cells import run_on_ray
 from jaxrl.experiments.results import Measured, read_results, results_by_group
-from jaxrl.experiments.schedule import run_cells
+from jaxrl.experiments.runner import run_cells
 from jaxrl.reporting.logs import log_level, log_to
 from jaxrl.runs.commits import commits
 from jaxrl.runs.signals import Interruption
@@ -39,10 +38,8 @@ def run(
     """Runs all cells that have not finished.
 
     Args:
-      options: of the experiment.
       folder: new, or of an experiment with the same options that ended early.
       interruption: a signal, after which the cell that runs saves and nothing more is started.
-      say: is called with each line of progress.
       command: as it was given, for the report.
 
     Returns:

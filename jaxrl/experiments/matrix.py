@@ -29,7 +29,6 @@ class MatrixRow:
     """One architecture, with or without pretraining; means over its seeds.
 
     Attributes:
-      name: such as `gat/no_pretrain`.
       values: by column; infinite steps where the threshold was never reached, by any seed.
       scale_values: by column, from 0 (the worst of all rows) to 1 (the best, or within the error of it).
       score: the weighted mean of these.

@@ -1,19 +1,22 @@
-"""report.html of an experiment: decision matrix, curves, every cell, its commands, and the machine."""
+"""The decision matrix as JSON, Markdown and HTML, and report.html with curves, cells and commands."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from jaxrl.config import installation
 from jaxrl.experiments import matrix as matrices
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import curves_by_group
-from jaxrl.experiments.matrix import Matrix
-from jaxrl.experiments.matrix_report import TITLE, format_value, sentences, table, weights
+from jaxrl.experiments.folder import ExperimentFolder
+from jaxrl.experiments.matrix import COLUMNS, Matrix
 from jaxrl.experiments.results import Measured, read_results, results_by_group
 from jaxrl.reporting.pages.figures import Curve, draw_curve, empty_figure, render
-from jaxrl.reporting.pages.page import Section, html_page, machine_rows, table_section
+from jaxrl.reporting.pages.page import Section, Table, html_page, machine_rows, table_section
 from jaxrl.runs.records import stored_object
 
 if TYPE_CHECKING:
@@ -27,17 +30,12 @@ _NOTES = (
     "levels (train).",
     "Each command can be run again by itself. Training and pretraining resume where they were.",
 )
+_PACKAGES = ("jinja2", "matplotlib")  # of pages and their pictures
+TITLE = "Decision matrix"
 
 
 def experiment_page(plan: ExperimentPlan, matrix: Matrix, failures: Mapping[str, str], command: str) -> str:
-    """The page, from what all cells have left so far.
-
-    Args:
-      plan: of the experiment.
-      matrix: of what has finished.
-      failures: the reason of each, by cell.
-      command: with which the experiment was started, after `jaxrl`.
-    """
+    """The page, from what all cells have left so far."""
     results = {cell: read_results(cell) for cell in plan.cells}
     finished = [cell for cell, found in results.items() if found is not None]
     seeds = len(plan.options.seeds)
@@ -119,3 +117,87 @@ def _figure(curves: Mapping[str, Curve], label: str) -> Figure:
     ax.set_ylabel(label)
     ax.legend(fontsize=8, frameon=False)
     return figure
+
+
+def write_matrix(folder: ExperimentFolder, matrix: Matrix, failures: Sequence[str], command: str) -> None:
+    """Writes decision_matrix.json, .md and, if the package for it is installed, .html."""
+    folder.write("decision_matrix.json", matrix.to_json())
+    headings, rows = table(matrix)
+    lines = [f"# {TITLE}", "", *_markdown(headings, rows), "", *sentences(matrix)]
+    lines += ["", *(f"- failed: {failure}" for failure in failures)] if failures else []
+    folder.write("decision_matrix.md", "\n".join(lines) + "\n")
+    if missing_page():
+        return
+    page = html_page(
+        title=f"{TITLE}: {folder.path.name}",
+        introduction=" ".join(sentences(matrix)),
+        problems=[f"failed: {failure}" for failure in failures],
+        sections=[Section(TITLE, Table(TITLE, headings, rows))],
+        notes=[weights(matrix)],
+        command=command,
+    )
+    folder.write("decision_matrix.html", page)
+
+
+def missing_page() -> str:
+    """The reason why there are no HTML pages; "" if there are."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ""
+    left_out = "decision_matrix.html and report.html are left out, since they need"
+    return f"{left_out} {missing[0]}: {installation.command('compare')}"
+
+
+def table(matrix: Matrix) -> tuple[list[str], list[list[str]]]:
+    """(headings, rows of text)."""
+    headings = ["architecture", "score", *(heading for heading, _ in COLUMNS.values())]
+    rows = []
+    for row in matrix.rows:
+        cells = [format_value(column, row.values[column]) for column in COLUMNS]
+        rows.append([row.name, f"{row.score:.3f}", *cells])
+    if matrix.bootstrap:
+        headings.append("first in resamples")
+        for line, row in zip(rows, matrix.rows, strict=True):
+            line.append(f"{100 * matrix.bootstrap[row.name]:.0f}%")
+    return headings, rows
+
+
+def sentences(matrix: Matrix) -> list[str]:
+    """The certainty of the winner, in words."""
+    if not matrix.rows:
+        return ["No cell has finished."]
+    if not matrix.winner:
+        return ["Several have the best score: none is the winner."]
+    found = [f"{matrix.winner} has the best score."]
+    others = {change: name or "a tie" for change, name in matrix.moved.items() if name != matrix.winner}
+    if others:
+        changes = ", ".join(f"{name} ({change})" for change, name in others.items())
+        found.append(f"It depends on the weights: one moved makes the winner {changes}.")
+    else:
+        found.append("No weight moved by that much changes this.")
+    if not matrix.bootstrap:
+        found.append("With one seed nothing is known of chance.")
+    return found
+
+
+def format_value(column: str, value: float) -> str:
+    """A value of a column as text."""
+    if not math.isfinite(value):
+        return "never"
+    if column in ("success", "gap"):
+        return f"{100 * value:.0f}%"
+    return f"{value:.3f}" if column == "latency" else f"{value:,.0f}"
+
+
+def weights(matrix: Matrix) -> str:
+    """The weights of all columns, in words."""
+    shares = ", ".join(f"{COLUMNS[name][0]} {x:.2f}" for name, x in matrix.weights.items())
+    return (
+        f"Weights: {shares}. Each column is scaled from 0 (the worst) to 1: the best, and what differs from "
+        "it by no more than the standard error of the difference."
+    )
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    line = lambda cells: "| " + " | ".join(cells) + " |"  # noqa: E731
+    return [line(headings), "|" + "---|" * len(headings), *map(line, rows)]

@@ -28,7 +28,6 @@ class Measured:
       actions: greedy or sampled: what was better in the evaluations during training.
       steps_to_threshold: the first evaluation on test levels with so much success; None: there was none.
       p50_ms, p50_spread_ms: of acting on one observation; how far medians of the measurement lie apart.
-      parameters: their number.
       seconds: of training.
       clone: why a clone was not started from; "" if there was none to start from, or it was.
     """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
+import queue
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -13,11 +16,12 @@ from jaxrl.config import Config, ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
 from jaxrl.experiments.cells import EXPORT, LATENCY, PRETRAIN, SUITES, ExperimentCell, ExperimentPlan
+from jaxrl.experiments.experiment_options import ExperimentOptions
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
 from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, take_lock
 from jaxrl.runs.clones import failed_check
-from jaxrl.runs.device_share import DeviceShare
-from jaxrl.runs.executor import PlannedRun
+from jaxrl.runs.device_share import DeviceShare, shares_of
+from jaxrl.runs.executor import PlannedRun, visible_gpus
 from jaxrl.runs.signals import Interruption
 
 _log = logging.getLogger(__name__)
@@ -37,11 +41,8 @@ class CellRunner:
     """Runs a cell, one stage after the other.
 
     Attributes:
-      plan: of the experiment.
-      cell: the cell.
       share: of the machine, for its processes.
       interruption: a signal, after which its process saves and nothing more is started.
-      say: is called with each line of progress.
     """
 
     plan: ExperimentPlan
@@ -51,11 +52,7 @@ class CellRunner:
     say: Callable[[str], object]
 
     def run(self) -> str | None:
-        """Runs it to its end, from where it was.
-
-        Returns:
-          Why it failed, "" if it did not; None if it was interrupted.
-        """
+        """Runs it on to its end: why it failed, "" if it did not, None if it was interrupted."""
         cell = self.cell
         if read_results(cell) is not None:
             self.say(f"{cell.name}: finished before")
@@ -162,12 +159,7 @@ class CellRunner:
         self._run(stage, self.plan.commands(self.cell)[stage], lock)
 
     def _run(self, stage: str, arguments: Sequence[str], lock: BinaryIO) -> None:
-        """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder.
-
-        Raises:
-          CellFailure: it failed.
-          CellInterruption: a signal came.
-        """
+        """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder."""
         cell = self.cell
         output = cell.folder.with_name(f"{cell.folder.name}_{stage}.log")
         _log.debug("%s: jaxrl %s", cell.name, " ".join(arguments))
@@ -184,3 +176,55 @@ class CellRunner:
         self._require_going_on()
         if why:
             raise CellFailure(f"{stage}: {why}")
+
+
+Ended = Callable[[ExperimentCell, str], object]
+
+
+def jobs_of(options: ExperimentOptions, gpus: int) -> int:
+    """The number of cells that run at the same time, of as many as there may be.
+
+    With --jobs that many; else, with --num-devices GPUs for each, as many as have their own GPUs;
+    else one, which takes all.
+    """
+    if options.jobs is not None:
+        return options.jobs
+    return max(1, gpus // options.num_devices) if options.num_devices else 1
+
+
+def run_cells(
+    plan: ExperimentPlan, interruption: Interruption, say: Callable[[str], object], ended: Ended
+) -> None:
+    """Runs all cells; each has a thread here that waits for its processes.
+
+    Args:
+      say: is called with each line of progress, from any thread.
+      ended: is called in this thread with every ended cell and the reason why it failed, "" if it did not.
+    """
+    gpus = visible_gpus()
+    cells = plan.cells
+    jobs = min(jobs_of(plan.options, len(gpus)), len(cells))
+    each = plan.options.num_devices or max(1, len(gpus) // jobs)
+    free: queue.SimpleQueue[DeviceShare] = queue.SimpleQueue()
+    for share in shares_of(jobs, gpus, each):
+        free.put(share)
+
+    def run(cell: ExperimentCell) -> str | None:
+        if interruption.signum is not None:
+            return None
+        share = free.get()
+        try:
+            return CellRunner(plan, cell, share, interruption, say).run()
+        finally:
+            free.put(share)
+
+    with ThreadPoolExecutor(jobs, thread_name_prefix="cell") as pool:
+        # Threads do not inherit the level of the log.
+        started = {pool.submit(contextvars.copy_context().run, run, cell): cell for cell in cells}
+        try:
+            for future in as_completed(started):
+                if (why := future.result()) is not None:
+                    ended(started[future], why)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -35,15 +35,7 @@ def of_policy(function: PolicyFunction) -> dict[str, np.ndarray]:
 
 
 def write(function: ActingFunction, folder: Path, kind: str) -> list[str]:
-    """Writes the arrays and the modules that run them with numpy.
-
-    Args:
-      function: the policy.
-      folder: the destination.
-      kind: "numpy" or "safetensors".
-
-    Returns:
-      The names of the files.
+    """Writes the arrays and the modules that run them with numpy; returns the names of the files.
 
     Raises:
       ConfigError: the package safetensors is missing.

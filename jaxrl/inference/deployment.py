@@ -19,15 +19,12 @@ class DeploymentOrder:
     """The policy to deploy, the registry, and the conditions.
 
     Attributes:
-      run: the run's folder, local or gs://.
       name: of the model in the registry.
       stage: that the new version takes over besides `latest`; "" for none.
       checkpoint: "best", "latest" or a step.
       gates: conditions on the evaluation.
       episodes: that are played for it; 0 for none.
       seed: decides these episodes.
-      licence: of the model.
-      trust: import the modules that the run's configuration names.
     """
 
     run: str
@@ -46,8 +43,6 @@ class Deployment:
     """A version that was made.
 
     Attributes:
-      number: of the version.
-      place: its address.
       step: of the checkpoint.
       checkpoint: which one, in words.
       mode: in which evaluations during training judged it.
@@ -105,11 +100,7 @@ def deploy(order: DeploymentOrder, registry: ModelRegistry) -> Deployment:
 
 
 def evaluate(policy: trained_policy.TrainedPolicy, episodes: int, seed: int) -> dict[str, float]:
-    """Greedy episodes, as the forms of a model act.
-
-    Returns:
-      The numbers of a `Result` by name, and what the environment reports.
-    """
+    """Greedy episodes, as the forms of a model act: a `Result` by name, and what the environment reports."""
     result, reported = trained_policy.evaluate(policy, episodes, (GREEDY,), seed)[GREEDY]
     found = {name: x for name, x in dataclasses.asdict(result).items() if name != "mode"}
     return {name: float(x) for name, x in (found | reported).items()}

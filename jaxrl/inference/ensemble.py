@@ -23,7 +23,6 @@ class EnsemblePolicy:
         action, carry = policy.act(obs, carry)
 
     Attributes:
-      members: the policies.
       spec: of the first member's environment.
     """
 

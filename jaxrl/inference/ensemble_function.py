@@ -1,9 +1,12 @@
-"""Several policies as one pure function."""
+"""Several policies as one pure function, and as one export."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,9 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.config import ConfigError
+from jaxrl.config.sections import GREEDY
 from jaxrl.envs.base import Box, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.envs.numbering import own_numbers, starts_of
+from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, PolicyMean
+from jaxrl.evaluation.trained_policy import TrainedPolicy
+from jaxrl.inference import export
 
 LOG_PROBABILITIES = "log_probabilities"
 Q_VALUES = "q"
@@ -143,3 +150,50 @@ def _mean_of(members: Sequence[PolicyFunction]) -> PolicyMean:
         is_vector=isinstance(space, MultiDiscrete),
         start=starts_of(space),
     )
+
+
+def export_ensemble(
+    runs: Sequence[str],
+    kind: str,
+    output: str,
+    checkpoint: str = "best",
+    batch: int | None = None,
+    steps: int = 200,
+    trust: bool = False,
+) -> export.Exported:
+    """Exports the ensemble of some runs and checks it; arguments and errors as in `export.export`.
+
+    It plays the environment of the first run, and the members' actions are greedy.
+    """
+    policies = [trained_policy.load(run, checkpoint, devices=1, trust=trust) for run in runs]
+    function = EnsembleFunction.of([PolicyFunction.of(policy) for policy in policies])
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        description = write(policies, function, folder, kind, batch)
+        return export.check_export(function, folder, description, Path(output), policies, steps, batch)
+
+
+def write(
+    policies: Sequence[TrainedPolicy],
+    function: EnsembleFunction,
+    folder: Path,
+    kind: str,
+    batch: int | None = None,
+) -> dict[str, Any]:
+    """Writes an export without checking it; returns the content of policy.json.
+
+    Raises:
+      ConfigError, RunError: as for `export.export`.
+    """
+    files, sizes = export.write_files(function, folder, kind, batch)
+    members = {f"member_{i}": export.facts(policy) for i, policy in enumerate(policies)}
+    description = {
+        **export.describe_function(function, policies[0].config, kind),
+        "mode": GREEDY,
+        "mean": dataclasses.asdict(function.mean),
+        "members": members,
+        "files": files,
+        "batch": sizes,
+    }
+    (folder / export.DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+    return description

@@ -107,12 +107,10 @@ def check_export(
     """Compares the files of `folder` with `function`, and publishes them if they act as it does.
 
     Args:
-      function: of `policies`.
       folder: written already.
       description: the content of policy.json so far.
       output: where the files go.
       policies: whose environment, the first one's, is played.
-      steps: how many.
       batch: the requested batch size; None for any.
 
     Raises:

@@ -79,9 +79,7 @@ class LoadedPolicy:
             action, carry = policy.act(obs, carry)
 
     Attributes:
-      config: the configuration of the run.
       spec: spaces of the environment it was trained on, with the run's wrappers.
-      step: the checkpoint's step.
       mode: greedy or sampled: what was better in the evaluations during training.
     """
 

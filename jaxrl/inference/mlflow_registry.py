@@ -25,7 +25,6 @@ class MlflowVersion:
 
     Attributes:
       name: of the registered model.
-      folder: its files.
       stages: aliases that are to point at it.
       metrics: of its evaluation.
       tags: texts by name.
@@ -69,7 +68,9 @@ def register(uri: str, version: MlflowVersion) -> str:
         source = f"{client.get_run(run).info.artifact_uri}/{_FOLDER}"
         made = client.create_model_version(version.name, source, run, tags=dict(version.tags))
         for stage in version.stages:
-            client.set_registered_model_alias(version.name, _alias(stage), made.version)
+            # MLflow keeps the word `latest` for itself.
+            alias = "newest" if stage == "latest" else stage
+            client.set_registered_model_alias(version.name, alias, made.version)
     except Exception as error:  # requests', SQLAlchemy's and its own kinds
         raise RunError(f"`--mlflow` (={uri}): {one_line(error)[:300]}") from error
     return str(made.version)
@@ -84,8 +85,3 @@ def _experiment(client: Any, uri: str) -> str:
         folder = os.path.dirname(os.path.abspath(uri.removeprefix("sqlite:///")))
         place = f"file://{folder}/mlflow-artifacts"
     return str(client.create_experiment(_EXPERIMENT, place))
-
-
-def _alias(stage: str) -> str:
-    """MLflow keeps the word `latest` for itself."""
-    return "newest" if stage == "latest" else stage

@@ -6,30 +6,34 @@ import contextlib
 import dataclasses
 import importlib.util
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.errors import RunError, errors_as
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.inference import export, model_card, space_record
+from jaxrl.inference import export, model_card
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare_all
 from jaxrl.runs import storage
 from jaxrl.runs.clones import data_of
-from jaxrl.runs.commits import commits
+from jaxrl.runs.commits import commits, origin
 from jaxrl.runs.folder import RunFolder
-from jaxrl.runs.origin import origin
 from jaxrl.runs.records import stored_object
 from jaxrl.runs.registry import write_checksums
 
 SCHEMA = 1
 OBSERVATIONS = 500  # that the formats are checked on
 _ENVIRONMENTS = 4
+_MOST_BOUNDS = 4096  # that are listed; of more only the outermost
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +70,6 @@ def write(
     """Writes a model and its checksums.
 
     Args:
-      policy: the policy to write.
       folder: an empty local folder.
       details: for its record.
       observations: how many the formats are checked on, in `_ENVIRONMENTS` environments.
@@ -88,7 +91,7 @@ def write(
             )
     record = _record(policy, details, forms, checks, left_out)
     _write_json(folder / "config.json", to_json(policy.config))
-    _write_json(folder / "spaces.json", space_record.describe(policy.spec))
+    _write_json(folder / "spaces.json", describe(policy.spec))
     _write_json(folder / "evaluation.json", dict(details.evaluation))
     _write_json(folder / "model.json", record)
     (folder / "MODEL.md").write_text(model_card.text(record, policy.config))
@@ -165,3 +168,51 @@ def _identity(run: str) -> str:
 
 def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def describe(spec: EnvSpec) -> dict[str, Any]:
+    """`{"observation": ..., "action": ..., "action_mask": choices or None}`.
+
+    An array has `type` (box, discrete, multi_discrete), `shape` and `dtype`, and `low` and `high` (None for
+    no bound), `n` or `nvec`, and `start` of integers that do not begin at 0. A `dict` has its `spaces`; an
+    action of several parts is `mixed`, with `parts` in the order of the policy's vector.
+    """
+    return {
+        "observation": _space(spec.observation_space),
+        "action": _space(spec.action_space),
+        "action_mask": spec.mask_size if spec.has_action_mask else None,
+    }
+
+
+def _space(space: Space) -> dict[str, Any]:
+    if isinstance(space, Dict):
+        return {"type": "dict", "spaces": {name: _space(part) for name, part in space.spaces}}
+    array = {"shape": list(space.shape), "dtype": str(np.dtype(space.dtype))}
+    if isinstance(space, Mixed):
+        return {"type": "mixed", **array, "parts": {name: _space(part) for name, part in space.spaces}}
+    if isinstance(space, Discrete):
+        return {"type": "discrete", **array, "n": int(space.n), **_start(space.start)}
+    if isinstance(space, MultiDiscrete):
+        return {
+            "type": "multi_discrete",
+            **array,
+            "nvec": [int(n) for n in space.nvec],
+            **_start(space.start),
+        }
+    assert isinstance(space, Box)
+    return {"type": "box", **array, "low": _bound(space.low, min), "high": _bound(space.high, max)}
+
+
+def _start(first: int | tuple[int, ...]) -> dict[str, Any]:
+    return {"start": np.array(first).tolist()} if first else {}
+
+
+def _bound(values: tuple[float, ...], outermost: Any) -> Any:
+    """A number for equal bounds or very many, else a list; None is no bound."""
+    if len(set(values)) == 1 or len(values) > _MOST_BOUNDS:
+        return _finite(outermost(values))
+    return [_finite(x) for x in values]
+
+
+def _finite(x: float) -> float | None:
+    return float(x) if math.isfinite(x) else None

@@ -24,15 +24,10 @@ _IR_VERSION = 9
 
 
 def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str]:
-    """Writes the graph.
+    """Writes the graph; returns the names of the files.
 
     Args:
-      function: the policy, or several, greedy.
-      folder: the destination.
       batch: a fixed batch size; None for any.
-
-    Returns:
-      The names of the files.
 
     Raises:
       ConfigError: the package onnx is missing.

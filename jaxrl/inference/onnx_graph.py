@@ -21,8 +21,6 @@ class Value:
     """An array of the program.
 
     Attributes:
-      shape: as in the program.
-      dtype: as in the program.
       stored: the shape of the node's result or constant: 1 if a broadcast has not been needed yet, and
         without the first dimensions if they are such.
       name: of the node's result or of the constant; "" for a constant without one.

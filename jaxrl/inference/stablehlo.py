@@ -19,15 +19,10 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def write(function: ActingFunction, folder: Path, batch: int | None = None) -> list[str]:
-    """Writes the program.
+    """Writes the program; returns the names of the files.
 
     Args:
-      function: the policy.
-      folder: the destination.
       batch: a fixed batch size; None for any.
-
-    Returns:
-      The names of the files.
 
     Raises:
       NotPolymorphic: the network cannot be exported for any batch size.

@@ -94,15 +94,7 @@ class Clock:
         return window
 
     def rate(self, phase: str, steps: int) -> float:
-        """Steps per second of `phase`, over the window since the previous call for it.
-
-        Args:
-          phase: the phase whose seconds count.
-          steps: environment steps made in the window.
-
-        Returns:
-          The rate; NaN if no time has passed.
-        """
+        """Steps per second of `phase` since the previous call for it; NaN if no time has passed."""
         window = self.lap(phase, "rate")
         return steps / window if window > 0 else float("nan")
 

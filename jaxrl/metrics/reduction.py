@@ -204,12 +204,7 @@ Metrics = dict[str, Metric]
 
 @flax.struct.dataclass
 class Interval:
-    """The metrics of the iterations since the last row, merged.
-
-    Attributes:
-      iterations: int32[], their number.
-      metrics: by name.
-    """
+    """The metrics of the iterations since the last row, merged."""
 
     iterations: jax.Array
     metrics: Metrics

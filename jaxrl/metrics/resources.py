@@ -26,9 +26,7 @@ class Meter:
         """Starts measuring.
 
         Args:
-          cores: the number of cores that are available.
           now: a monotonic clock in seconds.
-          worked: CPU seconds of all threads so far.
         """
         self._cores = cores
         self._now = now

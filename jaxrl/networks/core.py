@@ -60,7 +60,6 @@ class CoreStack(Core):
 
     Attributes:
       make: builds the core of a layer, unbound or within the module that calls it.
-      layers: how many.
       norm_dtype: the type that the cores compute in.
       remat: True if the gradient of a layer computes it again, from what went into its norm.
     """

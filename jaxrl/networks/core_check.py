@@ -103,13 +103,7 @@ def _check_carry(label: str, core: Core) -> PyTree:
 
 
 class _Check:
-    """The checks of one core that run it.
-
-    Args:
-      label: its name, for errors.
-      core: the core.
-      carry: the shapes of its carry.
-    """
+    """The checks of one core that run it."""
 
     def __init__(self, label: str, core: Core, carry: PyTree):
         self._label = label

@@ -16,22 +16,17 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.core import Core, CoreStack
 from jaxrl.networks.dense import check_dense
-from jaxrl.networks.fast_weights import FastWeights
+from jaxrl.networks.fast_weights import FastWeights, GatedDelta, LinearAttention, Mamba2
 from jaxrl.networks.ffm import FFM
-from jaxrl.networks.gated_delta import GatedDelta
 from jaxrl.networks.gated_transformer import GatedTransformer
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, per_block_orthogonal, weights_of
-from jaxrl.networks.linear_attention import LinearAttention
-from jaxrl.networks.linear_cores import LRU, MinGRU
-from jaxrl.networks.mamba2 import Mamba2
-from jaxrl.networks.mlstm import MLSTM
+from jaxrl.networks.linear_cores import LRU, S5, MinGRU
 from jaxrl.networks.registry import Registry
-from jaxrl.networks.slstm import SLSTM
-from jaxrl.networks.state_space import S5
-from jaxrl.types import Array, Axis
+from jaxrl.networks.xlstm import MLSTM, SLSTM
+from jaxrl.types import Array, Axis, Carry
 
 # What the class of a core may declare as fields, and which field of `network` gives each.
 _FIELDS = {
@@ -86,13 +81,11 @@ class Recurrent(Core):
     dtype: jnp.dtype = jnp.float32
     kernel: bool = False  # an LSTM may run as one kernel, see `kernels.lstm_kernel`
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         gates = self.cell.gates
         init = per_block_orthogonal(gates)
         weight_x = self.param("input", init, (x_LNF.shape[-1], gates * self.size))
@@ -124,13 +117,11 @@ class NoCore(Core):
 
     waits_for_the_carry: ClassVar[bool] = False
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         del reset_LN
         return x_LNF, carry
 

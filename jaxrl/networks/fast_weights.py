@@ -1,4 +1,4 @@
-"""The common part of cores with a matrix for each head: all but what is written and how fast it fades."""
+"""Cores with a matrix for each head: their common part, linear attention, Mamba-2 and gated delta."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
+from jaxrl.networks.kernels.matrix_memory import MemoryInputs, matrix_memory
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 # Of the norms. Of what is read back it keeps how much was found: a read of nothing stays nearly nothing.
 EPSILON = 1e-2
@@ -20,6 +21,12 @@ EPSILON = 1e-2
 # carry before it, and needs the memory of one; its arrays stay in the cache, which pays for what is computed
 # twice. Shorter sequences stay there as they are.
 _LONG, _SEGMENT = 256, 128
+# Time steps of the first and the last head before the input has a say (Gu and Dao 2023, section 3.6).
+_TIME_STEP = (1e-1, 1e-3)
+# The first and the last head forget half of what they hold in about this many steps.
+_MEMORY = (8.0, 512.0)
+
+QKV = tuple[Array, Array, Array]  # float32[L, N, heads, width], for queries, keys and values
 
 
 class FastWeights(Core):
@@ -27,9 +34,6 @@ class FastWeights(Core):
 
     Queries, keys, values and the gate z are projections of the normalised input; y is divided by its root
     mean square in each head and scaled. A core of this form says by `remember` what its matrices hold.
-
-    Attributes:
-      kind: `network.core`.
     """
 
     waits_for_the_carry: ClassVar[bool] = True
@@ -39,13 +43,11 @@ class FastWeights(Core):
     heads: int
     dtype: jnp.dtype = jnp.float32
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         width = self.size // self.heads
         return {"state": jnp.zeros((n, self.heads, width, width), jnp.float32)}
 
-    def remember(
-        self, u_LNF: Array, projected: tuple[Array, Array, Array], carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         """(y float32[L, N, heads, width], the carry after the last step).
 
         Args:
@@ -57,16 +59,12 @@ class FastWeights(Core):
         raise NotImplementedError
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         if len(reset_LN) <= _LONG:
             return self._segment(x_LNF, carry, reset_LN)
         whole = len(reset_LN) // _SEGMENT * _SEGMENT
 
-        def segment(
-            core: FastWeights, carry: dict[str, Array], inputs: tuple[Array, Array]
-        ) -> tuple[dict[str, Array], Array]:
+        def segment(core: FastWeights, carry: Carry, inputs: tuple[Array, Array]) -> tuple[Carry, Array]:
             y, carry = core._segment(inputs[0], carry, inputs[1])
             return carry, y
 
@@ -80,9 +78,7 @@ class FastWeights(Core):
             y = jnp.concatenate([y, rest])
         return y, carry
 
-    def _segment(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def _segment(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         size = self.size
         x = residual_stream(self, x_LNF, size, self.dtype)
         u = LayerNorm(self.dtype, name="norm")(x)
@@ -106,3 +102,98 @@ class FastWeights(Core):
     def describe(self) -> dict[str, Any]:
         sizes = {"size": self.size, "heads": self.heads}
         return {"type": self.kind, "weights": weights_of(self), **sizes}
+
+
+class LinearAttention(FastWeights):
+    """S_t = a S_{t-1} + v_t k_t^T / sqrt(width); y_t = S_t q_t, normalised, gated and added.
+
+    Sun et al. 2023, "Retentive network: a successor to transformer for large language models",
+    equations 6 to 8: a = 1 - 2^(-5 - h) for head h, which forgets half of what it holds in 22 steps, the next
+    one in 44 and so on. Without the rotation of queries and keys by their position.
+    """
+
+    kind: ClassVar[str] = "linear_attention"
+
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
+        del u_LNF
+        query, key, value = projected
+        decay = jnp.log1p(-jnp.exp2(-5.0 - jnp.arange(self.heads, dtype=jnp.float32)))
+        shape = query.shape[:3]
+        inputs = MemoryInputs(
+            query=query,
+            key=key / math.sqrt(key.shape[-1]),
+            value=value,
+            log_decay=jnp.broadcast_to(decay[None, None], shape),
+            strength=jnp.ones(shape, jnp.float32),
+        )
+        state, y = matrix_memory(carry["state"], inputs, reset_LN)
+        return y, {"state": state}
+
+
+class Mamba2(FastWeights):
+    """S_t = exp(-A dt_t) S_{t-1} + dt_t x_t B_t^T; y_t = S_t C_t + D x_t, normalised, gated and added.
+
+    Dao and Gu 2024, "Transformers are SSMs", section 7; dt = softplus(u W + bias), and A > 0 and D are one
+    number for each head. Every head has its own B and C, its state has as many columns as rows, and the gate
+    comes after the norm. Without the convolution over the last four steps that the paper puts before B, C and
+    x, and without its expansion to twice the units. A begins as 1 in all heads, not sampled from 1 to 16, and
+    the first time steps are spread evenly over the heads, not sampled.
+    """
+
+    kind: ClassVar[str] = "mamba2"
+
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
+        c, b, x = (jax.nn.silu(part) for part in projected)
+        (step,) = self.rates(u_LNF, _time_steps, 1)
+        step = jax.nn.softplus(step)
+        log_a = self.param("log_a", nn.initializers.zeros, (self.heads,))
+        skip = self.param("skip", nn.initializers.ones, (self.heads,))
+        inputs = MemoryInputs(
+            query=c, key=b, value=x, log_decay=-jnp.exp(log_a)[None, None] * step, strength=step
+        )
+        state, y = matrix_memory(carry["state"], inputs, reset_LN)
+        return y + skip[None, None, :, None] * x, {"state": state}
+
+
+def _time_steps(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+    low, high = (math.log(x) for x in _TIME_STEP)
+    # softplus(bias) = the time step.
+    return jnp.log(jnp.expm1(jnp.exp(jnp.linspace(low, high, shape[0])))).astype(dtype)
+
+
+class GatedDelta(FastWeights):
+    """S_t = a_t S_{t-1} (I - b_t k_t k_t^T) + b_t v_t k_t^T; y_t = S_t q_t, normalised, gated and added.
+
+    Yang et al. 2024, "Gated delta networks: improving Mamba2 with delta rule": queries and keys of norm 1,
+    and for each head a decay a = exp(-softplus(x W_a + bias)) and a strength b = sigmoid(x W_b).
+    Without the convolution over the last four steps that the paper puts before them, and without its
+    factor of the softplus, which the bias stands for.
+    """
+
+    kind: ClassVar[str] = "gated_delta"
+
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
+        query, key, value = (jax.nn.silu(x) for x in projected)
+        decay, strength = self.rates(u_LNF, _rates, 2)
+        inputs = MemoryInputs(
+            query=_unit(query),
+            key=_unit(key),
+            value=value,
+            log_decay=-jax.nn.softplus(decay),
+            strength=jax.nn.sigmoid(strength),
+        )
+        state, y = matrix_memory(carry["state"], inputs, reset_LN, corrects=True)
+        return y, {"state": state}
+
+
+def _unit(x: Array) -> Array:
+    return x * jax.lax.rsqrt(jnp.square(x).sum(axis=-1, keepdims=True) + EPSILON)
+
+
+def _rates(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+    """Biases of decay and strength: heads remember for different times, and write with 1/2."""
+    heads = shape[0] // 2
+    halving = jnp.geomspace(*_MEMORY, heads)
+    # softplus(bias) = log 2 / halving.
+    bias = jnp.log(jnp.expm1(math.log(2) / halving))
+    return jnp.concatenate([bias, jnp.zeros(heads)]).astype(dtype)

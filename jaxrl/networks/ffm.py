@@ -11,10 +11,9 @@ import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
 from jaxrl.networks.kernels.linear_recurrence import linear_recurrence
-from jaxrl.networks.kernels.normalization import layer_norm
 from jaxrl.networks.kernels.products import matmul
-from jaxrl.networks.layers import orthogonal, weights_of
-from jaxrl.types import Array
+from jaxrl.networks.layers import layer_norm, orthogonal, weights_of
+from jaxrl.types import Array, Carry
 
 # At first contexts turn once in 1 to 1,024 steps, and traces forget half in 1 to 154 steps: a hundredth of
 # the last is left after 1,024. The fastest decay is the one that the authors' sums in float64 allow.
@@ -40,13 +39,11 @@ class FFM(Core):
     heads: int
     dtype: jnp.dtype = jnp.float32
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {part: jnp.zeros((n, self.state_size), jnp.float32) for part in ("imaginary", "real")}
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         size = self.size
         traces = self.state_size // self.heads
         faded = jnp.exp(-jnp.abs(self.param("decay", lambda _: jnp.linspace(*_DECAY, traces))))

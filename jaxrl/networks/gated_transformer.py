@@ -20,7 +20,7 @@ from jaxrl.networks.kernels.windowed_attention import (
     windows,
 )
 from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 # Of the update gates: at 2 a fresh layer passes 88% of its input on, and the policy begins without memory.
 _GATE_BIAS = 2.0
@@ -46,16 +46,14 @@ class GatedTransformer(Core):
     memory_length: int
     dtype: jnp.dtype = jnp.float32
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
+    def initial_carry(self, n: int) -> Carry:
         return {
             "memory": jnp.zeros((n, self.memory_length, self.size), jnp.float32),
             "valid": jnp.zeros((n, self.memory_length), jnp.float32),
         }
 
     @nn.compact
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
         x = residual_stream(self, x_LNF, self.size, self.dtype)
         normed = LayerNorm(name="attention_norm")(x)
         if len(x) == 1:
@@ -68,7 +66,7 @@ class GatedTransformer(Core):
         memory, valid = remember(carry["memory"], carry["valid"], entry, reset_LN)
         return y.astype(self.dtype), {"memory": memory, "valid": valid}
 
-    def _over_sequence(self, x: Array, normed: Array, carry: dict[str, Array], reset: Array) -> Array:
+    def _over_sequence(self, x: Array, normed: Array, carry: Carry, reset: Array) -> Array:
         memory, held = in_order(carry["memory"], carry["valid"])
         # A diverged step is zeros to others, as in the memory: 0 * NaN would spoil the next episode.
         entries = jnp.concatenate([memory.swapaxes(0, 1), normed])
@@ -110,7 +108,7 @@ class GatedTransformer(Core):
         sizes = {"size": self.size, "heads": self.heads, "memory_length": self.memory_length}
         return {"type": "gtrxl", "weights": weights_of(self), **sizes}
 
-    def _attend_once(self, x: Array, carry: dict[str, Array], reset: Array) -> Array:
+    def _attend_once(self, x: Array, carry: Carry, reset: Array) -> Array:
         size = self.size
         weight, positions, biases = self._of_attention()
         query, key, value = (self._heads(w) for w in jnp.split(weight, 3, axis=-1))

@@ -1,7 +1,8 @@
-"""Dense and convolution layers with the initialisation usual for PPO."""
+"""Dense and convolution layers with the initialisation usual for PPO, and layer normalisation."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,17 @@ import jax.numpy as jnp
 
 from jaxrl.config import ConfigError
 from jaxrl.networks.kernels.convolution import convolve
-from jaxrl.networks.kernels.normalization import EPSILON, layer_norm
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.types import Array
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
+}
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+EPSILON = 1e-6
 
 
 def orthogonal(scale: float = 1.0) -> nn.initializers.Initializer:
@@ -42,15 +51,6 @@ def per_block_orthogonal(blocks: int) -> nn.initializers.Initializer:
         return jnp.concatenate([block(k, (rows, columns // blocks), dtype) for k in keys], axis=-1)
 
     return init
-
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "tanh": jnp.tanh,
-    "relu": jax.nn.relu,
-    "silu": jax.nn.silu,
-    "gelu": jax.nn.gelu,
-}
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
 def activation(name: str) -> Callable[[Array], Array]:
@@ -147,3 +147,44 @@ class LayerNorm(nn.Module):
     def describe(self) -> list[dict[str, Any]]:
         moments = {"axes": self.axes, "epsilon": EPSILON}
         return [{"op": "layer_norm", "weights": weights_of(self), **moments}]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def layer_norm(x: Array, scale: Array, bias: Array, axes: int) -> Array:
+    """Mean 0 and variance 1 over the last `axes` dimensions, then a scale and a bias (Ba et al. 2016).
+
+    Args:
+      x: float32[..., C].
+      scale: float32[C].
+      bias: float32[C].
+      axes: number of the last dimensions that share a mean and a variance, at least 1.
+
+    Returns:
+      float32[..., C], of the shape of `x`.
+    """
+    return _forward(x, scale, bias, axes)[0]
+
+
+def _forward(x: Array, scale: Array, bias: Array, axes: int) -> tuple[Array, tuple[Array, Array, Array]]:
+    over = tuple(range(-axes, 0))
+    centred = x - x.mean(axis=over, keepdims=True)
+    inverse = jax.lax.rsqrt(jnp.square(centred).mean(axis=over, keepdims=True) + EPSILON)
+    normal = centred * inverse
+    ranked = [jax.lax.broadcast_to_rank(p, x.ndim) for p in (scale, bias)]
+    return normal * ranked[0] + ranked[1], (normal, inverse, scale)
+
+
+def _backward(axes: int, saved: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
+    normal, inverse, scale = saved
+    over = tuple(range(-axes, 0))
+    rows = tuple(range(gradient.ndim - 1))
+    product = gradient * normal
+    ranked = jax.lax.broadcast_to_rank(scale, gradient.ndim)
+    # The parts of the gradient that a shift and a stretch of x would take away again.
+    shift = (gradient * ranked).mean(axis=over, keepdims=True)
+    stretch = (product * ranked).mean(axis=over, keepdims=True)
+    dx = inverse * (gradient * ranked - shift - normal * stretch)
+    return dx, product.sum(axis=rows), gradient.sum(axis=rows)
+
+
+layer_norm.defvjp(_forward, _backward)

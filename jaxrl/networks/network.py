@@ -54,7 +54,6 @@ class NetworkOutput:
     """The outputs of a network for [L, N] observations.
 
     Attributes:
-      heads: the outputs of the heads by name.
       features: [L, N, F] by trunk, what the heads have read.
       carry: the one after the last step.
     """
@@ -100,7 +99,6 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
 
     Args:
       network: the configuration of its trunks, which are all alike.
-      spec: spaces of the environment.
       heads: by the name under which parameters and outputs have them; their trunks are built in this order.
 
     Raises:
@@ -234,13 +232,7 @@ class _Parts:
 
 
 class _Trunks(nn.Module):
-    """The trunks in the order in which heads name them first, then the heads.
-
-    Attributes:
-      network: of every trunk.
-      spec: spaces of the environment.
-      heads: (name, trunk, module) of each.
-    """
+    """The trunks in the order in which heads name them first, then the heads."""
 
     network: NetworkConfig
     spec: EnvSpec

@@ -150,7 +150,7 @@ def standardize(tree: PyTree, moments: Sequence[tuple[Array, ...]], clip: float 
 
 
 def scale_rewards(stats: RunningStats, reward: Array, clip: float = 0.0) -> Array:
-    """Rewards over the standard deviation of the discounted return (Engstrom et al. 2020).
+    """float32[...], rewards over the standard deviation of the discounted return (Engstrom et al. 2020).
 
     No mean is subtracted: that would change which policy is best.
 
@@ -158,9 +158,6 @@ def scale_rewards(stats: RunningStats, reward: Array, clip: float = 0.0) -> Arra
       stats: statistics of `advantage.discounted_returns`, from `init` of one float scalar.
       reward: float[...].
       clip: bound on the scaled reward's magnitude, static; 0 does not clip.
-
-    Returns:
-      float32[...].
     """
     (scale,) = std(stats)
     chex.assert_rank(scale, 0)

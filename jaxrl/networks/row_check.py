@@ -23,8 +23,6 @@ def require_separate_rows(network: NetworkConfig, space: Space, trunk: str) -> N
     policy that normalises over a batch is another one in each. Compiles and runs the encoder.
 
     Args:
-      network: its configuration.
-      space: of the observations.
       trunk: the name of the trunk that has the encoder.
     """
     encoder = build_trunk_encoder(network, space, trunk)

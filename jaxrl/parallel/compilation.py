@@ -29,7 +29,6 @@ class XlaFlag:
 
     Attributes:
       name: as in XLA_FLAGS.
-      value: of the flag.
       source: the page that recommends it, and the reason.
       several_devices: True for a flag of programs over several devices only.
       brief: True for a flag of brief programs only, which take longer to compile than they run.

@@ -80,7 +80,6 @@ class Topology:
         """Jits `fn` as one program over the mesh.
 
         Args:
-          fn: the work of one device.
           in_specs, out_specs: how its arguments and results are laid out on the devices.
           donate: donates the buffers of its first argument.
           brief: compiles quickly what runs briefly.

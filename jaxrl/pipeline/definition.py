@@ -51,10 +51,9 @@ class StageSection:
 
     def to_json(self) -> dict[str, Any]:
         """All values in which two sections can differ, by name."""
-        own = {name: _plain(value) for name, value in dataclasses.asdict(self.settings).items()}
-        own.pop("enabled", None)
-        space = {f"space.{name}": _plain(value) for name, value in (self.space or {}).items()}
-        return {**own, **space, **_all_plain(self.flags), **_all_plain(self.fields)}
+        own = {name: x for name, x in dataclasses.asdict(self.settings).items() if name != "enabled"}
+        space = {f"space.{name}": x for name, x in (self.space or {}).items()}
+        return _plain({**own, **space, **self.flags, **self.fields})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +219,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _all_plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in values.items()}

@@ -31,7 +31,6 @@ class StageOutput:
     Attributes:
       kind: FILE; TREE, a folder of files; RUN, a run folder, by the arrays of its checkpoints;
         RESULT, the JSON of an evaluation, by its numbers; or PRESENT, which need only be there.
-      path: its path.
     """
 
     kind: str

@@ -24,9 +24,7 @@ class GateOutcome:
     """A gate that was looked at.
 
     Attributes:
-      condition: as the user wrote it.
       value: the value found, in words.
-      passed: True if the condition holds.
     """
 
     condition: str
@@ -46,9 +44,7 @@ class StageGate:
     """A condition on a result of a stage.
 
     Attributes:
-      text: as the user wrote it.
       stage: whose result it is; it is looked at when that stage is done.
-      metric: the result's name.
       comparison: ">=", "<=", ">" or "<"; "" for a test against the deployed model.
       threshold: the number that it is compared with.
     """

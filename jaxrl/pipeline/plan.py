@@ -19,7 +19,6 @@ class StageSelection:
     """The stages that a user asks for; None or () for no restriction.
 
     Attributes:
-      only: these alone.
       first: this one and later ones.
       last: this one and earlier ones.
       force: these are run though they are done.

@@ -43,10 +43,8 @@ class Runner:
     """Runs the stages of a pipeline in its folder.
 
     Attributes:
-      pipeline: the pipeline.
       folder: its folder, which is locked.
       planner: decides which stages are to be run, and why.
-      display: shows them.
       interruption: the signals received; the first one ends the pipeline once its command has saved.
       lock: of the folder; commands inherit it.
     """

@@ -80,7 +80,6 @@ class StageKind:
     """A stage as such.
 
     Attributes:
-      settings: the dataclass of its settings.
       command: of `jaxrl`, whose flags the section takes; "" for none.
       chosen: flags that the pipeline sets itself.
       takes_fields: True if the command takes fields of a configuration.

@@ -24,8 +24,6 @@ class Step:
     """One command of a stage.
 
     Attributes:
-      command: of `jaxrl`.
-      arguments: its arguments.
       starts_from: a folder that it must not find from an interrupted attempt; "" if it continues it.
       result: the name of the file, in the stage's folder, that takes the output that the command names.
     """
@@ -50,8 +48,6 @@ class PipelineStage:
     """A stage that can be run.
 
     Attributes:
-      name: its name.
-      steps: its commands, in order.
       reads: stages whose outputs it reads.
       files: local files and folders that it reads, by the setting that names them.
       outputs: the values that others may read of it, by name.
@@ -160,7 +156,7 @@ class _Builder:
         config = self._config()
         if "search" in self._enabled:
             fields = self._restore(fields)
-        if "pretrain" in self._enabled and self._clone_may_be_used():
+        if "pretrain" in self._enabled and not failed_check(self._places.run("pretrain")):
             fields = {"init_from": self._places.run("pretrain"), **fields}
         arguments = (config, *flags, *_field_flags(fields))
         run = self._places.run()
@@ -274,10 +270,6 @@ class _Builder:
         config = flatten(load_config(self._with_places(trials.settings.config or settings.config)).to_dict())
         before = {name: fields.get(name, config.get(name)) for name in trials.fields}
         return {name: "none" if value is None else value for name, value in before.items()}
-
-    def _clone_may_be_used(self) -> bool:
-        """False of a clone that failed its check: training then starts from nothing."""
-        return not failed_check(self._places.run("pretrain"))
 
     def _with_places(self, text: str) -> str:
         for name, place in self._places.names.items():

@@ -74,9 +74,7 @@ class Exchange:
         """Prepares the exchange.
 
         Args:
-          members: the names of the members.
           ranges: by the name of the hyperparameter; the others are copied as they are.
-          seed: of the choices.
           lineage: file to which each copy is added, see `Lineage`.
         """
         self._members = members

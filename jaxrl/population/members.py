@@ -1,4 +1,4 @@
-"""The members of a population: the training of each, and of all of one shape together."""
+"""The members of a population, each a run like any other to its trainer, and of all of one shape together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.errors import told
+from jaxrl.config.sections import GREEDY
+from jaxrl.evaluation.during_training import Evaluators
+from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played, await_episodes, dealt
+from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.parallel.process_exit import watch_progress
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.exchange import Exchange
-from jaxrl.population.member import assemble
-from jaxrl.population.programs import Programs
+from jaxrl.population.programs import EpisodesProgram, Programs
 from jaxrl.population.shared_calls import SharedCalls
+from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.logs import run_name
 from jaxrl.reporting.writers import MultiWriter, Writer, configured_writers
 from jaxrl.reporting.writers.population import PopulationRows
@@ -28,6 +35,7 @@ from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks
 from jaxrl.training.run import train_in
 from jaxrl.training.trainer import Trainer
+from jaxrl.types import Acting, Array, EpisodeTotals, PyTree, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +80,6 @@ class Conditions:
     """Settings that the members of a population share.
 
     Attributes:
-      topology: the devices among which they are divided.
-      interruption: the signals that the process receives.
       debug: see `Trainer`.
       process_started: see `Assembly.build`.
       watchdog: seconds without progress of any member until the process ends itself; 0: never.
@@ -166,11 +172,7 @@ def _train(
 
 
 def _rewind(members: Sequence[Member]) -> tuple[int, bool]:
-    """Takes all members back to the newest step with an intact checkpoint of each.
-
-    Returns:
-      (the step, or 0; whether they are still to be evaluated there).
-    """
+    """(the newest step with an intact checkpoint of each, or 0, to which all return; if it is evaluated)."""
     for member in members:
         member.folder.create()
     steps = [set(member.folder.checkpoints.intact_steps()) for member in members]
@@ -179,3 +181,90 @@ def _rewind(members: Sequence[Member]) -> tuple[int, bool]:
         member.folder.checkpoints.rewind(newest)
     owes = [bool(m.folder.checkpoints.meta(newest).get("owes_evaluation")) for m in members if newest]
     return newest, any(owes)
+
+
+class MemberRuntime(Runtime):
+    """Runs a member's iterations together with the others'; everything else on its own device."""
+
+    one_program = True
+
+    def __init__(self, config: Config, member: int, programs: Programs, calls: SharedCalls) -> None:
+        self._member = member
+        self._programs = programs
+        self._calls = calls
+        self._own_runtime = programs.runtime_of(member)
+        self.spec = self._own_runtime.spec
+        self.agent = self._own_runtime.agent
+        self.learning = self._own_runtime.learning.with_config(config)
+
+    def trace(self) -> Any:
+        return self._programs.training.trace()
+
+    def compile(self) -> None:
+        self._programs.training.compile()
+        self.compiled = self._programs.training.compiled
+
+    def advance(self, state: TrainState, interval: PyTree, count: int) -> tuple[TrainState, PyTree, Array]:
+        arguments = state, interval, jnp.int32(count)
+        return self._calls.call(self._member, self._programs.training.advance, arguments, is_urgent=True)
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
+        return self._own_runtime.rollout(state)
+
+    def refresh(self, state: TrainState) -> TrainState:
+        return self._own_runtime.refresh(state)
+
+    def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
+        return self._own_runtime.rollouts(count)
+
+    def failed_rollout(self, state: TrainState) -> Trajectory | None:
+        return self._own_runtime.failed_rollout(state)
+
+    def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+        return self._own_runtime.single_device_iteration(state)
+
+
+@dataclass(eq=False)
+class MemberEvaluator(Evaluator):
+    """Plays a member's episodes together with the others'."""
+
+    member: int
+    program: EpisodesProgram
+    calls: SharedCalls
+    given_up: Callable[[], bool]
+
+    @property
+    def compiled(self) -> Sequence[Any]:
+        return self.program.compiled
+
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None) -> None:
+        self.program.compile(state, episodes, modes, tasks)
+
+    def play(
+        self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
+    ) -> Played:
+        self.compile(state, episodes, modes, tasks)
+        play = self.program.play_function(episodes, modes, tasks is not None)
+        key = jax.random.fold_in(key, STREAM)  # as `DeviceEvaluator` does
+        played: Played = self.calls.call(self.member, play, (state, key, dealt(tasks, episodes)))
+        return await_episodes(played, self.given_up)
+
+
+def assemble(
+    config: Config,
+    member: int,
+    programs: Programs,
+    calls: SharedCalls,
+    interruption: Interruption,
+    process_started: float | None,
+) -> Assembly:
+    """The assembly that the trainer of a member drives; see `Assembly.build`."""
+    runtime = MemberRuntime(config, member, programs, calls)
+
+    def evaluators_of(given_up: Callable[[], bool]) -> Evaluators:
+        def evaluator_of(task: EvaluationTask) -> MemberEvaluator:
+            return MemberEvaluator(member, programs.evaluation[task], calls, given_up)
+
+        return Evaluators(config, programs.plan, evaluator_of, runtime.agent)
+
+    return Assembly.around(config, runtime, evaluators_of, interruption, process_started)

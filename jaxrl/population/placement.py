@@ -28,7 +28,6 @@ class Placement:
     """Members on devices, with equally many rows on each; spare rows hold a copy of another member.
 
     Attributes:
-      topology: the devices.
       rows: of arrays that hold all members, over all devices.
     """
 

@@ -96,11 +96,7 @@ def _require_trainable(config: ConfigDict, processes: Processes) -> None:
 
 
 def _member_configs(config: Config) -> Iterator[Config]:
-    """The configuration of each member, as of a single run with its seed on one device.
-
-    Raises:
-      ConfigError: a seed is out of range.
-    """
+    """The configuration of each member, as of a single run with its seed on one device."""
     alone = dataclasses.replace(config, population=PopulationConfig(seeds=1), num_devices=0)
     for seed in range(config.seed, config.seed + config.population.seeds):
         yield dataclasses.replace(alone, seed=declared_fields()["seed"].check(seed))

@@ -16,8 +16,6 @@ class _Call:
     """The call for which one member waits.
 
     Attributes:
-      function: computes its result together with other members'.
-      arguments: of the member.
       is_urgent: if calls of this function run before others.
     """
 

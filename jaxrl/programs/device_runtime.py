@@ -25,11 +25,7 @@ from jaxrl.types import Array, Axis, EpisodeTotals, PyTree, TrainState, Trajecto
 
 
 class DeviceRuntime(Runtime):
-    """See `Runtime`.
-
-    Attributes:
-      iteration: the program of one device.
-    """
+    """See `Runtime`."""
 
     one_program = True
 

@@ -63,9 +63,6 @@ class HostRuntime(Runtime):
         """Builds and checks everything.
 
         Args:
-          config: the resolved configuration.
-          topology: all devices.
-          clock: of the run.
           given_up: True if a signal asks not to wait for environments any more.
 
         Raises:

@@ -28,7 +28,6 @@ def deal_tasks(sampler: TaskSampler | None, tasks: PyTree, keys_B: Array, length
 
     Args:
       sampler: chooses them; None deals none.
-      tasks: its state.
       keys_B: of the environments in this iteration.
       length: T.
     """

@@ -37,9 +37,6 @@ def with_changed_numbers(
     numbers that no configuration knows.
 
     Args:
-      algorithm: of both.
-      topology: the devices that hold the state.
-      state: before an iteration.
       before: the configuration that the state followed.
       after: the one that it is to follow.
     """
@@ -77,10 +74,6 @@ def with_hyperparameters(
     """Returns `state` with other hyperparameters of the algorithm.
 
     Args:
-      config: the resolved configuration.
-      algorithm: of that.
-      topology: the devices that hold the state.
-      state: before an iteration.
       values: by name, such as `learning_rate`; that is exactly the rate of the next update, from which a
         schedule continues as it would, and during a warm-up the rate at its end.
 
@@ -134,9 +127,6 @@ def with_elapsed(config: Config, topology: Topology, learner: LearnerState, seco
     """Returns `learner` with the share of a budget in seconds that schedules follow.
 
     Args:
-      config: the resolved configuration.
-      topology: the devices that hold the state.
-      learner: before an iteration.
       seconds: of training over all processes of the run, as `stop.seconds` counts them.
     """
     budget = config.stop.seconds

@@ -49,8 +49,6 @@ class _Repeated:
 
     Attributes:
       made: int32[], iterations.
-      state: after them.
-      interval: the metrics so far.
       failed: bool[], True if the last was not finite; `state` is then the one before it.
     """
 
@@ -65,7 +63,6 @@ class Iteration:
     """The training program of one device that steps its own environments.
 
     Attributes:
-      learning: the update that follows a rollout.
       collector: makes rollouts; None if nothing is collected.
     """
 
@@ -79,10 +76,7 @@ class Iteration:
         """Builds the program.
 
         Args:
-          config: the resolved configuration.
           env: the environment that it collects from; None if it collects nothing.
-          agent: the agent that acts.
-          axis: this device among all.
           tasks: chooses the tasks of episodes; None takes the configuration's.
         """
         collector = None
@@ -194,7 +188,6 @@ class Iteration:
         """Steps the environments; `state.iteration` selects the keys but is not advanced.
 
         Args:
-          state: before it.
           keys: `iteration_keys` of the state; None derives them here.
 
         Returns:

@@ -46,8 +46,6 @@ class Learning:
     Every method is pure and can be jitted, sharded or vmapped (over seeds or hyperparameters).
 
     Attributes:
-      config: the resolved configuration.
-      algorithm: the algorithm that learns.
       memory: the store between collecting and learning.
       axis: how this device sums with the others.
       reports: the values reported of episodes.
@@ -103,7 +101,6 @@ class Learning:
         Args:
           params_key: of the first parameters.
           run_key: the one source of randomness from there on.
-          hyperparams: of the algorithm.
           collector: where the environments are; None on the host, and if nothing is collected.
           example: a rollout of this device with that learner, for its shapes only; None if nothing is
             collected.
@@ -132,7 +129,6 @@ class Learning:
         """Learns from one trajectory and advances the iteration.
 
         Args:
-          state: before it.
           trajectory: of this device's environments; None if nothing is collected.
           totals: over this device's episodes that ended; scalars or [1], or None as well.
           keys: `iteration_keys` of the state; None derives them here.

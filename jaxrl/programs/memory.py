@@ -77,10 +77,6 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Age
     """Checks what training takes at least; what the compiler adds, `jaxrl preflight` knows.
 
     Args:
-      config: the resolved configuration.
-      topology: all devices.
-      spec: of the environment.
-      agent: the agent that acts.
       replay: `replay_bytes`.
 
     Raises:

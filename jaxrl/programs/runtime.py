@@ -17,8 +17,6 @@ class Runtime(abc.ABC):
     """Runs iterations of one configuration on one topology.
 
     Attributes:
-      spec: of the environment.
-      agent: the agent that is trained.
       learning: the program that learns, over all devices.
       one_program: True if whole iterations are one program, so that several can be dispatched at once.
         Otherwise each needs the host: they run one at a time, each once the last is known to be finite.

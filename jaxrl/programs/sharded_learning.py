@@ -23,7 +23,6 @@ class ShardedLearning:
 
     Attributes:
       per_device: the work of one device; built for the topology's axis.
-      topology: the devices.
       state_specs: how a `TrainState` is laid out on them.
       rollout_specs: how a trajectory is, and totals of episodes, one on each device; of nothing if nothing is
         collected.

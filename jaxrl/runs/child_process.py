@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
+from jaxrl.config.common_names import import_path
 from jaxrl.runs.device_share import DeviceShare
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ChildProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment() | share.environment() | dict(settings or {}),
+                env=os.environ | {"PYTHONPATH": import_path()} | share.environment() | dict(settings or {}),
                 pass_fds=[lock.fileno() for lock in locks],
                 start_new_session=True,  # Ctrl-C is for the parent, which then asks its children to save.
             )
@@ -126,14 +127,11 @@ class ChildProcess:
             self._ask()
 
     def wait(self, interruption: Interruption, follow: Callable[[], object] | None = None) -> str:
-        """Waits until it ends; a signal requests its end.
+        """Waits until it ends, which a signal requests; returns why it ended early, as `poll` does.
 
         Args:
           interruption: the signals received.
           follow: is called several times a second; if it raises, the child ends before the error is passed on
-
-        Returns:
-          Why it ended early, as `poll` does.
         """
         try:
             while (why := self.poll()) is None:
@@ -158,11 +156,6 @@ def take_lock(file: Path) -> BinaryIO | None:
         lock.close()
         return None
     return lock
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a child, which finds the same modules as this process."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
 def command(module: str, *arguments: str) -> list[str]:

@@ -1,11 +1,14 @@
-"""The commits that a run was started from: of jaxrl, if it is a checkout, and of the working directory."""
+"""The host, the command and the commits that a run was started from."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
+import shlex
+import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ _SECONDS = 5.0  # for git to answer
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 _STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
 _COMMIT = "# branch.oid "
+_LONGEST = 4_000  # characters of a command
 
 
 @functools.cache
@@ -26,7 +30,8 @@ def commits() -> Mapping[str, Mapping[str, Any]]:
     checkout = Path(__file__).parents[2]
     places = {"jaxrl": checkout if (checkout / ".git").exists() else None}
     with contextlib.suppress(OSError):
-        own = _repository(Path.cwd())
+        here = Path.cwd()
+        own = next((place for place in (here, *here.parents) if (place / ".git").exists()), None)
         places["working_directory"] = own if own != checkout else None
     return {name: found for name, place in places.items() if place and (found := commit_of(place))}
 
@@ -49,6 +54,7 @@ def commit_of(repository: Path) -> dict[str, Any] | None:
     return {"commit": commit, "clean": all(line.startswith("#") for line in lines)}
 
 
-def _repository(folder: Path) -> Path | None:
-    """The repository that `folder` lies in."""
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+def origin() -> dict[str, str]:
+    """`{"host": ..., "command": ...}` of this process; a long command is cut off."""
+    command = shlex.join(sys.orig_argv)
+    return {"host": socket.gethostname(), "command": command[:_LONGEST]}

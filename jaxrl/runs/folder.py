@@ -41,7 +41,6 @@ class RunFolder:
     after a checkpoint was damaged.
 
     Attributes:
-      path: its path.
       identity: the identity of the run, stored in its checkpoints; known after `create`.
     """
 
@@ -268,11 +267,7 @@ class RunFolder:
         return self._write(name, json.dumps(content, indent=2) + "\n")
 
     def _write(self, name: str, text: str) -> epath.Path:
-        """Writes a file completely or not at all; only the first of several processes writes.
-
-        Raises:
-          ConfigError: it cannot be written.
-        """
+        """Writes a file completely or not at all; only the first of several processes writes."""
         file = self.path / name
         if not process_group.is_first():
             return file

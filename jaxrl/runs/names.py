@@ -6,14 +6,12 @@ Making an environment may start JAX's devices, which belong to the runs.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from jaxrl.config import Config, ConfigError, to_json
+from jaxrl.config import Config, to_json
+from jaxrl.config.common_names import import_path, last_line
 
 # The sections that decide the spaces and the network.
 _SECTIONS = ("env", "network", "host", "evaluate", "normalize", "algorithm")
@@ -45,16 +43,6 @@ class RunNames:
         for config in configs:
             data = to_json(config)
             distinct.setdefault(json.dumps({name: data[name] for name in _SECTIONS}), data)
-        path = os.pathsep.join(p for p in sys.path if p)
-        done = subprocess.run(
-            [sys.executable, "-m", "jaxrl.evaluation.run_names"],
-            env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path},
-            input=json.dumps(list(distinct.values())),
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            lines = (done.stdout if done.returncode == 2 else done.stderr).strip().splitlines()
-            raise ConfigError(lines[-1] if lines else "the environment cannot be made")
-        found = json.loads(done.stdout.splitlines()[-1])  # An environment may print.
-        return cls(**{name: tuple(names) for name, names in found.items()})
+        asked = json.dumps(list(distinct.values()))
+        said = last_line(["-m", "jaxrl.evaluation.run_names"], import_path(), asked)
+        return cls(**{name: tuple(names) for name, names in json.loads(said).items()})

@@ -48,7 +48,6 @@ def run_driver(
     Args:
       module, argument, say, settings, locks: of the child process.
       folder: of the work; its ray.log takes what Ray prints.
-      interruption: the signals received.
       follow: is called several times a second, and once after the end.
 
     Raises:

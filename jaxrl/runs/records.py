@@ -55,7 +55,6 @@ class Run:
     """One run folder.
 
     Attributes:
-      path: its path.
       config: config.json, fields by dotted name.
       rows: of metrics.jsonl.
       summary: summary.json, values inside of others by dotted name; None until the run is done.

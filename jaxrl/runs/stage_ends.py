@@ -12,11 +12,7 @@ _IN_LINE = re.compile(rb'"(?:curriculum/)?stage": ?[^,}]*')
 
 
 class StageEnds:
-    """The steps at which a stage of training, or of a curriculum, ended and another began.
-
-    Attributes:
-      steps: of the rows so far.
-    """
+    """The steps at which a stage of training, or of a curriculum, ended and another began."""
 
     def __init__(self) -> None:
         self.steps: set[float] = set()

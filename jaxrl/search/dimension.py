@@ -115,7 +115,6 @@ def read_dimension(name: str, given: Any, declared: Mapping[str, Field], section
     """Checks the values of a field.
 
     Args:
-      name: as in the space.
       given: its choices, or the form and bounds of a range.
       declared: the fields of the configuration.
       section: of the algorithm that learns.

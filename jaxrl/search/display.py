@@ -24,15 +24,6 @@ class SearchDisplay:
     def __init__(
         self, title: str, total: int, jobs: int | None, objective: Objective, stream: TextIO | None = None
     ) -> None:
-        """Starts the display.
-
-        Args:
-          title: the method and the task.
-          total: the number of trials of the whole search.
-          jobs: the number of trials that run here at once; None for as many as run at the moment.
-          objective: ranks the trials.
-          stream: the output; None for standard output.
-        """
         self._total = total
         self._jobs = jobs
         self._objective = objective

@@ -20,7 +20,7 @@ from jaxrl.config.files import load_config
 from jaxrl.reporting.pages.page import require_packages
 from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.runs.signals import Interruption
-from jaxrl.search import pbt, probe, ray_search, search_report
+from jaxrl.search import population, probe, ray_search, search_report
 from jaxrl.search.display import SearchDisplay, describe
 from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
 from jaxrl.search.pareto import ParetoSampler, pareto_front
@@ -41,7 +41,6 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-      folder: the folder of the search.
       trials: all trials, by number.
       best: the winner; None if the search was interrupted, or other processes still search.
       verified: its results with fresh seeds; None without verification.
@@ -108,7 +107,7 @@ def search(
         )
     numbers = probe.require_trainable(space.probes(config), options.metric).numbers
     if options.exchanges:
-        pbt.require_exchangeable(space, numbers)
+        population.require_exchangeable(space, numbers)
     folder = SearchFolder(options.folder)
     with _one_line_if_full(folder), folder.claim(check_config(config), space, options):
         together = options.program_size(alike=not on_host and _are_alike(config, numbers, space))
@@ -163,7 +162,7 @@ def _search(
                 alone = TrialRunner(task, study, executor, folder, display, interruption).run()
         found = study.trials()
         if options.exchanges:
-            found = pbt.with_last_values(found, task.config, folder.path)
+            found = population.with_last_values(found, task.config, folder.path)
         display.message(display.line(found))
         unfinished = SearchResult(str(folder.path), found)
         if interruption.signum is not None:
@@ -184,7 +183,7 @@ def _executor(
 ) -> Executor:
     """The executor of the trials."""
     if options.method == "pbt":
-        exchange = pbt.exchange_of(task.config, task.space, options.seed, folder.path)
+        exchange = population.exchange_of(task.config, task.space, options.seed, folder.path)
         return PopulationExecutor(options.budget, exchange, say)
     if together > 1:
         return PopulationExecutor(together, say=say)

@@ -28,13 +28,7 @@ _DERIVED = ("derived", "device_count")
 
 @dataclass(frozen=True)
 class RayPlan:
-    """A search on Ray.
-
-    Attributes:
-      task: the task of the trials.
-      options: the options of the search.
-      folder: the folder of the search, which all nodes see.
-    """
+    """A search on Ray."""
 
     task: Task
     options: SearchOptions

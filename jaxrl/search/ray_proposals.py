@@ -103,18 +103,15 @@ class Proposals(Searcher):
     def _values(self, trial_id: str, number: int) -> dict[str, Any]:
         if self._searcher is None:
             return self._random.draw(number)
+        dimensions = self._plan.task.space.dimensions
         for _ in range(_MOST_ASKS):
             point = self._searcher.suggest(trial_id)
-            values = {d.name: _decode(d, point[_key(i)]) for i, d in enumerate(self._dimensions)}
+            values = {d.name: _decode(d, point[_key(i)]) for i, d in enumerate(dimensions)}
             if not self._check(values):
                 return values
             self._searcher.on_trial_complete(trial_id, error=True)
         rng = generator(self._plan.options.seed, number)
         return draw(self._plan.task.space, self._check, rng)
-
-    @property
-    def _dimensions(self) -> Sequence[Dimension]:
-        return self._plan.task.space.dimensions
 
     def _ray_config(self, trial: StudyTrial) -> dict[str, Any]:
         values = json.dumps(dict(trial.values))

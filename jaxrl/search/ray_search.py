@@ -33,10 +33,7 @@ def require_installed(options: SearchOptions) -> None:
 
 
 def run_trials(plan: RayPlan, display: SearchDisplay, interruption: Interruption) -> bool:
-    """Runs the trials that the folder still lacks.
-
-    Returns:
-      True unless another process runs them.
+    """Runs the trials that the folder still lacks; True unless another process runs them.
 
     Raises:
       ConfigError: the cluster cannot be reached, or has no room for a trial, or no trial logs the metric.

@@ -20,7 +20,7 @@ from ray.tune.schedulers import (
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from jaxrl.runs import ray_cluster
-from jaxrl.search import pbt
+from jaxrl.search import population
 from jaxrl.search.dimension import Dimension
 from jaxrl.search.ray_plan import NUMBER, PLAN, RayPlan
 from jaxrl.search.ray_proposals import Proposals, Recorder, mode_of
@@ -42,7 +42,9 @@ def drive(file: str) -> str:
     tuner = tune.Tuner(
         tune.with_resources(RayTrial, resources),
         param_space=_space(plan),
-        tune_config=tune.TuneConfig(trial_name_creator=_name, **_decisions(plan)),
+        tune_config=tune.TuneConfig(
+            trial_name_creator=lambda trial: str(trial.config[NUMBER]), **_decisions(plan)
+        ),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(_storage(plan)),
@@ -56,11 +58,6 @@ def drive(file: str) -> str:
     tuner.fit()
     shutil.rmtree(_storage(plan), ignore_errors=True)
     return ""
-
-
-def _name(trial: Any) -> str:
-    """The number of a trial. Its configuration may be another's once it has taken over a run."""
-    return str(trial.config[NUMBER])
 
 
 def _storage(plan: RayPlan) -> Path:
@@ -144,7 +141,7 @@ def _members(plan: RayPlan, known: list[StudyTrial]) -> list[dict[str, Any]]:
         for number in range(len(known), plan.options.budget):
             known.append(StudyTrial(number, sampler.draw(number)))
             records.append(known[-1])
-    now = pbt.with_last_values(known, task.config, plan.folder.path)
+    now = population.with_last_values(known, task.config, plan.folder.path)
     return [{PLAN: str(plan.file), NUMBER: trial.number, **trial.values} for trial in now if not trial.ended]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ml_collections import ConfigDict
 
@@ -29,8 +29,6 @@ class Task:
     """The task of every trial.
 
     Attributes:
-      config: the configuration that trials change.
-      space: the values that they may take.
       objective: the score of a trial.
       is_compared_early: True if trials are compared while they train: they are evaluated every 5% of their
         steps.
@@ -88,26 +86,18 @@ class _Running:
     pruned: bool = False
 
 
+@dataclass(eq=False)
 class TrialRunner:
     """Runs the trials of a study, as many at a time as the executor takes."""
 
-    def __init__(
-        self,
-        task: Task,
-        study: Study,
-        executor: Executor,
-        folder: SearchFolder,
-        display: SearchDisplay,
-        interruption: Interruption,
-    ) -> None:
-        self._task = task
-        self._study = study
-        self._executor = executor
-        self._folder = folder
-        self._display = display
-        self._interruption = interruption
-        self._running: dict[str, _Running] = {}
-        self._has_started = False
+    task: Task
+    study: Study
+    executor: Executor
+    folder: SearchFolder
+    display: SearchDisplay
+    interruption: Interruption
+    _running: dict[str, _Running] = field(default_factory=dict, init=False)
+    _has_started: bool = field(default=False, init=False)
 
     def run(self) -> bool:
         """Runs until no trial is left to start.
@@ -123,45 +113,45 @@ class TrialRunner:
         self._adopt()
         proposes = True
         while True:
-            for ending in self._executor.poll():
+            for ending in self.executor.poll():
                 self._end(ending)
             self._watch()
-            if self._display.is_due():
-                self._display.update(self._study.trials())
-            while proposes and self._executor.room():
-                trial = self._study.propose()
+            if self.display.is_due():
+                self.display.update(self.study.trials())
+            while proposes and self.executor.room():
+                trial = self.study.propose()
                 proposes = trial is not None
                 if trial is not None:
                     self._start([trial])
             if not self._running and not proposes:
-                others = [trial for trial in self._study.trials() if not trial.ended]
+                others = [trial for trial in self.study.trials() if not trial.ended]
                 if not others:
                     return True
                 if not any(trial.here for trial in others):
                     return not self._has_started  # Reported once; another host may have stopped for good.
-                if not self._folder.is_alone():
+                if not self.folder.is_alone():
                     return False
                 self._adopt()  # A run whose search was killed may take a while to save.
-            if self._interruption.signum is not None:
-                self._executor.close()
+            if self.interruption.signum is not None:
+                self.executor.close()
                 return False
             time.sleep(_POLL_SECONDS)
 
     def _adopt(self) -> None:
         """Continues unfinished trials of this folder whose process has ended."""
-        for trial in self._study.trials():
+        for trial in self.study.trials():
             if trial.here and not trial.ended and str(trial.number) not in self._running:
-                if not self._executor.room():
+                if not self.executor.room():
                     return
                 self._start([trial])
 
     def _start(self, trials: Sequence[StudyTrial]) -> None:
         for trial in trials:
             name = str(trial.number)
-            folder = self._folder.trial(trial.number)
-            run = PlannedRun(name, self._task.config_of(trial), folder)
-            if self._executor.start([run]):
-                curve = TrialCurve(folder, self._task.objective.metric)
+            folder = self.folder.trial(trial.number)
+            run = PlannedRun(name, self.task.config_of(trial), folder)
+            if self.executor.start([run]):
+                curve = TrialCurve(folder, self.task.objective.metric)
                 self._running[name] = _Running(trial, curve, time.monotonic())
                 self._has_started = True
 
@@ -170,24 +160,24 @@ class TrialRunner:
         for name, running in self._running.items():
             if running.pruned or not running.curve.poll():
                 continue
-            score = self._task.objective.of(running.curve.curve)
-            if score is not None and self._study.should_prune(running.trial, running.curve.step, score):
+            score = self.task.objective.of(running.curve.curve)
+            if score is not None and self.study.should_prune(running.trial, running.curve.step, score):
                 running.pruned = True
-                self._executor.stop(name)
+                self.executor.stop(name)
 
     def _end(self, ending: Ending) -> None:
         running = self._running.pop(ending.name)
-        if ran_out_of_disk(ending, self._folder.path):
+        if ran_out_of_disk(ending, self.folder.path):
             # Not recorded as failed: the trial continues from its checkpoint.
             raise RunError(
-                f"trial {ending.name}: {ending.reason}: the disk of {self._folder.path} is full; with free "
+                f"trial {ending.name}: {ending.reason}: the disk of {self.folder.path} is full; with free "
                 "space the same command continues all trials"
             )
-        trial = conclude(running.trial, running.curve, self._task.objective, ending.reason, running.pruned)
-        self._study.finish(trial)
-        self._display.show_end(trial, time.monotonic() - running.began)
-        if (problem := unknown_metric(trial, self._study.trials(), self._task.objective)) is not None:
-            self._executor.close()
+        trial = conclude(running.trial, running.curve, self.task.objective, ending.reason, running.pruned)
+        self.study.finish(trial)
+        self.display.show_end(trial, time.monotonic() - running.began)
+        if (problem := unknown_metric(trial, self.study.trials(), self.task.objective)) is not None:
+            self.executor.close()
             raise problem
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,20 +57,20 @@ def _key(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(values.items()))
 
 
+@dataclass(frozen=True)
 class RandomSampler(Sampler):
     """Independent samples, each determined by the seed and the trial's number."""
 
-    def __init__(self, space: Space, check: Check, seed: int) -> None:
-        self._space = space
-        self._check = check
-        self._seed = seed
+    space: Space
+    check: Check
+    seed: int
 
     def point(self, number: int, trials: Sequence[StudyTrial]) -> dict[str, Any] | None:
         return self.draw(number)
 
     def draw(self, number: int) -> dict[str, Any]:
         """The values of trial `number`."""
-        return draw(self._space, self._check, generator(self._seed, number))
+        return draw(self.space, self.check, generator(self.seed, number))
 
 
 def generator(seed: int, number: int, place: str = "") -> np.random.Generator:

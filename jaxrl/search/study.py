@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from jaxrl.search.samplers import Sampler
 from jaxrl.search.trials import StudyTrial, TrialRecords
@@ -29,33 +30,33 @@ class Study(abc.ABC):
         """Records a trial that has ended."""
 
 
+@dataclass(frozen=True)
 class LocalStudy(Study):
     """A study that its folder holds completely; no trial is stopped early."""
 
-    def __init__(self, records: TrialRecords, sampler: Sampler, budget: int) -> None:
-        self._records = records
-        self._sampler = sampler
-        self._budget = budget
+    records: TrialRecords
+    sampler: Sampler
+    budget: int
 
     def trials(self) -> list[StudyTrial]:
-        return self._records.read()
+        return self.records.read()
 
     def propose(self) -> StudyTrial | None:
-        with self._records.lock():
-            trials = self._records.read()
+        with self.records.lock():
+            trials = self.records.read()
             number = next_number(trials)
-            if len(trials) >= self._budget or (values := self._sampler.point(number, trials)) is None:
+            if len(trials) >= self.budget or (values := self.sampler.point(number, trials)) is None:
                 return None
             trial = StudyTrial(number, values)
-            self._records.append(trial)
+            self.records.append(trial)
             return trial
 
     def should_prune(self, trial: StudyTrial, step: int, score: float) -> bool:
         return False
 
     def finish(self, trial: StudyTrial) -> None:
-        with self._records.lock():
-            self._records.append(trial)
+        with self.records.lock():
+            self.records.append(trial)
 
 
 def next_number(trials: Sequence[StudyTrial]) -> int:

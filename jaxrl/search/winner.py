@@ -24,7 +24,6 @@ class Verified:
     """A trial that was trained again.
 
     Attributes:
-      trial: the trial.
       seeds: the fresh seeds.
       scores: its score with each; None if that run failed.
     """
@@ -57,11 +56,8 @@ def verify(
     Args:
       ranked: trials that ran to their end, the best first.
       seeds: the number of seeds for each candidate.
-      task: the task of the search.
       folder: the folder of the search; finished runs there are not repeated.
-      executor: executes the runs.
       interruption: ends this early; the list is then empty.
-      say: shows a line.
     """
     gain = task.objective.gain
     found = list[Verified]()

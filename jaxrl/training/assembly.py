@@ -32,12 +32,6 @@ from jaxrl.types import TrainState
 def build_runtime(config: Config, topology: Topology, clock: Clock, coordinator: Coordinator) -> Runtime:
     """The runtime of `env.name`.
 
-    Args:
-      config: the resolved configuration.
-      topology: all devices.
-      clock: of the run.
-      coordinator: of this process with the others.
-
     Raises:
       ConfigError: the configuration cannot be trained here.
     """
@@ -57,9 +51,7 @@ class Assembly:
     Each stage of training has one; without stages the run is one.
 
     Attributes:
-      config: the resolved configuration of the stage.
       clock: where the seconds of the run go.
-      topology: all devices.
       coordinator: of signals, time and pace with the other processes.
       runtime: makes iterations; stages of one shape share it.
       evaluators: play episodes.
@@ -82,7 +74,6 @@ class Assembly:
         """Builds everything; nothing is compiled.
 
         Args:
-          config: the resolved configuration.
           interruption: the signals that this process receives; None for a process that catches none.
           process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
 
@@ -106,10 +97,7 @@ class Assembly:
         """An assembly around a runtime that exists, such as a population member's.
 
         Args:
-          config: the resolved configuration.
-          runtime: makes iterations.
           evaluators_of: makes the evaluators, given a function that says whether a signal ends a wait.
-          interruption: the signals that this process receives.
           process_started: as for `build`.
         """
         clock = Clock(process_started=process_started)
@@ -176,7 +164,6 @@ class Assembly:
         """The state, whose schedules may follow the seconds of training.
 
         Args:
-          state: before an iteration.
           seconds: that all processes have agreed on; None if they have yet to.
         """
         if not self.config.follows_clock:

@@ -18,13 +18,7 @@ _OTHER_NAMES = dict.fromkeys(("train", "learn"), "fit()") | {
 
 
 def hint(name: str, config: Config | None, public: Iterable[str]) -> str:
-    """Ends an error about the attribute `name`.
-
-    Args:
-      name: the attribute.
-      config: of the trainer; None before it has one.
-      public: the attributes that there are.
-    """
+    """Ends an error about the attribute `name`."""
     if name in _OTHER_NAMES:
         return f": it is {_OTHER_NAMES[name]}"
     if config is not None and hasattr(config.learner, name):

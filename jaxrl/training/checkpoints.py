@@ -62,12 +62,7 @@ class StartingPoint:
 
 
 class RunCheckpoints:
-    """Saves and restores; without a folder it keeps nothing.
-
-    Attributes:
-      learning: the learner that is saved.
-      config: of the run, in its stage.
-    """
+    """Saves and restores; without a folder it keeps nothing."""
 
     def __init__(
         self,
@@ -123,10 +118,7 @@ class RunCheckpoints:
         return True
 
     def save_last(self, state: TrainState, progress: Progress) -> bool:
-        """Saves the state that training ends with, and waits until it is written.
-
-        Returns:
-          Whether it was not saved already.
+        """Saves the state that training ends with and waits for it; False if it was saved already.
 
         Raises:
           SaveError: it failed several times.
@@ -308,8 +300,6 @@ def write_run(
       path: local or gs://.
       config: of the whole run.
       learning: with the configuration of the state's stage.
-      state: the state to save.
-      progress: of the state.
       metadata: JSON values to keep with it.
 
     Raises:

@@ -16,7 +16,7 @@ from jaxrl.config.environment import spec_of
 from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.experience.demonstrations import Dataset, DatasetFault, Episode, read_dataset
-from jaxrl.experience.demonstrations.lanes import rows_needed
+from jaxrl.experience.demonstrations.demonstrations import rows_needed
 from jaxrl.experience.demonstrations.simulation import require_same_levels
 
 _ALGORITHM = "behavior_cloning"
@@ -37,7 +37,6 @@ class CloningPlan:
     Attributes:
       data: folder of the episodes.
       epochs: passes over them at most.
-      batch_size: steps of an update, about.
       learning_rate: of Adam.
       validation: share of the episodes.
       patience: validations without a better likelihood that end it; 0: none does.
@@ -60,7 +59,6 @@ class CloningLayout:
     Attributes:
       lanes, rows: of them.
       chunk: steps of a sequence.
-      minibatches: of a pass.
     """
 
     lanes: int
@@ -173,8 +171,6 @@ def report(
 
     Args:
       plan: how it was made.
-      dataset: of its episodes.
-      spec: of the environment.
       unit: of the policy's densities (`jaxrl.networks.Head`).
       row: the last metrics of the run, of validation the best.
     """

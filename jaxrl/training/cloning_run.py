@@ -29,13 +29,6 @@ def clone(
 ) -> tuple[RunOutcome, dict[str, Any] | None]:
     """Clones, or continues where a run in `workdir` was stopped.
 
-    Args:
-      config: of the training that is to start from the clone.
-      plan: how it is made.
-      workdir: the run's folder.
-      interruption: asks it to save and stop.
-      processes: which others take part.
-
     Returns:
       (the end of the run, what is known of the clone, which the folder has as clone.json; None if a signal
       ended it).

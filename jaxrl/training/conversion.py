@@ -55,7 +55,6 @@ def from_file(file: str, config: Config, workdir: str) -> Conversion:
       file: .npz or .safetensors with arrays named as `jaxrl export` names them: `params.PATH`, and
         `normalizer.OBS.mean` and `.std` if observations are normalised.
       config: of the run; resolved for one device.
-      workdir: its folder.
 
     Raises:
       ConfigError: the file cannot be read, or its names and shapes do not match the network.

@@ -71,9 +71,6 @@ class Coordinator:
     A process on its own uses its own values at once. Several exchange theirs after every dispatch, while
     the devices work. The values sent with the last finished dispatch are in force: all processes finish
     the same dispatches in the same order, so they decide alike without waiting for each other.
-
-    Attributes:
-      interruption: the signals that this process received.
     """
 
     def __init__(
@@ -86,7 +83,6 @@ class Coordinator:
         """Starts without values of other processes.
 
         Args:
-          clock: the clock of this process.
           gather: sends numbers to all processes (`Topology.gatherer`); None if there is only one.
           interruption: the signals that this process receives; None for a process that catches none.
           dispatch_seconds: the target length of a dispatch.

@@ -57,9 +57,7 @@ class DispatchQueue:
         """Dispatches nothing yet.
 
         Args:
-          runtime: makes the iterations.
           clock: learns what training takes.
-          coordinator: of this process with the others.
           one_by_one: dispatch single iterations, each with its own metrics.
         """
         self._runtime = runtime

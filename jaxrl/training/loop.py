@@ -16,8 +16,7 @@ from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, notify
 from jaxrl.training.dispatch_queue import MAX_IN_FLIGHT, DispatchQueue
-from jaxrl.training.nonfinite import Finding
-from jaxrl.training.recovery import Recovery
+from jaxrl.training.nonfinite import Finding, Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver
@@ -28,21 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainingLoop:
-    """Trains a run to its end.
-
-    Attributes:
-      assembly: the programs and what belongs to them.
-      run: the run that is trained.
-      queue: dispatches iterations to the devices.
-      schedule: says what is due, and when the run ends.
-      saver: writes checkpoints.
-      recovery: acts on a value that is not finite.
-      reporter: writes rows.
-      writer: shows what the loop does.
-      trainer: the one that is passed to callbacks.
-      callbacks: functions of the user.
-      traces: records profiles.
-    """
+    """Trains a run to its end."""
 
     assembly: Assembly
     run: RunState
@@ -224,11 +209,7 @@ class TrainingLoop:
             notify(self.callbacks.on_checkpoint, self.trainer, self.run.steps)
 
     def _recover(self, finding: Finding | None = None) -> None:
-        """Rolls back after a NaN or an infinity; gives up if that is not wanted, or was done too often.
-
-        Args:
-          finding: the value; None if it arose in training.
-        """
+        """Rolls back after a NaN or an infinity; gives up if that is not wanted, or was done too often."""
         if self.recovery.halts:
             self._give_up(finding)
         self.run.count_finite()
@@ -240,14 +221,7 @@ class TrainingLoop:
         self.writer.resume_from(self.run.steps)
 
     def _give_up(self, finding: Finding | None = None) -> NoReturn:
-        """Saves the state before the iteration that failed, and says where the value comes from.
-
-        Args:
-          finding: the value; None looks for it.
-
-        Raises:
-          NonFiniteError: always.
-        """
+        """Saves the state before the iteration that failed, and says where the value comes from."""
         self.run.count_finite()
         self._save()
         self.writer.status("looking for the first value that is not finite")

@@ -30,9 +30,7 @@ class Mirror(Writer):
         """Prepares the copy; the thread starts with the first one.
 
         Args:
-          source: the run's folder.
           target: s3://bucket/prefix or gs://bucket/prefix.
-          run: identity of the run.
           every_steps: environment steps between copies.
         """
         self._source = source

@@ -1,21 +1,33 @@
-"""The origin of a NaN or an infinity: the iteration is computed again, with everything watched."""
+"""NaNs and infinities: their origin, from the iteration computed again under watch; and the way on."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
+from jaxrl.config import Config, ConfigError
 from jaxrl.config.errors import RunError
 from jaxrl.envs.spaces import Discrete, MultiDiscrete, Space, has_choice
 from jaxrl.parallel.sharding import REPLICATED, to_host
 from jaxrl.programs.runtime import Runtime
 from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.progress import Progress
+from jaxrl.training.start import find_start
 from jaxrl.types import PyTree, TrainState, Trajectory
+
+# Rollbacks to one checkpoint: what fails three times from there will fail again.
+MAX_ROLLBACKS = 3
+# Iterations in a row whose updates were all dropped (`nonfinite="skip"`): nothing is learnt any more.
+MAX_IDLE_ITERATIONS = 100
+log = logging.getLogger(__name__)
 
 
 class NonFiniteError(RunError):
@@ -55,8 +67,6 @@ def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Findin
     """Computes the iteration after `state` again and names the first quantity that is not finite.
 
     Args:
-      runtime: the runtime that trains.
-      state: the state before that iteration; not donated.
       debug: also finds the operation. That takes a separate compilation.
     """
     iteration = int(state.iteration) + 1
@@ -93,7 +103,6 @@ def in_evaluation(samples: Mapping[str, np.ndarray], iteration: int) -> Finding 
 
     Args:
       samples: values of single episodes by name, such as `eval/returns`.
-      iteration: iterations finished.
     """
     for name, values in samples.items():
         wrong = np.flatnonzero(~np.isfinite(values))
@@ -188,3 +197,79 @@ def _leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
 
 def _kind(x: np.ndarray) -> str:
     return "nan" if np.isnan(x).any() else "inf"
+
+
+class Recovery:
+    """Goes back to a checkpoint, or says what is wrong and gives up."""
+
+    def __init__(self, runtime: Runtime, checkpoints: RunCheckpoints, debug: bool) -> None:
+        """`debug` also names the operation that made a NaN."""
+        self._config: Config = checkpoints.config
+        self._runtime = runtime
+        self._checkpoints = checkpoints
+        self._debug = debug
+        self._rollbacks = 0
+        self._updated_at = 0  # iteration
+        self._updates = 0.0
+
+    @property
+    def halts(self) -> bool:
+        """True if the next NaN ends the run."""
+        return self._config.nonfinite == "halt" or self._rollbacks == MAX_ROLLBACKS
+
+    def note_checkpoint(self) -> None:
+        """Notes that there is a newer state to go back to."""
+        self._rollbacks = 0
+
+    def roll_back(self, cause: str) -> tuple[TrainState, Progress]:
+        """Returns the state and progress of the newest checkpoint, or of the start, with another random key.
+
+        Args:
+          cause: the value that was not finite, for people.
+        """
+        self._rollbacks += 1
+        self._runtime.close()
+        found = find_start(self._checkpoints)
+        progress = found.progress
+        state = found.state or self._runtime.learning.initial_state()
+        key = jax.random.fold_in(state.key, self._rollbacks)
+        state = dataclasses.replace(state, key=self._runtime.learning.topology.replicate(key))
+        log.warning(
+            "%s: back to step %d, with other random numbers (%d of %d)",
+            cause,
+            progress.iteration * self._config.steps_per_iteration,
+            self._rollbacks,
+            MAX_ROLLBACKS,
+        )
+        return state, progress
+
+    def note_row(self, iteration: int, row: Mapping[str, float]) -> None:
+        """Remembers the iteration of the latest row with new updates, if updates may be dropped."""
+        if self._config.nonfinite != "skip":
+            return
+        updates = row[self._runtime.learning.algorithm.updates_metric]
+        if updates > self._updates:
+            self._updated_at = iteration
+            self._updates = updates
+
+    def has_stalled(self, iteration: int) -> bool:
+        """True if all updates have been dropped for too long."""
+        return self._config.nonfinite == "skip" and iteration - self._updated_at >= MAX_IDLE_ITERATIONS
+
+    def give_up(self, state: TrainState, finding: Finding | None = None) -> NoReturn:
+        """Writes a report of the first value that is not finite, and raises.
+
+        Args:
+          state: the one before the iteration in which it appeared.
+          finding: the value; None looks for it.
+
+        Raises:
+          NonFiniteError: always.
+        """
+        finding = finding or diagnose(self._runtime, state, self._debug)
+        self._checkpoints.finish()
+        try:
+            self._checkpoints.write_report("nonfinite", dataclasses.asdict(finding))
+        except ConfigError as error:
+            log.warning("there is no report: %s", error)
+        raise NonFiniteError(str(finding))

@@ -13,8 +13,7 @@ from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.cpu_devices import available_cores
 from jaxrl.reporting.writers import Writer
-from jaxrl.runs.commits import commits
-from jaxrl.runs.origin import origin
+from jaxrl.runs.commits import commits, origin
 from jaxrl.training import nonfinite
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.nonfinite import Finding
@@ -94,11 +93,7 @@ class Reporter:
         return {"steps": self._run.steps, "seconds": round(self._clock.total(), 3)}
 
     def summary(self, device: str) -> dict[str, Any]:
-        """Returns the content of summary.json, None for an evaluation that the final state lacks.
-
-        Args:
-          device: for people.
-        """
+        """Returns the content of summary.json, None for an evaluation that the final state lacks."""
         progress = self._run.progress
         trained = self._clock.seconds("train")
         result = progress.evaluation_of_state

@@ -34,11 +34,9 @@ def replanned(
     """The line on the values that follow the planned length of the run, if that has changed.
 
     Args:
-      algorithm: of the run.
       before: the state with the time that had elapsed by the earlier plan.
       after: the same by the present one.
       earlier: the configuration with which it was saved.
-      config: the present one.
     """
     is_same = earlier.total_updates == config.total_updates
     if config.follows_clock:

@@ -22,22 +22,21 @@ from jaxrl.config.resolution import stage_configs
 from jaxrl.config.trust import needs_trust
 from jaxrl.envs.adapters.deferred import deferred_imports
 from jaxrl.envs.pictures import layout_notes
+from jaxrl.metrics import resources
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.parallel import process_group
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.process_exit import before_leaving, watch_progress
 from jaxrl.parallel.processes import Processes
-from jaxrl.reporting.display import terminal
+from jaxrl.reporting.display import live_panel
 from jaxrl.reporting.writers import MultiWriter, open_writers, require_packages
-from jaxrl.runs.commits import commits
+from jaxrl.runs.commits import commits, origin
 from jaxrl.runs.folder import RunFolder
-from jaxrl.runs.origin import origin
 from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.benchmark_metrics import benchmark_metrics
 from jaxrl.training.device_count import choose_devices
 from jaxrl.training.mirror import Mirror
 from jaxrl.training.start import with_stored_plan
@@ -93,10 +92,8 @@ def run(
     """Trains, or resumes training, in `workdir`; `Trainer.start` says from where.
 
     Args:
-      config: as from a config file.
       workdir: the run's folder; with several processes the first one's counts.
       interruption: asks the training to save and stop.
-      invocation: how it was started.
 
     Raises:
       ConfigError: the configuration or the folder is wrong.
@@ -187,7 +184,7 @@ def run_writers(
     folder: RunFolder, config: Config, highlights: Sequence[tuple[str, str]], network: str
 ) -> Iterator[MultiWriter]:
     """Opens the display and the writers of a run in its folder, and the copy of that in a bucket."""
-    before_leaving(terminal.restore_before_exit)
+    before_leaving(live_panel.restore_before_exit)
     mirrors = []
     if target := config.storage.sync_to:
         mirrors = [Mirror(os.fspath(folder.path), target, folder.identity, config.storage.sync_every_steps)]
@@ -245,3 +242,38 @@ def _import_late_packages(tensorboard: bool) -> None:
             importlib.import_module("tensorboardX")
     with contextlib.suppress(Exception):
         importlib.import_module("orbax.checkpoint")
+
+
+def benchmark_metrics(
+    summary: Mapping[str, Any], seconds: float, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The content of the file.
+
+    Args:
+      summary: of the run, or the short one of an interrupted run.
+      seconds: of training over all processes of the run, as `stop.seconds` counts them.
+      rows: of metrics.jsonl.
+
+    Returns:
+      `duration` in seconds; `timesteps`, in environment steps; `fps`, steps per second of training in this
+      process; the peak memory of the process and of a device in bytes; the latest `mean_return` of training
+      and `eval_return`; and `curve`, the mean returns of training with steps and seconds. None for numbers
+      that were not measured.
+    """
+    key = "episode/return"
+    curve = [
+        {"timesteps": row["step"], "seconds": row.get("time/budget_seconds"), "mean_return": row[key]}
+        for row in rows
+        if row.get(key) is not None
+    ]
+    paces = [row["time/steps_per_second"] for row in rows if row.get("time/steps_per_second")]
+    return {
+        "stop_reason": summary["stop_reason"],
+        "duration": round(seconds, 3),
+        "timesteps": summary["steps"],
+        "fps": summary.get("steps_per_second") or (round(paces[-1]) if paces else None),
+        "peak_memory_bytes": resources.peak_memory(),
+        "mean_return": curve[-1]["mean_return"] if curve else None,
+        "eval_return": summary.get("eval_return"),
+        "curve": curve,
+    }

@@ -73,7 +73,6 @@ class RunState:
         """Takes the state with which the next stage of training begins.
 
         Args:
-          state: the present one, with what changes.
           seconds: of training so far.
           forgets: True if evaluations so far do not apply to the training from here on.
         """

@@ -22,14 +22,6 @@ class StateSaver:
     def __init__(
         self, run: RunState, checkpoints: RunCheckpoints, queue: DispatchQueue, assembly: Assembly
     ) -> None:
-        """Saves nothing yet.
-
-        Args:
-          run: the run that is saved.
-          checkpoints: where to.
-          queue: holds the metrics of the open log interval.
-          assembly: has the clock of the run.
-        """
         self._run = run
         self._checkpoints = checkpoints
         self._queue = queue

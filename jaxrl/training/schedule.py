@@ -26,13 +26,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The intervals and budgets of a stage, and what the processes of the run agreed on.
-
-    Attributes:
-      plan: the stages of the run.
-      index: the number of the stage, from 0 on.
-      coordinator: of this process with the others.
-    """
+    """The intervals and budgets of a stage, and what the processes of the run agreed on."""
 
     plan: TrainingPlan
     index: int

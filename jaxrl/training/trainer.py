@@ -30,9 +30,9 @@ from jaxrl.training.callbacks import Callbacks, notify
 from jaxrl.training.checkpoints import RunCheckpoints, StartingPoint, write_run
 from jaxrl.training.dispatch_queue import DispatchQueue
 from jaxrl.training.loop import TrainingLoop
+from jaxrl.training.nonfinite import Recovery
 from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.progress import Progress
-from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver
@@ -60,10 +60,7 @@ class Trainer:
     step begins with `start()`, as `fit` does, unless that or `load` came before.
 
     Attributes:
-      config: the resolved configuration.
       folder: where checkpoints go, or None.
-      callbacks: functions that `fit` calls.
-      agent: the agent that is trained.
     """
 
     def __init__(
@@ -247,10 +244,7 @@ class Trainer:
         write_run(path, self.config, self._assembly.learning, state, self._saver.progress(), metadata or {})
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.
-
-        Returns:
-          The metadata that was saved with it.
+        """Takes the whole state of a run, its newest or of `RUN/checkpoints/STEP`; returns its metadata.
 
         Raises:
           CheckpointError: there is none, it is damaged, or its arrays do not fit the configuration.

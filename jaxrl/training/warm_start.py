@@ -92,8 +92,6 @@ def policy(field: str, folder: str, learner: LearnerState) -> Acting:
     """The whole policy of another run with the same network.
 
     Args:
-      field: that names it, for the error.
-      folder: a run's, or one of its checkpoints.
       learner: whose policy has the same arrays.
 
     Raises:

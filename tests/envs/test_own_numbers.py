@@ -28,7 +28,7 @@ from jaxrl.experience.demonstrations import (
     record_episodes,
     write_dataset,
 )
-from jaxrl.experience.demonstrations.lanes import lay_out
+from jaxrl.experience.demonstrations.demonstrations import lay_out
 from jaxrl.experience.demonstrations.recording import Player, RandomPlayer, SolverPlayer
 from jaxrl.experience.demonstrations.replays import ActionReplay
 from jaxrl.experience.demonstrations.simulation import Simulator

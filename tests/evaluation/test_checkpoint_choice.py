@@ -17,7 +17,7 @@ from jaxrl.evaluation.recordings import Recording
 from jaxrl.evaluation.suites.job import SuiteQuestion
 from jaxrl.evaluation.tournament.contestants import EntryTerms
 from jaxrl.inference.deployment import DeploymentOrder
-from jaxrl.inference.ensemble_export import export_ensemble
+from jaxrl.inference.ensemble_function import export_ensemble
 from jaxrl.inference.export import export
 from jaxrl.metrics.reduction import Interval
 from jaxrl.pipeline.settings import STAGES

@@ -13,7 +13,7 @@ from jaxrl import envs
 from jaxrl.commands import evaluate
 from jaxrl.config import ConfigError
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.evaluation.levels import job, level_set, player
+from jaxrl.evaluation.levels import job
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.parallel.sharding import Topology
 from jaxrl.types import Acting
@@ -36,28 +36,28 @@ def test_the_worst_are_chosen_by_the_first_rates_and_scored_by_the_second():
 
 
 def test_levels_that_cannot_be_solved_are_left_out():
-    chosen = level_set.choose(DrawnCorridor(), 500, 3)
+    chosen = job.choose(DrawnCorridor(), 500, 3)
     assert chosen["level"].shape == (500,)
     assert set(chosen["level"]) == {1, 2, 3}
-    np.testing.assert_array_equal(chosen["level"], level_set.choose(DrawnCorridor(), 500, 3)["level"])
+    np.testing.assert_array_equal(chosen["level"], job.choose(DrawnCorridor(), 500, 3)["level"])
     # The first of more are the same.
-    np.testing.assert_array_equal(chosen["level"][:20], level_set.choose(DrawnCorridor(), 20, 3)["level"])
-    assert (chosen["level"] != level_set.choose(DrawnCorridor(), 500, 4)["level"]).any()
+    np.testing.assert_array_equal(chosen["level"][:20], job.choose(DrawnCorridor(), 20, 3)["level"])
+    assert (chosen["level"] != job.choose(DrawnCorridor(), 500, 4)["level"]).any()
 
 
 def test_a_pool_gives_different_levels():
-    assert level_set.choose(PooledCorridor(), 4, 0)["level"].tolist() == [0, 1, 2, 3]
-    assert len(set(level_set.choose(PooledCorridor(), 3, 0)["level"].tolist())) == 3
+    assert job.choose(PooledCorridor(), 4, 0)["level"].tolist() == [0, 1, 2, 3]
+    assert len(set(job.choose(PooledCorridor(), 3, 0)["level"].tolist())) == 3
     with pytest.raises(ConfigError, match=r"`--levels` .=5. must be at most 4, all that test:Corridor has"):
-        level_set.choose(PooledCorridor(), 5, 0)
+        job.choose(PooledCorridor(), 5, 0)
     with pytest.raises(ConfigError, match=r"`--levels` .=5. needs an environment with levels"):
-        level_set.choose(Corridor(), 5, 0)
+        job.choose(Corridor(), 5, 0)
 
 
 def test_mazes_with_names_are_stacked():
-    names, tasks = level_set.with_names(envs.make("jaxrl:Maze"))
+    names, tasks = job.with_names(envs.make("jaxrl:Maze"))
     assert len(names) == len(tasks["walls"]) == 8
-    assert level_set.with_names(Corridor()) == ((), None)
+    assert job.with_names(Corridor()) == ((), None)
 
 
 @pytest.mark.slow
@@ -69,8 +69,8 @@ def test_each_level_is_played_in_all_batches(monkeypatch):
     reports = EpisodeReports.of(env.spec)
     levels = np.arange(11) % 4
     for most in (4, 1024):
-        monkeypatch.setattr(player, "MAX_ENVIRONMENTS", most)
-        plays = player.LevelPlayer(agent, VectorEnv(env), Topology.of(1), reports, 2, True)
+        monkeypatch.setattr(job, "MAX_ENVIRONMENTS", most)
+        plays = job.LevelPlayer(agent, VectorEnv(env), Topology.of(1), reports, 2, True)
         rates = plays.solve_rates(state, {"level": levels.astype(np.int32)}, 0)
         np.testing.assert_array_equal(rates, levels % 2)
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxrl.commands.experiment import main
+from jaxrl.commands.experiment import main, show_estimates
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.level_datasets import LevelDataset
+from jaxrl.diagnostics import architectures
 from jaxrl.diagnostics.architectures import TrainingCost
 from jaxrl.envs.native.platformer.level_files import SHIPPED
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import group_curve
-from jaxrl.experiments.estimate import estimate
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping, read_options
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.results import Measured, of_suite, write_results
-from jaxrl.experiments.schedule import jobs_of
+from jaxrl.experiments.runner import jobs_of
 from jaxrl.runs.executor import PlannedRun
 from jaxrl.runs.signals import Interruption
 from tests.commands.refusals import refused
@@ -100,20 +100,22 @@ def test_cells_and_their_folders(tmp_path: Path) -> None:
     assert alone.folder == tmp_path / "gcn" / "no_pretrain"
 
 
-def test_an_estimate_multiplies_the_time_of_one_cell(tmp_path: Path) -> None:
+def test_an_estimate_multiplies_the_time_of_one_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rates = {"gcn": 500.0, "mlp_baseline": 2000.0}
 
     def measure(config: Config, seconds: float) -> TrainingCost:
         return TrainingCost(config.env.num_envs, rates[config.network.architecture], None)
 
+    monkeypatch.setattr(architectures, "training_cost", measure)
     given = options(architectures=tuple(rates), seeds=(0, 1), total_timesteps=3_600_000, num_envs=8)
-    found = list(estimate(ExperimentPlan.of(given, tmp_path), measure))
+    assert show_estimates(ExperimentPlan.of(given, tmp_path)) == 0
     # 3.6 M steps at 500 a second are 2 hours, at 2,000 half an hour; there are two cells of each.
-    assert [(x.architecture, len(x.cells), x.hours) for x in found] == [
-        ("gcn", 2, 4.0),
-        ("mlp_baseline", 2, 1.0),
-    ]
-    assert [(x.parameters, x.memory) for x in found] == [(8, None)] * 2
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["gcn", "2", "8", "4.00"] in rows
+    assert ["mlp_baseline", "2", "8", "1.00"] in rows
+    assert rows[-1][0] == "5.00"
 
 
 def test_a_cell_with_pretraining_is_one_more_command(tmp_path: Path) -> None:

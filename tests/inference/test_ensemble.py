@@ -14,7 +14,7 @@ import pytest
 
 import jaxrl
 from jaxrl.commands.export import main as export
-from jaxrl.inference import PolicyFunction, ensemble_export
+from jaxrl.inference import PolicyFunction, ensemble_function
 from jaxrl.inference import export as exporting
 from jaxrl.inference.ensemble import EnsemblePolicy
 from jaxrl.inference.ensemble_function import EnsembleFunction
@@ -129,7 +129,7 @@ def test_every_format_acts_as_the_members_do_together(name: str, tmp_path: Path)
     runners = {}
     for kind in ("numpy", "safetensors", "onnx", "stablehlo"):
         (tmp_path / kind).mkdir()
-        said = ensemble_export.write(policies, function, tmp_path / kind, kind)
+        said = ensemble_function.write(policies, function, tmp_path / kind, kind)
         assert said["batch"] == "any size"
         runners[kind], runtime = exporting.read(function, tmp_path / kind, kind)
         assert runtime == {"onnx": "onnxruntime", "stablehlo": "jax"}.get(kind, "numpy")

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from jaxrl.networks.architectures.build import _convolutions
-from jaxrl.networks.architectures.fusion import FUSIONS
+from jaxrl.networks.architectures.build import FUSIONS, _convolutions
 
 SIZE, HEADS, ROWS = 8, 4, 3
 PARTS = [

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.networks.slstm import SLSTM
+from jaxrl.networks.xlstm import SLSTM
 
 L, N, F, HEADS, WIDTH = 11, 3, 5, 2, 3
 D = HEADS * WIDTH

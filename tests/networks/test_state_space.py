@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.networks.state_space import S5, hippo_n, zero_order_hold
+from jaxrl.networks.linear_cores import S5, hippo_n, zero_order_hold
 
 P, D, L, N = 5, 4, 11, 3
 

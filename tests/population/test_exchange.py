@@ -25,7 +25,7 @@ from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.signals import Interruption
-from jaxrl.search.pbt import with_last_values
+from jaxrl.search.population import with_last_values
 from jaxrl.search.trials import DONE, Objective, StudyTrial
 from jaxrl.training.trainer import Trainer
 from tests.algorithms.tiny import STEPS, assert_equal, copied

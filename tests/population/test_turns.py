@@ -10,7 +10,7 @@ PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.placement import Placement
-from jaxrl.population.turns import Turns
+from jaxrl.population.programs import Turns
 
 def advance(state, step, count):
     def one(_, s):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from jaxrl.runs.origin import origin
+from jaxrl.runs.commits import origin
 
 
 def test_host_and_command_as_a_shell_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,9 +185,9 @@ def test_what_does_not_move_is_given_up_sooner_after_a_signal(monkeypatch: pytes
 
 _SHOWN = """
 from jaxrl.parallel.process_exit import before_leaving, leave
-from jaxrl.reporting.display import terminal
+from jaxrl.reporting.display import live_panel
 from jaxrl.reporting.display.console import Console
-before_leaving(terminal.restore_before_exit)
+before_leaving(live_panel.restore_before_exit)
 Console("title", "subtitle", None)
 leave(143)
 """

@@ -18,7 +18,7 @@ from jaxrl.config.files import load_config
 from jaxrl.evaluation.run_names import numeric_hyperparameters
 from jaxrl.search import SearchOptions, optimize
 from jaxrl.search.optimization import _are_alike
-from jaxrl.search.pbt import require_exchangeable
+from jaxrl.search.population import require_exchangeable
 from jaxrl.search.space import Space
 from tests.programs.test_make_train import tiny_config
 

@@ -14,11 +14,10 @@ from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
 from jaxrl.runs.names import RunNames
 from jaxrl.runs.signals import Interruption
-from jaxrl.search import SearchOptions, figures, optimization
-from jaxrl.search.importance import importance
+from jaxrl.search import SearchOptions, optimization, search_report
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
-from jaxrl.search.search_report import write
+from jaxrl.search.search_report import importance, write
 from jaxrl.search.space import Space
 from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
 from jaxrl.search.winner import Verified
@@ -81,7 +80,7 @@ def test_the_winner_and_the_axes_of_the_parallel_coordinates() -> None:
         StudyTrial(n, {"env.num_envs": envs, "network.core": core}, DONE, score)
         for n, (envs, core, score) in enumerate([(64, "lstm", 3.0), (8, "gru", 2.0), (16, "lstm", 1.0)])
     ]
-    drawn = figures.parallel_coordinates(space, made, Objective(), made[1])
+    drawn = search_report.parallel_coordinates(space, made, Objective(), made[1])
     (ax,) = drawn.axes
     lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 3]
     (thick,) = [line for line in lines if line.get_linewidth() == 2.0]

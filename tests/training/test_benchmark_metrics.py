@@ -10,8 +10,7 @@ import pytest
 
 from jaxrl.runs import records
 from jaxrl.runs.signals import Interruption
-from jaxrl.training.benchmark_metrics import benchmark_metrics
-from jaxrl.training.run import run
+from jaxrl.training.run import benchmark_metrics, run
 from tests.training.test_trainer import STEPS, tiny_config
 
 

@@ -21,9 +21,8 @@ from jaxrl.reporting.writers import MultiWriter, TensorBoardWriter, Writer
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import nonfinite
 from jaxrl.training.callbacks import Callbacks
-from jaxrl.training.nonfinite import NonFiniteError
+from jaxrl.training.nonfinite import MAX_ROLLBACKS, NonFiniteError
 from jaxrl.training.progress import Progress
-from jaxrl.training.recovery import MAX_ROLLBACKS
 from jaxrl.training.schedule import Schedule
 from jaxrl.training.trainer import Trainer
 
@@ -199,7 +198,7 @@ def test_skip_recovers_from_a_poisoned_memory() -> None:
 
 @pytest.mark.slow
 def test_skip_gives_up_when_nothing_is_learnt_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxrl.training.recovery.MAX_IDLE_ITERATIONS", 3)
+    monkeypatch.setattr("jaxrl.training.nonfinite.MAX_IDLE_ITERATIONS", 3)
     run, _ = trainer(faulty("skip", step=1, length=1, iterations=50))
     with pytest.raises(NonFiniteError, match="nan in reward, time step 0"):
         run.fit()

@@ -16,8 +16,8 @@ from jaxrl import envs
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.games import players
 from jaxrl.evaluation import trained_policy
-from jaxrl.evaluation.tournament.contest import play
 from jaxrl.evaluation.tournament.contestants import Scripted, Trained
+from jaxrl.evaluation.tournament.tournament import play
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.memory import require_memory
 from jaxrl.reporting.writers import MultiWriter

@@ -18,7 +18,7 @@ from jaxrl.runs.checkpoint import CheckpointError
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import RunCheckpoints
-from jaxrl.training.recovery import Recovery
+from jaxrl.training.nonfinite import Recovery
 from jaxrl.training.trainer import Trainer
 from tests.algorithms.tiny import assert_equal
 from tests.training.test_trainer import STEPS, Recorder, tiny_config

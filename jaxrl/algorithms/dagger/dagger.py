@@ -31,7 +31,7 @@ from jaxrl.config.imitation import SOLVER
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
-from jaxrl.types import Acting, Array, Axis, LearnerState, PyTree, Trajectory
+from jaxrl.types import Acting, Array, LearnerState, PyTree, Trajectory
 
 
 @flax.struct.dataclass
@@ -63,9 +63,7 @@ class DAggerState(LearnerState):
 class DAgger(ReplayAlgorithm):
     """Maximum likelihood of the teacher's actions, on sequences of the learner's own episodes."""
 
-    config: Config
     agent: ActorCritic
-    axis: Axis
 
     name: ClassVar = "dagger"
     config_section: ClassVar = DAggerConfig

@@ -44,7 +44,6 @@ class GuidedOutput:
     """The output of learner and teacher for observations [B].
 
     Attributes:
-      own: of the learner.
       carry: of both, by name.
       beta: float32[B], the probability that the teacher acts.
       label: [B, *A], the teacher's best action, as agents store it; None before the solver has given it.
@@ -64,7 +63,6 @@ class GuidedAgent(Agent):
     that action; and `hit` float32[T, B], whether the learner's best action is the same, or how far it is.
 
     Attributes:
-      own: the learner's.
       asks_solver: True if the environment's solver is the teacher.
     """
 

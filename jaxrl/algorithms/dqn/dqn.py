@@ -17,16 +17,12 @@ from jaxrl.algorithms.q_values import QAgent, n_step_target, next_value, value_o
 from jaxrl.algorithms.replay import Transitions, n_step_return
 from jaxrl.config import Config, DQNConfig
 from jaxrl.envs.base import EnvSpec
-from jaxrl.types import Array, Axis, PyTree
+from jaxrl.types import Array, PyTree
 
 
 @dataclass(frozen=True)
 class DQN(QReplayAlgorithm):
     """Q-learning from single transitions, without memory."""
-
-    config: Config
-    agent: QAgent
-    axis: Axis
 
     name: ClassVar = "dqn"
     config_section: ClassVar = DQNConfig

@@ -28,10 +28,6 @@ def proximal_batch(config: Config, agent: ActorCritic, axis: Axis, proximal: Act
     far the update goes, and not how old the data are.
 
     Args:
-      config: the resolved configuration.
-      agent: the agent that learns.
-      axis: this device.
-      proximal: the proximal policy.
       batch: of this device; its rows `log_prob` and `value` are the behaviour policy's, `advantage` is A.
 
     Returns:

@@ -18,16 +18,12 @@ from jaxrl.algorithms.r2d2.losses import inverse_rescale, rescale, sequence_erro
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, n_step_return
 from jaxrl.config import Config, ConfigError, R2D2Config
 from jaxrl.envs.base import EnvSpec
-from jaxrl.types import Array, Axis, PyTree
+from jaxrl.types import Array, PyTree
 
 
 @dataclass(frozen=True)
 class R2D2(QReplayAlgorithm):
     """Q-learning from sequences; the network runs over each from the carry that acting had."""
-
-    config: Config
-    agent: QAgent
-    axis: Axis
 
     name: ClassVar = "r2d2"
     config_section: ClassVar = R2D2Config
@@ -87,8 +83,6 @@ class R2D2(QReplayAlgorithm):
         """float32[L, N], the targets of the steps that are learnt from.
 
         Args:
-          learner: its discount factor.
-          batch: [L, N] steps.
           q, of_target: float32[L + K, N, A], of the network and of the target network from the first of
             these steps on.
         """

@@ -50,7 +50,6 @@ class SACAgent(Agent):
     Actions are stored before tanh. Its extras are `log_prob`, float32[T, B].
 
     Attributes:
-      network: of the policy.
       critics: of observation and squashed action.
     """
 

@@ -30,7 +30,7 @@ from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.networks.gaussians import TanhGaussian
-from jaxrl.types import Array, Axis, LearnerState, PyTree
+from jaxrl.types import Array, LearnerState, PyTree
 
 _FROM_ACTOR, _FROM_NEXT = 0x534143, 0x534144  # keys of an update's two samples of noise
 
@@ -82,9 +82,7 @@ class _Gradient:
 class SAC(ReplayAlgorithm):
     """On each batch the critics learn, then the policy from these, and the temperature from the policy."""
 
-    config: Config
     agent: SACAgent
-    axis: Axis
 
     name: ClassVar = "sac"
     config_section: ClassVar = SACConfig

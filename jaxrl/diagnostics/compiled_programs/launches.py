@@ -10,8 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from jaxrl.diagnostics.compiled_programs.phases import OTHER, PhaseMap
-from jaxrl.diagnostics.compiled_programs.text import Instruction, ProgramText, bytes_of
+from jaxrl.diagnostics.compiled_programs.text import OTHER, Instruction, PhaseMap, ProgramText, bytes_of
 
 # Names for memory and control: nothing runs on the device for these.
 _FREE = frozenset(

@@ -1,4 +1,4 @@
-"""The text of a compiled program (`compiled.as_text()`, `*.hlo.txt`): instructions, calls and loops."""
+"""The text of a compiled program (`compiled.as_text()`, `*.hlo.txt`): instructions, calls, loops, phases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
+
+from jaxrl.metrics.tracing import PHASES
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
@@ -20,6 +22,12 @@ _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _ARRAY = re.compile(r"\b([a-z]+[0-9]*(?:e\d+m\d+\w*)?)\[([0-9,]*)\]")
 _BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2, "f16": 2, "token": 0}
+OTHER = "other"
+# A nameless operation belongs to the phase of this share of the operations around it.
+_MAJORITY = 0.9
+# No program saves a checkpoint: JAX so names what a backward pass computes again.
+_ON_DEVICES = [name for name in PHASES if name != "checkpoint"]
+_PHASE = re.compile(rf"(?:^|[/(])({'|'.join(_ON_DEVICES)})(?=[/)]|$)")
 
 
 @dataclass(frozen=True)
@@ -122,3 +130,55 @@ def bytes_of(shape: str) -> int:
         size = _BYTES.get(kind, max(1, int(digits[0]) // 8) if digits else 0)
         total += size * math.prod(int(n) for n in dimensions.split(",") if n)
     return total
+
+
+class PhaseMap:
+    """Finds the phase of each instruction of a program, by its name."""
+
+    def __init__(self, program: ProgramText) -> None:
+        computations = program.computations
+        self._members = {name: [line.name for line in lines] for name, lines in computations.items()}
+        self._home = {member: name for name, members in self._members.items() for member in members}
+        lines = [line for members in computations.values() for line in members]
+        self._called = {line.name: line.called for line in lines}
+        self._sources = {line.name: source for line in lines if (source := line.source)}
+        self._counts: dict[str, Counter[str]] = {}
+
+    def place(self, name: str) -> tuple[str, str]:
+        """(phase, origin in the traced program) of an instruction; ("other", "") if unknown."""
+        if name not in self._home:
+            return OTHER, ""
+        source = self._sources.get(name, "")
+        phase = (
+            _phase_of(source)
+            or self._majority(self._called[name])
+            or self._majority([self._home[name]])
+            or OTHER
+        )
+        if not source:
+            # A fusion has the phase of its last named instruction.
+            inside = [m for computation in self._called[name] for m in self._members.get(computation, ())]
+            source = next((self._sources[m] for m in reversed(inside) if m in self._sources), "")
+        return phase, "/".join(source.split("/")[-3:])
+
+    def _majority(self, computations: list[str]) -> str | None:
+        total = sum((self._count(name) for name in computations), Counter[str]())
+        ((phase, count),) = total.most_common(1) or [("", 0)]
+        return phase if count and count >= _MAJORITY * total.total() else None
+
+    def _count(self, computation: str) -> Counter[str]:
+        """The number of instructions of each phase in a computation and in the ones that it calls."""
+        if computation not in self._counts:
+            found: Counter[str] = Counter()
+            for member in self._members.get(computation, ()):
+                if phase := _phase_of(self._sources.get(member, "")):
+                    found[phase] += 1
+                for name in self._called[member]:
+                    found += self._count(name)
+            self._counts[computation] = found
+        return self._counts[computation]
+
+
+def _phase_of(source: str) -> str | None:
+    found = _PHASE.search(source)
+    return found[1] if found else None

@@ -1,13 +1,14 @@
-"""The runs of a folder, looked at again and again by a thread."""
+"""The runs of a folder, looked at again and again by a thread, and their filter."""
 
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from etils import epath
 from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_objects
 from jaxrl.config.declarations import settings
-from jaxrl.diagnostics.dashboard import query
 from jaxrl.diagnostics.dashboard.run_view import RunView
 from jaxrl.diagnostics.dashboard.series import MetricSeries, band
 from jaxrl.runs import records, storage
@@ -31,6 +31,13 @@ _SCAN_EVERY = 5  # looks between two searches for new runs
 # Fields in which runs of one kind may differ.
 _IGNORED_FIELDS = ("seed", "notes", "log.name", "log.project", "device_count", "num_devices")
 _IGNORED_SECTIONS = ("derived", "storage", "profile")
+_CONDITION = re.compile(r"([\w.]+)(>=|<=|!=|=|>|<)(.*)")
+_ORDER: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
 
 
 class RunCollection:
@@ -86,7 +93,7 @@ class RunCollection:
         """The rows of runs that satisfy a filter, and how many runs there are."""
         runs = list(self._runs.values())
         rows = [(run, run.row()) for run in runs]
-        shown = [row for run, row in rows if query.matches(filter_, row, run.config)]
+        shown = [row for run, row in rows if matches(filter_, row, run.config)]
         return {"total": len(runs), "runs": sorted(shown, key=lambda row: (-(row["time"] or 0), row["name"]))}
 
     def metrics(self, names: Sequence[str]) -> list[str]:
@@ -225,3 +232,50 @@ def require_folder(folder: str) -> None:
     records.require_place(folder)
     if set(folder) & set("*?[") and not epath.Path(folder).is_dir():
         raise ConfigError(f"`DIR` (={text.printable(folder)!r}) must be one folder, not a pattern")
+
+
+def matches(query: str, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """True if a run satisfies all parts of a query.
+
+    A word must occur in the run's name, environment, algorithm or state. A condition is on a field of the
+    configuration, by its name or its last part, or on a column of the table; `=` and `!=` of text ask for a
+    part of it, of numbers for equality.
+    """
+    return all(_holds(part, row, config) for part in query.split())
+
+
+def _holds(part: str, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    found = _CONDITION.fullmatch(part)
+    if found is None:
+        shown = (str(row.get(name, "")).lower() for name in ("name", "env", "algorithm", "state"))
+        return any(part.lower() in word for word in shown)
+    name, sign, wanted = found.groups()
+    values = [row[name]] if name in row else _values(name, config)
+    if sign == "!=":
+        return bool(values) and not any(_equals(value, wanted) for value in values)
+    if sign == "=":
+        return any(_equals(value, wanted) for value in values)
+    number = _number(wanted)
+    numbers = [x for value in values if (x := _number(value)) is not None]
+    return number is not None and any(_ORDER[sign](x, number) for x in numbers)
+
+
+def _values(name: str, config: Mapping[str, Any]) -> list[Any]:
+    if name in config:
+        return [config[name]]
+    return [value for field, value in config.items() if field.endswith(f".{name}")]
+
+
+def _equals(value: Any, wanted: str) -> bool:
+    number = _number(value)
+    other = _number(wanted)
+    if number is not None and other is not None:
+        return number == other
+    return wanted.lower() in str(value).lower()
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

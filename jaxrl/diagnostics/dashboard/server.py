@@ -16,7 +16,7 @@ from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.diagnostics.dashboard import run_view
 from jaxrl.diagnostics.dashboard.collection import RunCollection
 from jaxrl.diagnostics.dashboard.run_view import RunView
-from jaxrl.reporting.pages import episode
+from jaxrl.reporting.pages.page import script_source
 from jaxrl.runs import web
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def application(runs: RunCollection, host: str) -> Starlette:
     def episode_page(request: Request) -> Response:
         with errors_as(ConfigError, "", ValueError):
             page = read_bytes(_file(runs, request, run_view.EPISODES, "episode"), _LARGEST_EPISODE)
-        policy = _EPISODE_POLICY.format(source=episode.script_source())
+        policy = _EPISODE_POLICY.format(source=script_source())
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
 
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:

@@ -27,7 +27,6 @@ class LiveRun:
     """A run folder that is read repeatedly.
 
     Attributes:
-      path: its path.
       progress: its state by config.json and the rows. Its phase is `starting`, `training`, `quiet for ...`,
         `stopped` (the process is gone), `unreadable` or `done: ...`.
       problem: the reason why the last reading failed, or "".

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
@@ -27,19 +28,18 @@ _STYLES = {
 }
 
 
+@dataclass(frozen=True)
 class LiveScreen:
-    """Draws the runs at every refresh by rich."""
+    """Draws the runs at every refresh by rich; with `keys` also the one that ends the display."""
 
-    def __init__(self, runs: Sequence[LiveRun], machine: str, keys: bool = True) -> None:
-        """Takes the runs, a description of this machine, and True to show the key that ends the display."""
-        self._runs = runs
-        self._machine = machine
-        self._keys = keys
+    runs: Sequence[LiveRun]
+    machine: str
+    keys: bool = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, _MAX_WIDTH)
         height = options.height or console.height
-        footer = Text(self._machine + ("   q quits" if self._keys else ""), style="dim", no_wrap=True)
+        footer = Text(self.machine + ("   q quits" if self.keys else ""), style="dim", no_wrap=True)
         footer.truncate(width, overflow="ellipsis")
         yield self._fit(console, options, width, height)
         yield footer
@@ -48,13 +48,13 @@ class LiveScreen:
         self, console: Console, options: ConsoleOptions, width: int, height: int
     ) -> Group | Table | Text:
         """The most detailed form of the runs that fits into `height` lines."""
-        if not self._runs:
+        if not self.runs:
             return Text("no runs yet", style="dim")
         for compact in (False, True):
-            panels = Group(*(_panel(run, compact) for run in self._runs))
+            panels = Group(*(_panel(run, compact) for run in self.runs))
             if len(console.render_lines(panels, options.update(height=None))) < height:
                 return panels
-        return _table(self._runs, width, height)
+        return _table(self.runs, width, height)
 
 
 def plain(runs: Sequence[LiveRun]) -> Iterator[str]:

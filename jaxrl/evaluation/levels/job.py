@@ -1,4 +1,4 @@
-"""`jaxrl evaluate RUN --levels=N`: plays, prints, writes the record and the plot."""
+"""`jaxrl evaluate RUN --levels=N`: chooses levels, plays, prints, writes the record and the plot."""
 
 from __future__ import annotations
 
@@ -8,25 +8,35 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.algorithms import Agent
 from jaxrl.config import ConfigError, check_same_spaces, installation, versions
 from jaxrl.envs import registry
 from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.tasks import level_pool, method_of_tasks, named_tasks
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.evaluation.levels import level_set
-from jaxrl.evaluation.levels.player import LevelPlayer
+from jaxrl.evaluation.evaluator import MAX_ENVIRONMENTS, STREAM, await_episodes
 from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.experience.statistics import EpisodeReports
-from jaxrl.runs.commits import commits
+from jaxrl.experience.episodes import EpisodePlayer, Episodes
+from jaxrl.experience.statistics import SUCCESS, EpisodeReports
+from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology
+from jaxrl.runs.commits import commits, origin
 from jaxrl.runs.folder import RunFolder
-from jaxrl.runs.origin import origin
+from jaxrl.types import Acting, Array, PyTree
 
 # Between the seeds of the rollouts that choose the worst levels and of the rollouts that score them.
 _SECOND_SEED = 1_000_003
 # Shares of the worst levels (CVaR, as Rutherford et al. 2024 measure it).
 _PERCENTAGES = (1, 2, 5, 10, 20, 50, 100)
+# Keeps the keys of levels apart from the keys of episodes and of training.
+_STREAM = 0x4C455645
+_AT_ONCE = 4096
+# At least one of so many samples for each level must be solvable.
+_MOST_DRAWS = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +44,7 @@ class LevelQuestion:
     """The levels to play, and how often.
 
     Attributes:
-      levels: how many.
       episodes: in each.
-      sample: sample actions instead of taking the most likely ones.
       seed: decides the levels and the episodes.
       environment: another one with the same spaces; "": the run's.
       cvar: also play again, and report the success on the worst levels.
@@ -65,8 +73,8 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
             f"`--levels` (={asked.levels}) needs `env.success`, for {env.spec.name} does not say when a "
             "level is solved"
         )
-    tasks = level_set.choose(env, asked.levels, asked.seed)
-    names, named = level_set.with_names(env)
+    tasks = choose(env, asked.levels, asked.seed)
+    names, named = with_names(env)
     player = LevelPlayer(policy.agent, VectorEnv(env), policy.topology, reports, asked.episodes, asked.sample)
     first = player.solve_rates(policy.state, tasks, asked.seed)
     record: dict[str, Any] = {
@@ -86,7 +94,7 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
     _show(record)
     record |= {"versions": versions(), "commits": commits(), **origin()}
     folder = RunFolder(policy.folder)
-    name = _name(record)
+    name = "levels-step-{step}-{mode}-{levels}-seed-{seed}".format(**record)
     print(f"written to {folder.write_evaluation(name, record)}")
     if asked.cvar:
         print(f"plot: {folder.write_evaluation_plot(name, _plot(record))}")
@@ -100,10 +108,6 @@ def _environment(policy: TrainedPolicy, asked: LevelQuestion) -> JaxEnv:
     if registry.is_host(name):
         raise ConfigError(f"`--levels` (={asked.levels}) needs an environment with levels: {name} has none")
     return registry.make(name, config.env.wrappers)
-
-
-def _name(record: Mapping[str, Any]) -> str:
-    return "levels-step-{step}-{mode}-{levels}-seed-{seed}".format(**record)
 
 
 def _show(record: Mapping[str, Any]) -> None:
@@ -149,3 +153,116 @@ def worst_means(
 ) -> dict[str, float]:
     """`worst_mean` by percentage, such as "10"."""
     return {f"{percent:g}": worst_mean(chosen_by, rates, percent) for percent in percentages}
+
+
+def choose(env: JaxEnv, count: int, seed: int) -> Any:
+    """Levels [count, ...] on the host.
+
+    If the environment samples levels, the first solvable ones, if it can tell; of a pool, random different
+    ones.
+
+    Raises:
+      ConfigError: it has no levels, or not so many.
+    """
+    pool = level_pool(env)
+    draw = method_of_tasks(env, "draw_task")
+    if pool is not None:
+        pool = jax.tree.map(np.asarray, pool)
+        there = len(jax.tree.leaves(pool)[0])
+        if count > there:
+            raise ConfigError(f"`--levels` (={count}) must be at most {there}, all that {env.spec.name} has")
+        chosen = np.sort(np.random.default_rng([_STREAM, seed]).permutation(there)[:count])
+        return jax.tree.map(lambda x: x[chosen], pool)
+    if draw is None:
+        raise ConfigError(f"`--levels` (={count}) needs an environment with levels: {env.spec.name} has none")
+    return _draw_solvable(draw, method_of_tasks(env, "is_solvable"), count, seed, env.spec.name)
+
+
+def with_names(env: JaxEnv) -> tuple[tuple[str, ...], Any]:
+    """The names of the environment's own levels, and these [names, ...]; None if it has none."""
+    named: Mapping[str, Any] = named_tasks(env)
+    if not named:
+        return (), None
+    return tuple(named), jax.tree.map(lambda *xs: np.stack(xs), *named.values())
+
+
+def _draw_solvable(draw: Any, is_solvable: Any, count: int, seed: int, name: str) -> Any:
+    base = jax.random.fold_in(jax.random.key(seed), _STREAM)
+
+    @jax.jit
+    def some(first: jax.Array) -> tuple[Any, jax.Array]:
+        index = first + jax.numpy.arange(_AT_ONCE)
+        task = jax.vmap(draw)(jax.vmap(jax.random.fold_in, in_axes=(None, 0))(base, index))
+        solvable = jax.numpy.ones(_AT_ONCE, bool) if is_solvable is None else jax.vmap(is_solvable)(task)
+        return task, solvable
+
+    found: list[Any] = []
+    have = 0
+    for first in range(0, _MOST_DRAWS * count + _AT_ONCE, _AT_ONCE):
+        task, solvable = jax.device_get(some(first))
+        found.append(jax.tree.map(lambda x: x[solvable], task))  # noqa: B023
+        have += int(solvable.sum())
+        if have >= count:
+            return jax.tree.map(lambda *xs: np.concatenate(xs)[:count], *found)
+    raise ConfigError(f"`--levels` (={count}): too few random levels of {name} can be solved")
+
+
+class LevelPlayer:
+    """Plays Q episodes in each level, `MAX_ENVIRONMENTS` levels at a time."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        env: VectorEnv,
+        topology: Topology,
+        reports: EpisodeReports,
+        episodes: int,
+        sample: bool,
+    ) -> None:
+        """Compiles nothing yet.
+
+        Args:
+          env: with tasks, not staggered.
+          reports: as for `EpisodePlayer`, with success.
+          episodes: Q.
+        """
+        if sample:
+            agent.require_samples()
+        self._topology = topology
+        self._reports = reports
+        axis = topology.axis
+        player = EpisodePlayer(agent, env, reports)
+
+        def program(state: Acting, key: Array, first: Array, count: Array, task: PyTree) -> Episodes:
+            here = len(jax.tree.leaves(task)[0])
+            index = first + axis.index() * here + jnp.arange(here)
+            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+            quota = jnp.where(index < count, episodes, 0)
+            return player.play(state, keys, quota, episodes, sample, task)
+
+        inputs = (REPLICATED, REPLICATED, REPLICATED, REPLICATED, SHARDED)
+        self._program = topology.shard(program, inputs, SHARDED)
+
+    def solve_rates(self, state: Acting, task: PyTree, seed: int) -> np.ndarray:
+        """float64[N], the share of successful episodes in each level [N, ...].
+
+        What a level gives depends on the seed and its index alone.
+        """
+        count = len(jax.tree.leaves(task)[0])
+        devices = self._topology.axis.size
+        at_once = -(-min(count, MAX_ENVIRONMENTS) // devices) * devices
+        key = self._topology.replicate(jax.random.fold_in(jax.random.key(seed), STREAM))
+        found = []
+        for first in range(0, count, at_once):
+            rows = np.minimum(np.arange(first, first + at_once), count - 1)
+            part = jax.tree.map(lambda x: x[rows], task)  # noqa: B023
+            played = self._program(state, key, np.int32(first), np.int32(count), part)
+            played = await_episodes(played, lambda: False)
+            found.append(self._rates(played)[: count - first])
+        return np.concatenate(found)
+
+    def _rates(self, played: Episodes) -> np.ndarray:
+        ended: dict[str, Any] = self._reports.final_values(
+            played.tallies, played.episode_return, played.length, played.finished & played.played, np
+        )
+        return ended[SUCCESS].value.astype(np.float64).mean(1)

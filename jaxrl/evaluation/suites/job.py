@@ -19,13 +19,11 @@ from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.modes import mode_name, modes_of
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.definition import Suite
-from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
-from jaxrl.evaluation.suites.player import SuitePlayer
+from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels, SuitePlayer
 from jaxrl.evaluation.suites.summary import episode_rows, summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.runs.commits import commits
+from jaxrl.runs.commits import commits, origin
 from jaxrl.runs.folder import RunFolder
-from jaxrl.runs.origin import origin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +31,6 @@ class SuiteQuestion:
     """The suite to play, and replacements of its values.
 
     Attributes:
-      file: the suite.
       checkpoint: "best", "latest" or a step.
       episodes: how many for each level and mode; None: the suite's number.
       sample: only sampled actions, or only the most likely ones; None: in the suite's modes.
@@ -71,7 +68,6 @@ def run(
     """Plays the suite.
 
     Args:
-      workdir: folder of the run.
       asked: the suite, and replacements of its values.
       show: is given the report, before it is written.
       say: is called with a line on each file written.

@@ -1,11 +1,14 @@
-"""The levels of a suite, checked for a policy, and the results of their episodes."""
+"""The levels of a suite, checked for a policy, their player, and the results of their episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxrl.config import ConfigError, EnvConfig, environment_spec, task_environment
@@ -13,10 +16,12 @@ from jaxrl.config.errors import errors_as
 from jaxrl.envs import registry
 from jaxrl.envs.base import Dict, EnvSpec, Space
 from jaxrl.envs.tasks import default_task, task_groups
+from jaxrl.evaluation.evaluator import Evaluator, Modes
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites.definition import COST, Level, Suite
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, declares
+from jaxrl.types import Acting, Array
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,6 @@ class PlayableLevel:
     """A level that the policy can play.
 
     Attributes:
-      level: as the suite has it.
       task: the task that an evaluator plays.
       steps: the number that counts as 1 in normalised steps.
       tasks: arrays [N, ...], the tasks of episodes, cyclically; None: the default task.
@@ -178,3 +182,51 @@ def _form(space: Space) -> str:
     if hasattr(space, "low"):
         return f"{np.dtype(space.dtype)}{list(space.shape)}"
     return str(space).replace(f", dtype={space.dtype!r}", "")
+
+
+class SuitePlayer:
+    """Plays the episodes that a suite asks for: the same ones, decided by its seed, at every call."""
+
+    def __init__(self, levels: SuiteLevels, evaluator_of: Callable[[EvaluationTask], Evaluator]) -> None:
+        """`evaluator_of` returns the evaluator of a task."""
+        self._seed = levels.suite.seed
+        self._categories = {
+            name: [(level, evaluator_of(level.task)) for level in category]
+            for name, category in levels.categories.items()
+        }
+
+    def compile(self, state: Acting, modes: Modes) -> list[Callable[[], None]]:
+        """Jobs that compile ahead what `play` takes, for threads; `state` may be abstract.
+
+        Levels of one environment that differ in their tasks alone share a program.
+        """
+        jobs: dict[tuple[int, int, bool], Callable[[], None]] = {}
+        for category in self._categories.values():
+            for level, evaluator in category:
+                job = functools.partial(evaluator.compile, state, level.episodes, modes, level.tasks)
+                jobs.setdefault((id(evaluator), level.episodes, level.tasks is None), job)
+        return [*jobs.values()]
+
+    def play(self, state: Acting, modes: Modes) -> dict[str, dict[str, list[Outcomes]]]:
+        """Plays exactly the episodes of every level in each mode; by mode, then by category.
+
+        Raises:
+          HostEnvError: an environment failed.
+          Cancelled: a signal ended the wait.
+        """
+        root = jax.random.key(self._seed)
+        found: dict[str, dict[str, list[Outcomes]]] = {mode: {} for mode in modes}
+        for name, category in self._categories.items():
+            played = [
+                evaluator.play(state, level_key(root, name, index), level.episodes, modes, level.tasks)
+                for index, (level, evaluator) in enumerate(category)
+            ]
+            for mode in modes:
+                levels = zip(category, played, strict=True)
+                found[mode][name] = [level.outcomes(each[mode]) for (level, _), each in levels]
+        return found
+
+
+def level_key(root: Array, category: str, index: int) -> Array:
+    """The key of a level, by its place: an environment that is there twice plays other episodes."""
+    return jax.random.fold_in(jax.random.fold_in(root, zlib.crc32(category.encode())), index)

@@ -56,11 +56,7 @@ def write(
     """Records episodes of a task, one after the other; returns a line with the video's path.
 
     Args:
-      trained: plays.
-      task: the environment.
-      sample: sample actions.
       seed: decides the episode; of several, later ones have the next seeds.
-      file: to write.
       start: the task of the environment (`jaxrl.envs.tasks`); None: its default.
       episodes: how many.
 

@@ -23,8 +23,6 @@ class Contestant(abc.ABC):
     """A player of many games of one kind at once.
 
     Attributes:
-      name: in tables.
-      game: the rules.
       acting: the parameters that decide its moves, an argument of compiled programs; () of a scripted player.
     """
 
@@ -126,7 +124,6 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
 
     Args:
       names: folders of runs, `RUN@latest` or `RUN@STEP` for another checkpoint, or names of scripted players.
-      entry: how they are read.
 
     Raises:
       ConfigError: one is neither, is no policy of a two-player game, or plays another game than the others.

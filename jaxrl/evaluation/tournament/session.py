@@ -121,15 +121,11 @@ class GameSession:
 
 
 def converse(session: GameSession, read: Callable[[str], str], say: Callable[[str], None]) -> bool:
-    """Plays a game to its end in text.
+    """Plays a game to its end in text; False if the person left it.
 
     Args:
-      session: just begun.
       read: asks for a line with a prompt; raises EOFError if there is none.
       say: shows a text.
-
-    Returns:
-      False if the person left it.
     """
     say(f"you play x and {'begin' if session.seat == 0 else 'move second'}; q leaves")
     while not session.is_over:

@@ -18,11 +18,6 @@ from jaxrl.experience.tasks import TaskSampler
 def build(config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) -> TaskSampler | None:
     """The task sampler of a configuration; None if each episode has the default task.
 
-    Args:
-      config: the resolved configuration.
-      env: whose tasks are chosen.
-      reports: the values reported of episodes.
-
     Raises:
       ConfigError: a stage or a method does not fit the environment or what is known of its episodes, or
         `curriculum.name` is no task sampler.

@@ -29,7 +29,6 @@ class StageCurriculum:
     have no effect, and the loop chooses which episodes are of earlier stages.
 
     Attributes:
-      stages: in their order.
       stage: the present one, from 1 on.
     """
 

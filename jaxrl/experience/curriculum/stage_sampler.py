@@ -17,8 +17,7 @@ from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.stages import Stage, parse
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
-from jaxrl.experience.curriculum.task_tables import TaskTables
-from jaxrl.experience.curriculum.task_weights import TaskWeights
+from jaxrl.experience.curriculum.task_tables import TaskTables, TaskWeights
 from jaxrl.experience.curriculum.window import EpisodeWindow, WindowShape, totals
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler
@@ -57,10 +56,8 @@ class StageSampler(TaskSampler):
     environment. An episode counts for the stage that it began in, and only if that continues.
 
     Attributes:
-      stages: in their order.
       tables: their tasks; None of several environments in one, which take none.
       weights: of the losses of these; None if all count alike.
-      env: whose tasks are chosen.
       shape: of the window.
       start: the first stage, from 0 on.
       knows_success: True if success is known of episodes.

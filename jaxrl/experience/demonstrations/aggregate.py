@@ -37,11 +37,7 @@ class AggregateState:
 
 @dataclass(frozen=True)
 class Aggregate(Memory):
-    """Grows by each rollout up to a fixed size, then forgets the oldest; samples sequences uniformly.
-
-    Attributes:
-      plan: the replay that the algorithm asked for.
-    """
+    """Grows by each rollout up to a fixed size, then forgets the oldest; samples sequences uniformly."""
 
     plan: AggregatePlan
 
@@ -83,7 +79,7 @@ class Aggregate(Memory):
         env, item, probability = draws.draw(self.plan.draws, places, None, key)
         window = item[None] * sequences.interval + jnp.arange(sequences.burn_in + sequences.length)[:, None]
         rows = ring.take_rows(state.rows, window, env)
-        ready = (state.count >= self.plan.draws.learning_starts) & (places.complete > 0)
+        ready = places.suffice(state.count, self.plan.draws.learning_starts)
         return AggregateDraw(
             obs=rows.obs,
             reset=rows.reset,

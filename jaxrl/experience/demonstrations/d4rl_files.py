@@ -32,10 +32,6 @@ def read_episodes(file: Path, spec: EnvSpec) -> Iterator[Episode]:
     The last one may be cut off. What followed the last action of an episode is in `next_observations`;
     without these its last observation stands there once more, which no policy is cloned from.
 
-    Args:
-      file: of one of `SUFFIXES`.
-      spec: of the environment.
-
     Raises:
       EpisodeFault: it cannot be read, or an episode is not of this environment; the message names which.
     """

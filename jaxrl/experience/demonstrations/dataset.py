@@ -34,7 +34,6 @@ class Dataset:
     """The episodes of a folder.
 
     Attributes:
-      folder: where they lie.
       episodes: in the order of their files' names.
       digest: over the content of all.
       files: their names; none of Minari's and D4RL's.
@@ -84,9 +83,7 @@ def write_dataset(
     """Writes episodes into a new or empty folder, the manifest last; returns that.
 
     Args:
-      folder: is made.
       episodes: checked when they were recorded.
-      spec: of their environment.
       facts: JSON values to keep: wrappers, who played, versions.
 
     Raises:
@@ -155,7 +152,6 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
 
     Args:
       folder: of `.npz` files, with a manifest or without, of a Minari data set, or a file in D4RL's layout.
-      spec: of the environment whose spaces they must have.
       verify: also compare each file with the manifest, if there is one.
 
     Raises:

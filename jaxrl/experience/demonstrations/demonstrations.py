@@ -1,17 +1,22 @@
-"""The memory of learners from demonstrations: it is full from the start, and returns what it read."""
+"""The memory of learners from demonstrations: episodes in lanes, as environments lie in a rollout."""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.algorithms.demonstrations import Demonstrated, DemonstrationDraw, DemonstrationPlan
 from jaxrl.config.errors import ConfigError, errors_as
-from jaxrl.experience.demonstrations import lanes
+from jaxrl.envs.base import EnvSpec, zeros
+from jaxrl.envs.numbering import counted_from_zero
 from jaxrl.experience.demonstrations.dataset import DatasetFault, read_dataset
+from jaxrl.experience.demonstrations.episode import Episode
 from jaxrl.experience.memory import Memory
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
@@ -48,16 +53,16 @@ class Demonstrations(Memory):
         with errors_as(ConfigError, f"`{plan.field}`", DatasetFault):
             dataset = read_dataset(plan.folder, plan.spec)
         training, validation = dataset.split(plan.validation)
-        needed = lanes.rows_needed([len(e) for e in training], plan.lanes)
+        needed = rows_needed([len(e) for e in training], plan.lanes)
         if needed > plan.rows:
             raise ConfigError(
                 f"`{plan.rows_field}` (={plan.rows}) must be at least {needed}: so many rows do the "
                 f"{len(training)} episodes of {plan.folder} take in {plan.lanes} lanes (`env.num_envs`)"
             )
-        held = max(lanes.rows_needed([len(e) for e in validation], plan.lanes), 1)
+        held = max(rows_needed([len(e) for e in validation], plan.lanes), 1)
         held = -(-held // plan.chunk) * plan.chunk
-        self._training = lanes.lay_out(training, plan.spec, plan.lanes, plan.rows)
-        self._validation = lanes.lay_out(validation, plan.spec, plan.lanes, held)
+        self._training = lay_out(training, plan.spec, plan.lanes, plan.rows)
+        self._validation = lay_out(validation, plan.spec, plan.lanes, held)
 
     def init(self, example: Trajectory | None) -> DemonstrationRows:
         return DemonstrationRows(self._own(self._training), self._own(self._validation))
@@ -80,3 +85,59 @@ class Demonstrations(Memory):
             return jax.lax.dynamic_slice_in_dim(jnp.asarray(x), axis.index() * count, count, axis=1)
 
         return jax.tree.map(jnp.asarray if axis.size == 1 else own, all_lanes)
+
+
+def assign(lengths: Sequence[int], lanes: int) -> list[list[int]]:
+    """The episodes of each lane, by number: the longest first, each into the lane with most room."""
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    heap = [(0, lane) for lane in range(lanes)]
+    found: list[list[int]] = [[] for _ in range(lanes)]
+    for i in order:
+        filled, lane = heapq.heappop(heap)
+        found[lane].append(i)
+        heapq.heappush(heap, (filled + lengths[i], lane))
+    return found
+
+
+def rows_needed(lengths: Sequence[int], lanes: int) -> int:
+    """Rows of the fullest lane."""
+    return max((sum(lengths[i] for i in lane) for lane in assign(lengths, lanes)), default=0)
+
+
+def lay_out(episodes: Sequence[Episode], spec: EnvSpec, lanes: int, rows: int) -> Demonstrated:
+    """Arrays of numpy [rows, lanes, ...]; rows without an episode are zeros that are not `valid`.
+
+    Args:
+      episodes: of T steps each; their last observation is followed by no action and left out.
+      lanes, rows: enough for all, see `rows_needed`.
+    """
+    empty = jax.device_get(zeros(spec.observation_space))
+    obs = jax.tree.map(lambda x: np.zeros((rows, lanes, *x.shape), x.dtype), empty)
+    reset, valid = np.zeros((2, rows, lanes), bool)
+    space: Any = spec.action_space
+    action = np.zeros((rows, lanes, *space.shape), space.dtype)
+    mask = np.ones((rows, lanes, spec.mask_size), bool) if spec.has_action_mask else None
+    for lane, chosen in enumerate(assign([len(e) for e in episodes], lanes)):
+        at = 0
+        for episode in (episodes[i] for i in chosen):
+            here = slice(at, at + len(episode))
+
+            def put(x: Any, y: Any, here: slice = here, lane: int = lane) -> None:
+                x[here, lane] = y[: here.stop - here.start]
+
+            jax.tree.map(put, obs, counted_from_zero(spec.observation_space, episode.observations))
+            put(action, counted_from_zero(space, episode.actions))
+            if mask is not None:
+                put(mask, episode.action_masks)
+            reset[at, lane] = valid[here, lane] = True
+            at = here.stop
+        if at < rows:
+            reset[at, lane] = True
+    on_host: dict[str, Any] = {
+        "obs": obs,
+        "reset": reset,
+        "action": action,
+        "action_mask": mask,
+        "valid": valid,
+    }
+    return Demonstrated(**on_host)

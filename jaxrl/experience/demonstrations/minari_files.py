@@ -30,10 +30,6 @@ def data_folder(folder: Path) -> Path | None:
 def read_episodes(place: Path, spec: EnvSpec) -> Iterator[Episode]:
     """The episodes of a data set, checked against the environment's spaces.
 
-    Args:
-      place: of `data_folder`.
-      spec: of the environment.
-
     Raises:
       EpisodeFault: it cannot be read, or an episode is not of this environment; the message names which.
     """
@@ -59,12 +55,6 @@ def read_episodes(place: Path, spec: EnvSpec) -> Iterator[Episode]:
 
 def write_episodes(place: Path, episodes: Iterable[Episode], spec: EnvSpec, name: str) -> None:
     """Writes a data set into the new folder `place`, whose name must be `data` for Minari to find it.
-
-    Args:
-      place: is made, with those above it.
-      episodes: to write.
-      spec: of their environment.
-      name: of the data set.
 
     Raises:
       EpisodeFault: the package is missing, or Gymnasium has no such space.

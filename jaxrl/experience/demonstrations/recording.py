@@ -37,7 +37,6 @@ class Player(abc.ABC):
     """Chooses the actions of a recording; pure functions.
 
     Attributes:
-      name: for the record.
       asks_solver: True if the environment's solver chooses them; then `act` is not called.
     """
 
@@ -129,10 +128,6 @@ def record_episodes(
     limit, an episode is truncated after `DEFAULT_MAX_EPISODE_STEPS` steps.
 
     Args:
-      env, wrappers: as in a configuration.
-      player: acts.
-      episodes: how many.
-      seed: decides resets and the player's choices.
       success: the rule of `env.success`; "" takes the environment's own.
 
     Raises:

@@ -38,9 +38,6 @@ class Simulator:
 
     An episode begins with `reset(key)`, or with the level that the replay names, if any; its key is
     `jax.random.key(seed)`, and step t's is `fold_in(key, t)`.
-
-    Attributes:
-      spec: of the environment.
     """
 
     def __init__(self, env: str, success: str = "") -> None:
@@ -251,12 +248,7 @@ class Sifted:
 
 
 def require_same_levels(dataset: Dataset, environment: str) -> None:
-    """Raises DatasetFault if graphs in observations, which are numbers of levels, are of other levels.
-
-    Args:
-      dataset: read for the environment.
-      environment: a name, of any environment.
-    """
+    """Raises DatasetFault if graphs in observations, which are numbers of levels, are of other levels."""
     env = None if registry.is_host(environment) else registry.make(environment)
     if not isinstance(env, Platformer):
         return

@@ -102,9 +102,7 @@ class EpisodeCounter:
     """Scores and lengths of the games in progress; a game may be several of the learner's episodes.
 
     Args:
-      num_envs: B.
       staggered: True if the first game of each environment is cut off and should not be reported.
-      reports: the values reported beside scores and lengths.
     """
 
     def __init__(self, num_envs: int, staggered: bool, reports: EpisodeReports = NO_REPORTS):
@@ -121,14 +119,11 @@ class EpisodeCounter:
         game_over: np.ndarray,
         info: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> EpisodeTotals:
-        """Adds T steps of B environments.
+        """Adds T steps of B environments; totals over the games that ended, of numpy numbers.
 
         Args:
           first, score, game_over: [T, B] of `HostStep`.
           info: [T, B] by key, likewise.
-
-        Returns:
-          Totals over the games that ended, of numpy numbers.
         """
         _, games, tallies = self._ends_of(first, score, game_over, info)
         return self._totals(games, tallies)[0]

@@ -21,9 +21,7 @@ class HostPlayer:
     """Plays episodes with one policy; its program is compiled once and serves every evaluation.
 
     Args:
-      agent: acts.
       factory: of the environments, started afresh for every evaluation.
-      sample: sample actions instead of taking the best ones.
       reports: the values to record beside returns and lengths.
     """
 
@@ -53,7 +51,6 @@ class HostPlayer:
 
         Args:
           options: how to start the environments, not staggered, with the `info_keys` of the reports.
-          state: parameters and frozen statistics of the policy.
           keys_E: one key per environment, for sampled actions.
           quota_E: int[E], episodes to play.
           given_up: asked now and then; True if the result is not wanted any more.

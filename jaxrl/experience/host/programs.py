@@ -54,7 +54,6 @@ class GroupPrograms:
     """The compiled parts of a rollout; N environments of one group each.
 
     Attributes:
-      agent: acts.
       decode, action_mask: of the environments.
       length: T.
       chunk: L.

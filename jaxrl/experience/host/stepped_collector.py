@@ -32,9 +32,7 @@ class SteppedCollector(HostCollector):
     same rows for the same parameters and keys, up to rounding if the policy sees other batch sizes.
 
     Args:
-      agent: acts.
       env: the environments, none of whose groups has been received from yet. Not closed here.
-      options: how to collect.
 
     Attributes:
       env: the environments.

@@ -14,9 +14,8 @@ from jaxrl.config import Config, ConfigError, LevelsConfig
 from jaxrl.config.curriculum import LEARNABILITY
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.envs.base import JaxEnv
-from jaxrl.experience.level_replay import reports
-from jaxrl.experience.level_replay.reports import NEW, REPLAYED
-from jaxrl.experience.level_replay.source import LevelSource
+from jaxrl.experience.level_replay import source
+from jaxrl.experience.level_replay.source import NEW, REPLAYED, LevelSource
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import PlayLevels, TaskSampler
 from jaxrl.metrics.reduction import Last, LastMean, Metric, Metrics
@@ -49,10 +48,6 @@ class LearnabilitySampler(TaskSampler):
     Every `levels.refresh_iterations` the policy plays a few episodes in each of many random levels. The
     levels with the highest p (1 - p) are kept until the next time, and a share of the episodes is in these,
     each as often as every other one.
-
-    Attributes:
-      source: of levels.
-      levels: the section of the configuration.
     """
 
     source: LevelSource
@@ -139,11 +134,11 @@ class LearnabilitySampler(TaskSampler):
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         kinds: dict[str, type[Metric]] = {"levels/learnability": LastMean, "levels/refresh_steps": Last}
-        return kinds | dict(reports.of_kinds(True, False))
+        return kinds | dict(source.of_kinds(True, False))
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
-        return reports.HIGHLIGHTS
+        return source.HIGHLIGHTS
 
     def report(self, state: LearnableLevels, episodes: EpisodeRows, axis: Axis) -> Metrics:
         found: Metrics = {
@@ -153,4 +148,4 @@ class LearnabilitySampler(TaskSampler):
             ),
             "levels/refresh_steps": Last(state.steps),
         }
-        return found | reports.of_episodes(episodes, axis, True, False)
+        return found | source.of_episodes(episodes, axis, True, False)

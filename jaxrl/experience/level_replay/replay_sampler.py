@@ -15,11 +15,10 @@ from jaxrl.config.levels import MAX_MONTE_CARLO
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.tasks import method_of_tasks
 from jaxrl.envs.trees import select_rows
-from jaxrl.experience.level_replay import distribution, reports, scores
+from jaxrl.experience.level_replay import distribution, source
 from jaxrl.experience.level_replay.buffer import LevelBuffer, NewLevels, PlayedLevels, ReplayRule
-from jaxrl.experience.level_replay.reports import EDITED, NEW, REPLAYED
-from jaxrl.experience.level_replay.scores import EpisodeSums
-from jaxrl.experience.level_replay.source import LevelSource
+from jaxrl.experience.level_replay.distribution import EpisodeSums
+from jaxrl.experience.level_replay.source import EDITED, NEW, REPLAYED, LevelSource
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler
 from jaxrl.metrics.reduction import Metric, Metrics
@@ -35,7 +34,6 @@ class ReplayedLevels:
     """The state of level replay; replicated.
 
     Attributes:
-      buffer: the levels.
       sums: of the episodes in progress in all environments.
       iteration: int32[], rollouts so far.
     """
@@ -56,8 +54,6 @@ class LevelReplaySampler(TaskSampler):
     the level there (`born`), and the environment's own task (`task`).
 
     Attributes:
-      source: of new levels.
-      rule: chances of levels.
       num_envs: environments over all devices.
       is_robust: rows of levels that are not replayed carry no loss.
       mutate: a changed level from a key and a level, or None.
@@ -106,12 +102,12 @@ class LevelReplaySampler(TaskSampler):
     @property
     def signals(self) -> tuple[str, ...]:  # type: ignore[override]
         """The signals that the score is made of."""
-        return (scores.SIGNALS[self.rule.levels.score],)
+        return (distribution.SIGNALS[self.rule.levels.score],)
 
     def init(self, key: Array) -> ReplayedLevels:
         return ReplayedLevels(
             buffer=self.source.empty_buffer(),
-            sums=scores.no_sums(self.num_envs),
+            sums=distribution.no_sums(self.num_envs),
             iteration=jnp.zeros((), jnp.int32),
         )
 
@@ -145,10 +141,10 @@ class LevelReplaySampler(TaskSampler):
         self, state: ReplayedLevels, episodes: EpisodeRows, signals: Mapping[str, Array], axis: Axis
     ) -> ReplayedLevels:
         kind = self.rule.levels.score
-        numbers = scores.step_numbers(kind, signals[scores.SIGNALS[kind]])
+        numbers = distribution.step_numbers(kind, signals[distribution.SIGNALS[kind]])
         count = episodes.ended.shape[1]
         own = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, axis.index() * count, count), state.sums)
-        own, mean = scores.episode_means(own, numbers, episodes)
+        own, mean = distribution.episode_means(own, numbers, episodes)
         sums = jax.tree.map(lambda x: axis.gather(x).reshape(-1), own)
         slot = episodes.task["slot"]
         best = jnp.where(
@@ -156,7 +152,7 @@ class LevelReplaySampler(TaskSampler):
             episodes.episode_return,
             jnp.maximum(episodes.episode_return, state.buffer.best[slot]),
         )
-        score = scores.level_scores(kind, mean, best)
+        score = distribution.level_scores(kind, mean, best)
         played = self._played_levels(state.buffer, episodes, score, axis)
         buffer = self.rule.update(state.buffer, played, state.iteration, self.source.pool is not None)
         if self.source.pool is None:
@@ -166,15 +162,15 @@ class LevelReplaySampler(TaskSampler):
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
-        return reports.metrics(self.knows_success, self.mutate is not None)
+        return source.metrics(self.knows_success, self.mutate is not None)
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
-        return reports.HIGHLIGHTS
+        return source.HIGHLIGHTS
 
     def report(self, state: ReplayedLevels, episodes: EpisodeRows, axis: Axis) -> Metrics:
-        found = reports.of_buffer(state.buffer, state.iteration)
-        return found | reports.of_episodes(episodes, axis, self.knows_success, self.mutate is not None)
+        found = source.of_buffer(state.buffer, state.iteration)
+        return found | source.of_episodes(episodes, axis, self.knows_success, self.mutate is not None)
 
     def _kind(self, buffer: LevelBuffer, uniform_B: Array) -> Array:
         """int32[B], what episodes are, by random numbers."""

@@ -62,7 +62,6 @@ class Matches:
 
     Attributes:
       spec: of the game as its player sees it.
-      game: the rules.
       seats: who plays against whom.
       axis: this device among all; tells the global indices of its environments.
       now: the policy as it is now, for the opponents; None if only `reset` is called.
@@ -230,14 +229,7 @@ class Matches:
         return state, reward + jnp.where(turn, more, 0.0)
 
     def _draw_errors(self, keys_B: Array, index: Array, mask: Array, action_B: Array) -> Array:
-        """int32[B], the moves `action_B`, or random ones in their place, see `random_moves`.
-
-        Args:
-          keys_B: of this move.
-          index: int32[B], global indices of the environments.
-          mask: bool[B, A], the allowed moves.
-          action_B: the moves that the opponents have chosen.
-        """
+        """int32[B], the moves `action_B`, or random ones in their place, see `random_moves`."""
         if not self.random_moves:
             return action_B
         groups = self.seats.groups

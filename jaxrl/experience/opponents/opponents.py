@@ -1,8 +1,9 @@
-"""The pool of opponents: which snapshots are kept, and which group of environments plays which of them."""
+"""The pool of opponents: the snapshots kept, who plays which of them, and their Elo ratings (Elo 1978)."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -17,13 +18,17 @@ from jaxrl.config.selfplay import OLDEST, PRIORITIZED, SelfPlayConfig
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games import game_of
 from jaxrl.experience.opponents.matches import DRAWS, WINS, Matches
-from jaxrl.experience.opponents.ratings import rating_of
 from jaxrl.experience.opponents.seats import Seats
 from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, Axis, Bulk, PyTree
 
 # A score of 1 has the weight 0; but a policy that beats all of a pool must still play somebody.
 _LEAST_WEIGHT = 1e-3
+# A player who is rated so much higher scores ten times as much as the other.
+SCALE = 400.0
+# Further from all opponents no number of games can tell.
+_FURTHEST = 1_200.0
+_HALVINGS = 24  # of an interval of thousands, to less than a thousandth
 
 
 @flax.struct.dataclass
@@ -65,10 +70,7 @@ class Opponents:
     """Decides over opponents between iterations; pure functions, the same on all devices.
 
     Attributes:
-      config: the section of the configuration.
-      matches: the games.
       steps_per_iteration: of all environments.
-      axis: sums over devices.
     """
 
     config: SelfPlayConfig
@@ -127,7 +129,6 @@ class Opponents:
         """The state after an iteration, and its metrics.
 
         Args:
-          state: before; its opponents have been played.
           results_B: float32[B, 3], games that this device's environments won, drew and lost.
           now: the policy, as it is to act from here on.
           key: the same on all devices.
@@ -244,3 +245,43 @@ def build(config: Config, env: JaxEnv, agent: Agent, axis: Axis) -> Opponents | 
 def _score(record: PyTree) -> Array:
     """float32[P], sums of scores: 1 a win, 0.5 a draw."""
     return record[:, WINS] + 0.5 * record[:, DRAWS]
+
+
+def expected_score(difference: Array) -> Array:
+    """The score, between 0 and 1, of a player whose rating is so much higher: 1 / (1 + 10^(-d / 400))."""
+    return jax.nn.sigmoid(difference * (math.log(10.0) / SCALE))
+
+
+def rating_of(score: Array, games: Array, ratings: Array, drawn_with: Array) -> Array:
+    """The most likely rating of a player, given its opponents' ratings.
+
+    The one R at which the scores equal the expected ones:
+
+        sum_i n_i (s_i - E(R - R_i)) = 0
+
+    found by halving an interval. One extra game counts, a draw with an opponent: without any loss there would
+    be no largest likelihood.
+
+    Args:
+      score: float32[P], sums of scores against each opponent: 1 a win, 0.5 a draw.
+      games: float32[P], how many; 0 leaves the opponent out.
+      ratings: float32[P], of the opponents.
+      drawn_with: float32[], the rating of the opponent in the extra game.
+    """
+
+    def excess(rating: Array) -> Array:
+        expected = jnp.sum(games * expected_score(rating - ratings)) + expected_score(rating - drawn_with)
+        return jnp.sum(jnp.where(games > 0, score, 0.0)) + 0.5 - expected
+
+    played = games > 0
+    low = jnp.min(ratings, where=played, initial=drawn_with) - _FURTHEST
+    high = jnp.max(ratings, where=played, initial=drawn_with) + _FURTHEST
+
+    def halve(_: int, interval: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = interval
+        middle = (low + high) / 2
+        is_higher = excess(middle) > 0
+        return jnp.where(is_higher, middle, low), jnp.where(is_higher, high, middle)
+
+    low, high = jax.lax.fori_loop(0, _HALVINGS, halve, (low, high))
+    return (low + high) / 2

@@ -71,9 +71,7 @@ class Seats:
         the parameters of a snapshot are there once for each group, never for each environment.
 
         Args:
-          now: the policy.
           snapshots: of each pooled group, leaves [pooled, ...].
-          turn: the turn that they see.
         """
         rows = jax.tree.map(lambda x: x.reshape(-1, self.groups, *x.shape[1:]), turn)
         parts = []

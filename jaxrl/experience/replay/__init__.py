@@ -2,9 +2,8 @@
 
 from jaxrl.experience.replay.hindsight_buffer import HindsightBufferState, HindsightReplayBuffer
 from jaxrl.experience.replay.prioritized_buffer import PrioritizedBufferState, PrioritizedReplayBuffer
-from jaxrl.experience.replay.replay import Replay
+from jaxrl.experience.replay.replay import Replay, SequenceReplay
 from jaxrl.experience.replay.ring import Ring
-from jaxrl.experience.replay.sequence_replay import SequenceReplay
 
 __all__ = [
     "HindsightBufferState",

@@ -19,7 +19,6 @@ def draw(
 
     Args:
       plan: the batch size, over all devices, and the groups.
-      places: of this device.
       tree: priorities of this device; None: all alike.
       key: equal on all devices.
     """
@@ -53,13 +52,7 @@ def draw(
 
 
 def _divide(at: Array, members: int, span: Array) -> tuple[Array, Array]:
-    """(env, item) int32[groups, each] of indices into the items of a group, `span` of each environment.
-
-    Args:
-      at: int32[groups, each].
-      members: environments of a group.
-      span: int32[].
-    """
+    """(env, item) int32[groups, each] of indices into the items of a group, `span` of each environment."""
     # Without a sign and divided last: see `places.wrap`.
     first = jnp.arange(len(at))[:, None] * members * span
     of_all = (first + at).astype(jnp.uint32)

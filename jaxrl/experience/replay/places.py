@@ -43,6 +43,10 @@ class Places:
         age = jnp.where(age < 0, age + self.size, age)  # faster than a remainder
         return (age < self.complete) & (item < self.size)
 
+    def suffice(self, count: Array, learning_starts: int) -> Array:
+        """bool[], True if of `count` rows enough are kept to learn, and one item can be sampled."""
+        return (count >= learning_starts) & (self.complete > 0)
+
 
 @dataclass(frozen=True)
 class Groups:

@@ -11,7 +11,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.experience.replay import sampling, threefry
+from jaxrl.experience.replay import sampling
 from jaxrl.experience.replay.places import Groups, Places
 from jaxrl.types import Array
 
@@ -139,8 +139,6 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     a race among the leaves that are left gives what is still missing.
 
     Args:
-      tree: of B environments.
-      places: of them.
       groups: of them, and the draws of each.
       key: equal on all devices.
 
@@ -158,7 +156,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     def independent(key: Array) -> Array:
         # One array for all groups: making a key takes as long as sampling with it.
-        noise = threefry.uniform(key, (groups.total, len(levels) // 2 + 1, tries))
+        noise = sampling.uniform(key, (groups.total, len(levels) // 2 + 1, tries))
         return _descend(levels, flat, total, places, stride, groups.take(noise))
 
     def missing(index: Array) -> Array:
@@ -199,14 +197,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
 
 def _sums(total: Array) -> list[Array]:
-    """Sums of `WIDTH` neighbours each, from the highest level, of at most `WIDTH`, to the blocks'.
-
-    Args:
-      total: float32[groups, N], of the blocks.
-
-    Returns:
-      float32[groups, n * WIDTH] each; 0 beyond the end.
-    """
+    """Sums of `WIDTH` neighbours, float32[groups, n * WIDTH] by level, from the highest to the blocks'."""
     levels: list[Array] = []
     while True:
         levels.insert(0, jnp.pad(total, ((0, 0), (0, -total.shape[1] % WIDTH))))
@@ -224,10 +215,7 @@ def _descend(
     """int32[groups, N] indices into the leaves, in proportion to them; -1 where all are 0.
 
     Args:
-      levels: of `_sums`.
       flat: float32[groups, leaves].
-      total: float32[groups], the sum of each.
-      places: which of them may be sampled.
       stride: leaves of each environment.
       noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
         levels, so at least 16 of its 24 bits are left for the second.
@@ -262,12 +250,7 @@ def _descend(
 
 
 def _distinct(index: Array, each: int) -> Array:
-    """int32[groups, each], the first different indices of each group in their order, then -1.
-
-    Args:
-      index: int32[groups, N]; those below 0 are passed over.
-      each: of the result.
-    """
+    """int32[groups, each], the first different indices of each group in their order, then -1."""
     index = jax.lax.optimization_barrier(index)  # or it would be computed anew wherever it is read
     if index.shape[1] <= _FEW:
         return _distinct_of_few(index, each)

@@ -8,7 +8,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.experience.replay import frames, priority_tree
+from jaxrl.experience.replay import priority_tree
 from jaxrl.experience.replay.places import wrap
 from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
@@ -19,7 +19,10 @@ FIELDS = ("obs", "reset", "action", "action_mask", "reward", "terminated", "vali
 EPISODE = "episode"
 # Beside them, for sequences: the carries, [rows / interval, B, ...].
 CARRY = "carry"
-# Beside them, if only the newest frame of stacked observations is kept: see `frames.begins_anew`.
+# Beside them, if only the newest frame of stacked observations is kept. An observation of K frames has them
+# along its last axis, the oldest first (`EnvSpec.stacked_frames`): the newest of its own row and of the K - 1
+# rows before. At the start of an episode a stack either repeats its frame or continues from the row before,
+# the final observation of the last episode; this flag of the row says which (`begins_anew`).
 ANEW = "anew"
 
 
@@ -80,8 +83,8 @@ def empty(
     fields = {name: getattr(example, name) for name in FIELDS}
     fields |= {EPISODE: jnp.zeros(example.reward.shape, jnp.int32)} if numbered else {}
     if num_frames > 1:
-        newest = jax.eval_shape(lambda obs: frames.newest(obs, num_frames), example.obs)
-        fields |= {"obs": newest, ANEW: jnp.zeros(example.reward.shape, bool)}
+        frame = jax.eval_shape(lambda obs: newest(obs, num_frames), example.obs)
+        fields |= {"obs": frame, ANEW: jnp.zeros(example.reward.shape, bool)}
     envs = example.reward.shape[1]
     items = rows // (interval or 1)
     return Ring(
@@ -127,8 +130,8 @@ def write_rows(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> Py
         new[CARRY] = trajectory.carry
     if ANEW in rows:
         count = trajectory.obs.shape[-1] // rows["obs"].shape[-1]
-        new[ANEW] = frames.begins_anew(trajectory.obs, trajectory.reset, count)
-        new["obs"] = frames.newest(trajectory.obs, count)
+        new[ANEW] = begins_anew(trajectory.obs, trajectory.reset, count)
+        new["obs"] = newest(trajectory.obs, count)
     return put_rows(rows, new, at, size)
 
 
@@ -142,7 +145,7 @@ def observations_of(rows: dict[str, PyTree], row: Array, env: Array, num_frames:
     """
     if num_frames == 1:
         return take_rows(rows["obs"], row, env)
-    return frames.stack_frames(rows["obs"], rows[ANEW], row, env, num_frames)
+    return stack_frames(rows["obs"], rows[ANEW], row, env, num_frames)
 
 
 def take_rows(tree: PyTree, row: Array, env: Array) -> PyTree:
@@ -161,3 +164,44 @@ def take_rows(tree: PyTree, row: Array, env: Array) -> PyTree:
         return x.reshape(-1, *x.shape[2:]).at[at].get(mode="promise_in_bounds")
 
     return jax.tree.map(of, tree)
+
+
+def newest(obs: Array, frames: int) -> Array:
+    """[..., C], the newest frame of observations [..., K * C]."""
+    return obs[..., -(obs.shape[-1] // frames) :]
+
+
+def begins_anew(obs: Array, reset: Array, frames: int) -> Array:
+    """bool[T, B], True if a stack repeats its newest frame because an episode begins.
+
+    Args:
+      obs: [T, B, *, K * C].
+      reset: bool[T, B], True if an episode begins.
+      frames: K.
+    """
+    repeated = jnp.concatenate([newest(obs, frames)] * frames, axis=-1)
+    return reset & (obs == repeated).all(axis=tuple(range(2, obs.ndim)))
+
+
+def stack_frames(frame: Array, anew: Array, row: Array, env: Array, frames: int) -> Array:
+    """[..., N, *, K * C], the observations of rows of a ring.
+
+    Args:
+      frame: [rows, B, *, C], the newest frame of each row.
+      anew: bool[rows, B], `begins_anew` of each row.
+      row: int32[..., N], beyond the end from the start again; the K - 1 rows before each are there.
+      env: int32[N].
+      frames: K.
+    """
+    env = jnp.broadcast_to(env, row.shape).astype(jnp.uint32)
+    size = len(frame)
+    # Rows that each looks back, at most to where its stack began.
+    reach = jnp.zeros_like(row)
+    begun = jnp.zeros(row.shape, bool)
+    parts = []
+    for back in range(frames):
+        reach = jnp.where(begun, reach, back)
+        at = wrap(row - reach, size), env
+        parts.append(frame.at[at].get(mode="promise_in_bounds"))
+        begun |= anew.at[at].get(mode="promise_in_bounds")
+    return jnp.concatenate(parts[::-1], axis=-1)

@@ -20,11 +20,7 @@ from jaxrl.types import Array, Trajectory
 
 @dataclass(frozen=True)
 class RingMemory(Memory):
-    """Keeps the last rows of every environment; subclasses decide how to sample them.
-
-    Attributes:
-      plan: the replay that the algorithm asked for.
-    """
+    """Keeps the last rows of every environment; subclasses decide how to sample them."""
 
     plan: ReplayPlan
 
@@ -107,16 +103,13 @@ def follows(terminated: Array, reset_after: Array) -> Array:
 
 
 def counted_steps(terminated: Array, reset: Array, valid: Array) -> Array:
-    """The steps that belong to n-step returns from the first row of each window.
+    """bool[K, N], the steps of n-step returns from the first row of each window; row m is what follows them.
 
     A window ends after a termination; after a truncation, whose final observation is the next row and not
     `valid`; and before a step without a successor.
 
     Args:
       terminated, reset, valid: bool[K + 1, N], of consecutive rows.
-
-    Returns:
-      bool[K, N], True on the first m steps; row m is what follows them.
     """
     known = valid[:-1] & follows(terminated[:-1], reset[1:])
     goes_on = jnp.concatenate([jnp.ones_like(known[:1]), ~terminated[:-2]])

@@ -1,4 +1,4 @@
-"""Sampling without replacement; pure functions of arrays.
+"""Sampling without replacement, and random numbers for it; pure functions of arrays.
 
 Weighted samples have the distribution of sampling one row after the other, each in proportion to its weight
 among the rows that are left.
@@ -6,13 +6,16 @@ among the rows that are left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from jaxrl.experience.replay import threefry
 from jaxrl.types import Array
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
 
 
 def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
@@ -21,7 +24,6 @@ def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
     By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006).
 
     Args:
-      key: of this call.
       weights: float32[N], at least 0; N is at least `count`.
       count: rows to sample.
     """
@@ -35,7 +37,6 @@ def by_race_in_blocks(
     """`by_race` of one block after the other, so that no array is as long as all weights.
 
     Args:
-      key: of this call.
       weights_of: float32[width], at least 0, of a block by its first index, int32[].
       size: N, all weights.
       width: of a block, at most N.
@@ -81,6 +82,49 @@ def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Arra
     edge = part * (size // count) + part * (size % count) // count
     length = edge[1:] - edge[:-1]
     limit = jnp.maximum(jnp.append(length, size), 1)
-    number = threefry.bits(key, (groups, count + 1)) % limit.astype(jnp.uint32)[None]
+    number = bits(key, (groups, count + 1)) % limit.astype(jnp.uint32)[None]
     within, turned = jnp.split(number.astype(jnp.int32), [count], axis=1)
     return (edge[None, :-1] + within + turned) % limit[-1], length > 0
+
+
+def bits(key: Array, shape: tuple[int, ...]) -> Array:
+    """uint32[*shape], `jax.random.bits`."""
+    words = jax.random.key_data(key)
+    if words.shape != (2,) or not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
+        return jax.random.bits(key, shape, jnp.uint32)
+    count = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
+    first, second = threefry(words[0], words[1], jnp.zeros_like(count), count)
+    return first ^ second
+
+
+def uniform(key: Array, shape: tuple[int, ...]) -> Array:
+    """float32[*shape] on [0, 1), `jax.random.uniform` bit for bit, as one kernel.
+
+    XLA for CPU gets the rounds of Threefry as a loop from JAX, to compile quickly: some sixty kernels, which
+    take longer than the rest of a small sample.
+    """
+    mantissa = bits(key, shape) >> 9
+    one_and_more = jax.lax.bitcast_convert_type(mantissa | jnp.uint32(0x3F800000), jnp.float32)
+    return one_and_more - 1.0
+
+
+def threefry(first_key: Array, second_key: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    """Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+
+    Args:
+      first_key, second_key: uint32[], the key.
+      x, y: uint32[...], the counter.
+
+    Returns:
+      Two words of random bits, uint32[...] each.
+    """
+    keys = (first_key, second_key, first_key ^ second_key ^ jnp.uint32(_PARITY))
+    x = x + keys[0]
+    y = y + keys[1]
+    for group in range(5):
+        for rotation in _ROTATIONS[group % 2]:
+            x = x + y
+            y = x ^ ((y << rotation) | (y >> (32 - rotation)))
+        x = x + keys[(group + 1) % 3]
+        y = y + keys[(group + 2) % 3] + jnp.uint32(group + 1)
+    return x, y

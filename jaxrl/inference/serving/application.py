@@ -1,25 +1,30 @@
-"""The HTTP side of a server, as an ASGI application: paths, sizes, who may ask, and one line for errors."""
+"""The HTTP side of a server, as an ASGI application: paths, sizes, who may ask, errors, metrics."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import hmac
 import json
 import logging
 import math
+import resource
+import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from jaxrl.config.text import one_line
-from jaxrl.inference.serving import api_page, messages, openapi
+from jaxrl.inference.serving import messages, openapi
 from jaxrl.inference.serving.arrays_of_spaces import nest
 from jaxrl.inference.serving.refusal import Refusal
-from jaxrl.inference.serving.server_metrics import ServerMetrics
 from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.runs import web
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -42,6 +47,8 @@ _BYTES_AN_ELEMENT = 32  # of JSON
 _MOST_SHOWN = 64  # numbers of an observation on the page for people
 
 log = logging.getLogger(__name__)
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_PREFIX = "jaxrl_serve"
 
 
 class ServingApplication:
@@ -143,7 +150,7 @@ class ServingApplication:
             return 200, "text/plain; version=0.0.4", self._metrics.text()
         facts = openapi.describe(self.service.policy, self._options, self.largest_body)
         if path == "/docs":
-            page = api_page.page(facts, openapi.document(facts), self._example(), bool(self._token))
+            page = openapi.page(facts, openapi.document(facts), self._example(), bool(self._token))
             return 200, "text/html; charset=utf-8", page.encode()
         content = facts if path == "/spec" else openapi.document(facts)
         return 200, messages.JSON, json.dumps(content).encode()
@@ -182,8 +189,64 @@ async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
         (b"x-content-type-options", b"nosniff"),
     ]
     if kind.startswith("text/html"):
-        headers.append((b"content-security-policy", api_page.POLICY.encode()))
+        headers.append((b"content-security-policy", openapi.POLICY.encode()))
     if status == 413 or status == 408:
         headers.append((b"connection", b"close"))  # The rest of the body is not read.
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
+
+
+class ServerMetrics:
+    """Counts of requests, and what a service counts itself.
+
+    Attributes:
+      requests: the counter of a path, one of few, and a status.
+      act_seconds: how long actions took.
+    """
+
+    def __init__(self, service: PolicyService) -> None:
+        from prometheus_client import Counter, Histogram
+
+        self._service = service
+        self._started = time.time()
+        self._requests = Counter(f"{_PREFIX}_requests", "Requests", ["path", "status"], registry=None)
+        self.requests = functools.cache(self._requests.labels)  # which makes text of them and locks
+        self.act_seconds = Histogram(
+            f"{_PREFIX}_act_seconds", "Seconds to act", buckets=_BUCKETS, registry=None
+        )
+
+    def text(self) -> bytes:
+        """The text format of Prometheus, version 0.0.4."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """All numbers, as prometheus_client asks for them."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        service = self._service
+        service.sessions.sweep()
+        yield from self._requests.collect()
+        yield from self.act_seconds.collect()
+        versions = service.sessions.policies() | {service.policy}
+        for family, name, value, shown in (
+            (CounterMetricFamily, "passes", service.batcher.counts.passes, "Passes through the policy"),
+            (CounterMetricFamily, "rows", service.batcher.counts.rows, "Observations in them"),
+            (CounterMetricFamily, "sessions_expired", service.sessions.expired, "Sessions that ended unused"),
+            (CounterMetricFamily, "versions_taken_over", service.taken_over, "New versions of the model"),
+            (GaugeMetricFamily, "sessions", len(service.sessions), "Sessions"),
+            (GaugeMetricFamily, "versions", len(versions), "Versions of the model in use"),
+            (GaugeMetricFamily, "peak_memory_bytes", _peak_memory(), "Most memory of this process so far"),
+            (GaugeMetricFamily, "start_time_seconds", self._started, "When the server began"),
+        ):
+            yield family(f"{_PREFIX}_{name}", shown, value)
+        model = GaugeMetricFamily(f"{_PREFIX}_model", "The model of new episodes", labels=["model"])
+        model.add_metric([service.policy.facts.label], 1)
+        yield model
+
+
+def _peak_memory() -> int:
+    """Bytes; Linux counts kilobytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -71,11 +71,7 @@ class ArraySpace:
 
 
 class ObservationReader:
-    """Reads observations, one or a batch.
-
-    Attributes:
-      arrays: of an observation.
-    """
+    """Reads observations, one or a batch."""
 
     def __init__(self, space: Mapping[str, Any]) -> None:
         """Takes the `observation` of spaces.json; raises ValueError, KeyError or TypeError if it is none."""
@@ -185,3 +181,24 @@ def _shape(given: Any) -> tuple[int, ...]:
     if any(n < 1 for n in shape) or np.prod(shape, dtype=np.float64) > _LARGEST:
         raise ValueError(f"no array has the shape {shape}")
     return shape
+
+
+def schema(space: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of one element; raises an error such as KeyError or TypeError if `space` describes none."""
+    if space["type"] in ("dict", "mixed"):
+        parts = space["spaces"] if space["type"] == "dict" else space["parts"]
+        return object_of({key: schema(part) for key, part in parts.items()}, sorted(parts))
+    number = "number" if space["dtype"].startswith("float") else "integer"
+    found: dict[str, Any] = {"type": number}
+    if space["type"] == "discrete":
+        first = space.get("start", 0)
+        found |= {"minimum": first, "maximum": first + space["n"] - 1}
+    for size in reversed(space["shape"]):
+        found = {"type": "array", "items": found, "minItems": size, "maxItems": size}
+    return found
+
+
+def object_of(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+    """An object of these properties and no others."""
+    found = {"type": "object", "properties": properties, "additionalProperties": False}
+    return found | ({"required": required} if required else {})

@@ -17,7 +17,6 @@ class BatchRows:
     """The rows of one request.
 
     Attributes:
-      policy: that acts.
       obs: [n, ...] by name.
       slots: int[n], the carries; each slot comes once among all requests that wait.
       reset: bool[n].

@@ -1,14 +1,30 @@
-"""A server's description of itself: the model, its spaces and limits, the OpenAPI document of its paths."""
+"""A server's description of itself: model, spaces and limits, OpenAPI document, and a page for people."""
 
 from __future__ import annotations
 
+import html
+import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config.version import __version__
-from jaxrl.inference.serving import space_schema
+from jaxrl.inference.serving import arrays_of_spaces
 from jaxrl.inference.serving.served_policy import ServedPolicy
 from jaxrl.inference.serving.server_options import ServerOptions
+
+# The page runs nothing and loads nothing.
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1b1f24; }
+body { max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.3rem; overflow-wrap: anywhere; } h2 { font-size: 1rem; margin-top: 1.6rem; }
+pre { background: #f6f8fa; padding: .7rem .9rem; border-radius: 6px; overflow-x: auto; font-size: .85rem; }
+p { color: #57606a; margin: .2rem 0 .6rem; }
+"""
 
 
 def describe(policy: ServedPolicy, options: ServerOptions, largest_body: int) -> dict[str, Any]:
@@ -34,8 +50,8 @@ def describe(policy: ServedPolicy, options: ServerOptions, largest_body: int) ->
 def document(facts: Mapping[str, Any]) -> dict[str, Any]:
     """OpenAPI 3.1, of what `describe` returned."""
     spaces = facts["spaces"]
-    obs = space_schema.schema(spaces["observation"])
-    action = space_schema.schema(spaces["action"])
+    obs = arrays_of_spaces.schema(spaces["observation"])
+    action = arrays_of_spaces.schema(spaces["action"])
     name = {"type": "string", "maxLength": 128}
     asked: dict[str, Any] = {
         "session": {"oneOf": [name, {"type": "array", "items": name}]},
@@ -52,14 +68,16 @@ def document(facts: Mapping[str, Any]) -> dict[str, Any]:
     paths: dict[str, Any] = {
         "/act": {
             "post": _operation(
-                "Chooses actions", space_schema.object_of(asked, required), space_schema.object_of(answered)
+                "Chooses actions",
+                arrays_of_spaces.object_of(asked, required),
+                arrays_of_spaces.object_of(answered),
             )
         },
         "/reset": {
             "post": _operation(
                 "Begins an episode, in a new session or in the one that is named; with `end` ends it",
-                space_schema.object_of({"session": name, "end": {"type": "boolean"}}),
-                space_schema.object_of({"session": name, "model": {"type": "string"}}),
+                arrays_of_spaces.object_of({"session": name, "end": {"type": "boolean"}}),
+                arrays_of_spaces.object_of({"session": name, "model": {"type": "string"}}),
             )
         },
     }
@@ -80,7 +98,7 @@ def document(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _operation(summary: str, asked: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    error = space_schema.object_of({"error": {"type": "string"}})
+    error = arrays_of_spaces.object_of({"error": {"type": "string"}})
     return {
         "summary": summary,
         "requestBody": {"content": {"application/json": {"schema": asked}}},
@@ -92,3 +110,48 @@ def _operation(summary: str, asked: dict[str, Any], answered: dict[str, Any]) ->
             },
         },
     }
+
+
+def page(facts: Mapping[str, Any], document: Mapping[str, Any], example: Any, has_token: bool) -> str:
+    """The page, as HTML.
+
+    Args:
+      facts: the content of /spec.
+      document: the OpenAPI document.
+      example: an observation, as JSON values; None if it would fill pages.
+      has_token: if requests must have a token.
+    """
+    parts = [f"<h1>{html.escape(str(facts['model']))}</h1>"]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parts.append(f"<h2>{method.upper()} {html.escape(path)}</h2>")
+            parts.append(f"<p>{html.escape(operation['summary'])}</p>")
+            parts.append(_block(_command(path, method, facts, example, has_token)))
+    parts.append("<h2>Spaces and limits</h2>")
+    parts.append(_block(json.dumps({name: facts[name] for name in ("spaces", "limits")}, indent=2)))
+    parts.append("<p>The same for programs: /spec, and /openapi.json (OpenAPI 3.1).</p>")
+    title = html.escape(str(facts["model"]))
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>"
+    )
+
+
+def _command(path: str, method: str, facts: Mapping[str, Any], example: Any, has_token: bool) -> str:
+    """A curl command for a path; the address of the server is the variable `SERVER`."""
+    words = ["curl"]
+    if has_token:
+        words.append('-H "Authorization: Bearer $JAXRL_SERVE_TOKEN"')
+    if method == "post":
+        body: dict[str, Any] = {"session": "me"} if path == "/reset" or facts["remembers"] else {}
+        if path == "/act":
+            # This one request is enough; later ones of the same episode leave `reset` out.
+            body |= {"obs": example, **({"reset": True} if facts["remembers"] else {})}
+        large = path == "/act" and example is None
+        words.append("-H 'Content-Type: application/json'")
+        words.append(f"-d {'@request.json' if large else shlex.quote(json.dumps(body))}")
+    return " ".join([*words, f"$SERVER{path}"])
+
+
+def _block(text: str) -> str:
+    return f"<pre>{html.escape(text)}</pre>"

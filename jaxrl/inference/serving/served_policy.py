@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.text import one_line
-from jaxrl.inference.serving import runtimes, space_schema
+from jaxrl.inference.serving import arrays_of_spaces, runtimes
 from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
 from jaxrl.inference.serving.runtimes import Named, Run
 from jaxrl.runs.registry import damage
@@ -68,7 +68,7 @@ class ModelFacts:
         fixed = int(batch.split()[0]) if batch.split()[0].isdecimal() else None
         mask = spaces["action_mask"]
         for space in ("observation", "action"):
-            space_schema.schema(spaces[space])  # or raises
+            arrays_of_spaces.schema(spaces[space])  # or raises
         if not isinstance(record.get("provenance"), dict):
             raise ValueError("model.json lacks its provenance")
         return cls(
@@ -106,7 +106,6 @@ class ServedPolicy:
     """A model in use, with one row of carry for each of its sessions.
 
     Attributes:
-      facts: of its files.
       reader, writer: of its observations and actions.
       timings: of the runtimes that were tried, the chosen one first.
       sizes: batch sizes that passes have; a batch is filled up with zeros to the next one. All give a row the
@@ -175,7 +174,6 @@ def read(folder: Path, label: str, runtime: str, largest: int, slots: int) -> Se
     """Reads a model, times its runtimes and takes the fastest.
 
     Args:
-      folder: of the model, local.
       label: how it is shown.
       runtime: the only one to try; "" for all.
       largest: batch.

@@ -1,4 +1,4 @@
-"""Runs a server until a signal ends it."""
+"""Runs a server until a signal ends it, with bounds on connections that uvicorn leaves open."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.inference.serving import connections
 from jaxrl.inference.serving.application import ServingApplication
 from jaxrl.inference.serving.refusal import Refusal
 from jaxrl.inference.serving.served_policy import ServedPolicy
@@ -27,6 +27,9 @@ _SWEEP_SECONDS = 5.0
 _BACKLOG = 2048
 
 log = logging.getLogger(__name__)
+_LARGEST_HEAD = 2**15  # bytes of the first line and headers
+_HEAD_SECONDS = 30.0  # for these to arrive, and for what is left of a body after its answer
+MOST_CONNECTIONS = 2048
 
 
 def check_options(options: ServerOptions) -> None:
@@ -56,8 +59,6 @@ def serve(
     """Answers requests until SIGTERM or SIGINT; ends once the ones in progress are answered.
 
     Args:
-      policy: acts at first.
-      options: how.
       sockets: bound to the address.
       target: in a registry, to follow; None for nothing.
       number: of the version that `policy` is.
@@ -84,7 +85,7 @@ async def _serve(
     application = ServingApplication(service, options, lambda: not server.should_exit)
     config = uvicorn.Config(
         application,
-        http=connections.protocol(),
+        http=protocol(),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -92,7 +93,7 @@ async def _serve(
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        limit_concurrency=connections.MOST_CONNECTIONS,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=round(
             max(5.0, options.idle_seconds)
         ),  # A connection lives as long as its session.
@@ -167,3 +168,79 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def _nothing(signum: int, frame: FrameType | None) -> None:
     """uvicorn raises the signal again after it has ended in order; here that is a success."""
     print(end="", flush=True)
+
+
+def protocol() -> type[asyncio.Protocol]:
+    """uvicorn's protocol by httptools, which ends connections whose head is too large or takes too long.
+
+    It also ends those that stop after an answer: uvicorn's limit on the pause between requests ends with the
+    next byte, also if that is the rest of a body that nobody read, or a blank line, and no request.
+    """
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    class _BoundedProtocol(HttpToolsProtocol):
+        _head = 0
+        _in_head = True
+        _in_body = False
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_bytes()
+
+        def data_received(self, data: bytes) -> None:
+            if self._in_head:
+                self._head += len(data)
+            super().data_received(data)
+            # What is left of the head after this piece counts; a body behind it does not.
+            if self._in_head and self._head > _LARGEST_HEAD and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too large.")
+            self._bound_pause()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._cancel()
+            super().connection_lost(exc)
+
+        def on_message_begin(self) -> None:
+            self._in_head = True
+            self._head = 0
+            self._expect_bytes()
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            self._in_body = True
+            self._cancel()
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            self._in_body = False
+            self._cancel()
+            super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._bound_pause()
+
+        def _bound_pause(self) -> None:
+            """After an answer, one of both timers runs until the next head begins."""
+            is_answered = self.cycle is not None and self.cycle.response_complete
+            if self._in_head or not is_answered or self.transport.is_closing():
+                return
+            if self._in_body and self._timer is None:
+                self._expect_bytes()
+            elif not self._in_body and self.timeout_keep_alive_task is None:
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
+
+        def _expect_bytes(self) -> None:
+            self._cancel()
+            self._timer = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+
+        def _cancel(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    return _BoundedProtocol

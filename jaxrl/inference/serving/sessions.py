@@ -22,7 +22,6 @@ class ServingSession:
     """One client's episode.
 
     Attributes:
-      id: its name.
       policy: the version that the episode began with, whose carry it has.
       slot: the row of that carry.
       begins: True until the first observation of the episode.

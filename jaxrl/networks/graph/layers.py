@@ -74,12 +74,7 @@ class GraphAttention(nn.Module):
 
 
 class KindDense(nn.Module):
-    """A linear layer with separate weights for each kind of row.
-
-    Attributes:
-      features: of the result.
-      num_kinds: K.
-    """
+    """A linear layer with separate weights for each kind of row."""
 
     features: int
     num_kinds: int
@@ -164,10 +159,7 @@ class GraphTransformer(nn.Module):
         """The nodes [P, width] that edges lead to, after the layer.
 
         Args:
-          x: [P, width], the same nodes before it.
           kinds: of `x`, as `KindDense` takes them.
-          kind_of: int32[P], the same kinds for each node.
-          edges: of [P, D].
           memory: of the nodes that edges come from.
           source_kinds: int32[P, D], the kinds of these.
         """

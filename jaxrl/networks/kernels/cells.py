@@ -14,9 +14,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jaxrl.types import Array, PyTree
-
-Carry = dict[str, Array]
+from jaxrl.types import Array, Carry, PyTree
 
 
 @dataclass(frozen=True)

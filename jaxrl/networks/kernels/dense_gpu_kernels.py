@@ -25,12 +25,7 @@ _Layer = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """The division of a kernel's work; powers of two.
-
-    Attributes:
-      rows: of one block.
-      warps: of one program.
-    """
+    """The division of a kernel's work; powers of two."""
 
     rows: int
     warps: int
@@ -64,10 +59,6 @@ class DenseWork:
     """The facts of a compiled kernel.
 
     Attributes:
-      blocks: the division.
-      rows: N of the input.
-      shapes: of the trunks.
-      activation: after each hidden layer.
       dtype: of the hidden layers' operands and outputs.
       precision: of their products.
       precision_of_heads: of the products of heads, in float32.

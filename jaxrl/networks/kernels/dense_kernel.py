@@ -125,11 +125,7 @@ _heads.defvjp(_forward, _backward)
 
 
 def fault(activation: Activation, dtype: Dtype, hidden_sizes: Sequence[int]) -> str | None:
-    """Compares the kernels with the layers on the default device, for a small input.
-
-    Returns:
-      What is wrong with the kernels, or None if values and gradients agree up to rounding.
-    """
+    """Compares the kernels with the layers for a small input: what is wrong, None if equal up to rounding."""
     rows, inputs, heads = 50, 5, (3, 1)  # some rows are left over whatever the blocks
     rng = np.random.default_rng(0)
     normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731

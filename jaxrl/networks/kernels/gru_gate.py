@@ -38,7 +38,7 @@ class _Saved(NamedTuple):
 
 @jax.custom_vjp
 def gru_gate(x: Array, y: Array, weights: GateWeights) -> Array:
-    """(1 - z) x + z h, with h and z of a GRU with the state x and the input relu(y).
+    """float32[L, N, F], (1 - z) x + z h, with h and z of a GRU with the state x and the input relu(y).
 
     r = sigmoid(relu(y) W_r + x U_r), z = sigmoid(relu(y) W_z + x U_z - bias) and
     h = tanh(relu(y) W_h + (r x) U_h) (Parisotto et al. 2020, section 3.2).
@@ -47,9 +47,6 @@ def gru_gate(x: Array, y: Array, weights: GateWeights) -> Array:
       x: float32[L, N, F], the stream.
       y: float32[L, N, F], what a layer adds.
       weights: see there.
-
-    Returns:
-      float32[L, N, F].
     """
     return _forward(x, y, weights)[0]
 

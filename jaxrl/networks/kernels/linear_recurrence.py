@@ -92,7 +92,7 @@ def by_platform(a: Number, b: Number, h: Number, reset: Array, reverse: bool = F
 def linear_recurrence(
     a_LNH: Number, b_LNH: Number, h_NH: Number, reset_LN: Array, form: Form = by_platform
 ) -> Number:
-    """h_t = a_t h_{t-1} + b_t, with h_{t-1} taken as zero at a reset.
+    """float32 h_LNH of h_t = a_t h_{t-1} + b_t, with h_{t-1} taken as zero at a reset.
 
     Args:
       a_LNH: float32; [1, 1, H] where it is the same at all steps.
@@ -100,9 +100,6 @@ def linear_recurrence(
       h_NH: float32, before the first step.
       reset_LN: bool; resets before step t.
       form: `sequential`, `parallel` or `by_platform`.
-
-    Returns:
-      h_LNH, after every step; float32.
     """
     return form(a_LNH, b_LNH, h_NH, reset_LN)
 

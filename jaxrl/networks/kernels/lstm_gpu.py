@@ -17,10 +17,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from jaxrl.networks.kernels.cells import Carry
 from jaxrl.networks.kernels.lstm_gpu_kernels import KernelWork, Tiles, backward_kernel, forward_kernel
 from jaxrl.networks.kernels.products import kernel_precision
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 Dtype = Any
 
@@ -38,14 +37,7 @@ _RESIDENT = 64 * 2**10
 
 
 def plan(length: int, rows: int, size: int, dtype: Dtype) -> Tiles | None:
-    """Chooses the kernel's tiles; None if the kernel does not apply, as for a single step.
-
-    Args:
-      length: time steps.
-      rows: environments.
-      size: H.
-      dtype: operands of the matrix products.
-    """
+    """Chooses the kernel's tiles; None if the kernel does not apply, as for a single step."""
     if length < 2 or size > _MOST_UNITS:
         return None
     itemsize = jnp.dtype(dtype).itemsize
@@ -132,21 +124,14 @@ def _call(
     carry: Carry,
     widths: Sequence[tuple[int, ...]],
 ) -> tuple[list[Array], Carry]:
-    """Runs a kernel over blocks of environments.
+    """(results over time, the carry after the last turn) of a kernel over blocks of environments.
 
     Args:
       kernel: takes `work`, then references to: resets, `over_time`, weights, c and h before; then to its
         results.
-      work: sizes and tiles.
-      interpret: True interprets the kernel.
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
-      weight_4HH: of the matrix products.
-      carry: c and h before the first turn of the loop.
       widths: of the results over time, without L and N.
-
-    Returns:
-      (results over time, the carry after the last turn).
     """
     tiles = work.tiles
     length = work.length

@@ -91,8 +91,6 @@ def _weights(
     """The iterator over tiles of the weights, once per step.
 
     Args:
-      tiles: of the weights: their place (in shared memory or not) and size.
-      weight_4HH: reference.
       order: (gate, tile of rows, tile of columns) in the order of use.
     """
 

@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
-from jaxrl.networks.kernels.cells import LSTM, Carry, lstm_gates, lstm_tanh_c
+from jaxrl.networks.kernels.cells import LSTM, lstm_gates, lstm_tanh_c
 from jaxrl.networks.kernels.products import weight_gradient
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan, scan_forward, scan_gradients
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, Carry, PyTree
 
 Dtype = Any
 
@@ -59,11 +59,7 @@ def largest_size(dtype: Dtype, platform: str | None = None) -> int:
 
 
 def fault(size: int, dtype: Dtype) -> str | None:
-    """Compares the kernel with the scan on the default device, for a short sequence with resets.
-
-    Returns:
-      What is wrong with the kernel, or None if values and gradients agree up to rounding.
-    """
+    """Compares the kernel with the scan for a short sequence: what is wrong, None if equal up to rounding."""
     length, rows = 6, 20  # some rows are left over whatever the tiles
     keys = jax.random.split(jax.random.key(0), 6)
     weight_HG = jax.random.normal(keys[0], (size, 4 * size)) / size**0.5

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from jaxrl.networks.kernels.cells import LSTM, Carry, lstm_backward, lstm_gates, lstm_tanh_c
+from jaxrl.networks.kernels.cells import LSTM, lstm_backward, lstm_gates, lstm_tanh_c
 from jaxrl.networks.kernels.products import kernel_precision
-from jaxrl.types import Array
+from jaxrl.types import Array, Carry
 
 Dtype = Any
 
@@ -51,12 +51,6 @@ def plan(length: int, rows: int, size: int, dtype: Dtype) -> Blocks | None:
     """Chooses the kernel's blocks; None if the kernel does not apply.
 
     A single step has no loop to put into a kernel, and the weights must fit beside a block of environments.
-
-    Args:
-      length: time steps.
-      rows: environments.
-      size: H.
-      dtype: operands of the matrix products.
     """
     if length < 2:
         return None
@@ -139,19 +133,12 @@ def _call(
     carry: Carry,
     widths: Sequence[int],
 ) -> tuple[list[Array], Carry]:
-    """Runs a kernel over blocks of environments and, for each, over blocks of time.
+    """(results over time, the carry after the last turn) of a kernel over blocks of environments and of time.
 
     Args:
       kernel: takes references to: resets, `over_time`, weights, c and h before; then to its results.
-      launch: how it runs.
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
-      weight: of the matrix products.
-      carry: c and h before the first turn.
-      widths: of the results over time.
-
-    Returns:
-      (results over time, the carry after the last turn).
     """
     (length, rows) = reset_LN.shape
     size = carry["h"].shape[-1]

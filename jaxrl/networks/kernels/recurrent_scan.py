@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.networks.kernels.cells import Carry, Cell
+from jaxrl.networks.kernels.cells import Cell
 from jaxrl.networks.kernels.products import weight_gradient
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, Carry, PyTree
 
 Dtype = Any
 # (carry, inputs of a step) -> (carry, (h, carry before the step, what the cell keeps)).

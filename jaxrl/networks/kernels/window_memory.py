@@ -101,7 +101,7 @@ def attend_step(
     position_WHK: Array,
     biases: Biases,
 ) -> Array:
-    """Attention of one step to itself and to the entries of a memory, in whatever order they are.
+    """float32[N, H, K], attention of one step to itself and to the entries of a memory, in whatever order.
 
     Query and weights are multiplied first, so that nobody computes keys and values of the whole window:
     (x W) q = x (W q). The memory is read twice and never copied.
@@ -113,9 +113,6 @@ def attend_step(
       key_FHK, value_FHK: weights of keys and values.
       position_WHK: r of the distances 0 to M.
       biases: see there.
-
-    Returns:
-      float32[N, H, K].
     """
     dtype = query_NHK.dtype
     entries, own = memory.entries_NMF.astype(dtype), own_NF.astype(dtype)

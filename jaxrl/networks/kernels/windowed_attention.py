@@ -160,7 +160,6 @@ class _Blocks(NamedTuple):
     """The blocks of a sequence: arrays of [H, N, blocks, ...], so that all products are batches of matrices.
 
     Attributes:
-      number: of blocks.
       size: queries of each, B.
       before: entries before each in its window, at least `memory`; of several blocks a multiple of B.
       memory: entries that a query sees besides itself, M.

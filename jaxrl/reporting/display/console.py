@@ -10,15 +10,15 @@ from typing import Any, Protocol, TextIO
 
 from jaxrl.config import text
 from jaxrl.config.local_files import discard
-from jaxrl.reporting.display import notebook
-from jaxrl.reporting.display.live_panel import LivePanel
+from jaxrl.reporting.display.live_panel import LivePanel, can_redraw
 from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress, metric_text
-from jaxrl.reporting.display.terminal import can_redraw
 from jaxrl.reporting.logs import WarningHandler
 from jaxrl.reporting.writers.writer import Writer
 
 _HEADER_EVERY = 25
 _PLAIN_WIDTH = 79  # of a line, so that it does not wrap on a terminal
+_WIDTH = 100  # characters
+_PAGE = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
 
 
 class Console(Writer):
@@ -51,7 +51,7 @@ class Console(Writer):
           clock: the unit of the clock: "steps" of environments, or "updates".
           stream: the output; None for standard output.
         """
-        in_cell = stream is None and notebook.is_here()
+        in_cell = stream is None and is_here()
         # Standard output is None if the process was started without one.
         stream = stream or sys.stdout or _NullStream()
         self._encoding = getattr(stream, "encoding", None)
@@ -90,7 +90,7 @@ class Console(Writer):
 
 def _view(run: RunProgress, stream: TextIO, in_cell: bool) -> _View:
     if in_cell:
-        return notebook.NotebookView(run)
+        return NotebookView(run)
     return _LiveView(run, stream) if can_redraw(stream) else _PlainView(run, stream)
 
 
@@ -225,3 +225,48 @@ def _conclusion(summary: Mapping[str, Any], clock: str) -> str:
     if "steps" in summary and "seconds" in summary:
         parts.append(f"{summary['steps']:,} {clock} in {text.seconds(summary['seconds'])}")
     return ", ".join(parts)
+
+
+def is_here() -> bool:
+    """True if this process is the kernel of a notebook, so that standard output is a cell."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+class NotebookView:
+    """A panel below the cell, drawn again at every row and phase.
+
+    No thread draws it: one would continue after a user's own loop that never closes its display.
+    """
+
+    def __init__(self, run: RunProgress) -> None:
+        from IPython.display import display
+        from rich.spinner import Spinner
+
+        from jaxrl.reporting.display.panel import RunPanel
+
+        # The patterns of dots are wider than other characters in the fonts of browsers.
+        self._panel = RunPanel(run, spinner=Spinner("line", style="cyan"))
+        self._handle: Any = display(self._picture(), display_id=True)
+
+    def row(self, scalars: object) -> None:
+        self._handle.update(self._picture())
+
+    def phase(self) -> None:
+        self._handle.update(self._picture())
+
+    def message(self, line: str) -> None:
+        print(line)
+
+    def close(self) -> None:
+        self._handle.update(self._picture())
+
+    def _picture(self) -> Any:
+        import rich.console
+        from IPython.display import HTML
+
+        console = rich.console.Console(
+            file=io.StringIO(), width=_WIDTH, record=True, force_terminal=True, force_jupyter=False
+        )
+        console.print(self._panel)
+        return HTML(console.export_html(inline_styles=True, code_format=_PAGE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -27,59 +28,47 @@ _SECONDS = (
 )
 
 
+@dataclass(eq=False)
 class RunPanel:
-    """Draws a run at every refresh by rich; its only state is the spinner's frame."""
+    """Draws a run at every refresh by rich; its only state is the spinner's frame.
 
-    def __init__(
-        self,
-        run: RunProgress,
-        *,
-        compact: bool = False,
-        state: Text | None = None,
-        place: str = "",
-        load: bool = True,
-        notes: Sequence[Text] = (),
-        spinner: str = "dots",
-    ) -> None:
-        """Draws `run`.
+    Attributes:
+      compact: draw only progress and curves.
+      state: of the run, beside the title; None for a line with the phase and the spinner.
+      place: the path of the run, for the lower border.
+      load: draw the load of the machine, as the run logged it.
+      notes: lines below everything else.
+    """
 
-        Args:
-          run: the run, drawn as it is at the time.
-          compact: draw only progress and curves.
-          state: the state of the run, beside the title; None for a line with the phase and a spinner.
-          place: the path of the run, for the lower border.
-          load: draw the load of the machine, as the run logged it.
-          notes: lines below everything else.
-          spinner: the name of one of rich's spinners.
-        """
-        self._run = run
-        self._compact = compact
-        self._state = state
-        self._place = place
-        self._load = load
-        self._notes = notes
-        self._spinner = Spinner(spinner, style="cyan")
+    run: RunProgress
+    _: KW_ONLY
+    compact: bool = False
+    state: Text | None = None
+    place: str = ""
+    load: bool = True
+    notes: Sequence[Text] = ()
+    spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, MAX_WIDTH)
-        parts = list(self._short(width - 4) if self._compact else self._long(width - 4))
+        parts = list(self._short(width - 4) if self.compact else self._long(width - 4))
         if console.height < _SPACIOUS:
             parts = [part for part in parts if not isinstance(part, Text) or part.plain]
-        title = Text(self._run.title, style="bold", overflow="ellipsis", no_wrap=True)
-        if self._state is not None:
-            title = Text.assemble(title, "  ", self._state, overflow="ellipsis", no_wrap=True)
+        title = Text(self.run.title, style="bold", overflow="ellipsis", no_wrap=True)
+        if self.state is not None:
+            title = Text.assemble(title, "  ", self.state, overflow="ellipsis", no_wrap=True)
         yield Panel(
-            Group(*parts, *(_line(note) for note in self._notes)),
-            title=title, title_align="left", subtitle=Text(self._place, style="dim") if self._place else None,
+            Group(*parts, *(_line(note) for note in self.notes)),
+            title=title, title_align="left", subtitle=Text(self.place, style="dim") if self.place else None,
             subtitle_align="left", box=box.ROUNDED, border_style="dim", width=width,
         )  # fmt: skip
 
     def _short(self, width: int) -> Iterator[RenderableType]:
         yield self._bar(self._steps())
-        yield self._curves(width, [curve for curve in _curves(self._run) if curve[0] != LENGTH])
+        yield self._curves(width, [curve for curve in _curves(self.run) if curve[0] != LENGTH])
 
     def _long(self, width: int) -> Iterator[RenderableType]:
-        run = self._run
+        run = self.run
         if run.subtitle:
             yield _line(Text(run.subtitle, style="dim"))
         if run.fraction() is not None:
@@ -92,22 +81,22 @@ class RunPanel:
             ]
         spent = f" of {text.clock(run.total_seconds)}" if run.total_seconds else " elapsed"
         yield _line(Text(", ".join([*counts, text.clock(run.elapsed()) + spent])))
-        if self._state is None:
+        if self.state is None:
             yield self._phase(width)
         yield from (Text(), self._curves(width, list(_curves(run))))
         if run.highlights:
             yield from (Text(), self._numbers(width))
-        lines = [self._seconds(), *([self._machine()] if self._load else [])]
+        lines = [self._seconds(), *([self._machine()] if self.load else [])]
         if any(lines):
             yield Text()
             yield from (_line(Text(line, style="dim")) for line in lines if line)
 
     def _steps(self) -> str:
-        budget = self._run.total_steps
-        return f"{self._run.steps:,}" + (f" of {budget:,}" if budget else "") + f" {self._run.clock}"
+        budget = self.run.total_steps
+        return f"{self.run.steps:,}" + (f" of {budget:,}" if budget else "") + f" {self.run.clock}"
 
     def _bar(self, *cells: str) -> Table:
-        run = self._run
+        run = self.run
         fraction = run.fraction() or 0.0
         remaining = "" if run.finished else f"ETA {text.clock(run.remaining())}"
         bar = Table.grid(padding=(0, 2, 0, 0), expand=True)
@@ -118,14 +107,14 @@ class RunPanel:
         return bar
 
     def _phase(self, width: int) -> RenderableType:
-        run = self._run
+        run = self.run
         if run.finished:
             return _line(Text(run.phase, style="bold green"))
         waited = int(run.now() - run.phase_since)
         phase = Text(f"{run.phase}…" + (f" {waited} s" if waited else ""))
         phase.truncate(width - 2, overflow="ellipsis")  # The spinner would wrap it.
-        self._spinner.update(text=phase)
-        return self._spinner
+        self.spinner.update(text=phase)
+        return self.spinner
 
     def _curves(self, width: int, curves: Sequence[tuple[str, str, str]]) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -133,14 +122,14 @@ class RunPanel:
         table.add_column(justify="right", min_width=8, no_wrap=True)
         table.add_column(no_wrap=True)
         for key, label, color in curves:
-            value = self._run.latest.get(key)
+            value = self.run.latest.get(key)
             shown = text.pace(value) if key == PACE else text.number(value)
-            sparkline = self._run.histories[key].sparkline(max(width - 32, 0))
+            sparkline = self.run.histories[key].sparkline(max(width - 32, 0))
             table.add_row(label, Text(shown, style="bold"), Text(sparkline, style=color))
         return table
 
     def _numbers(self, width: int) -> Table:
-        highlights = self._run.highlights
+        highlights = self.run.highlights
         label_width = max(14, *(len(label) for _, label in highlights))
         pairs = max(1, min(3, width // (label_width + 14)))
         table = Table.grid(padding=(0, 1, 0, 0))
@@ -152,12 +141,12 @@ class RunPanel:
         for first in range(0, len(highlights), pairs):
             cells: list[str] = []
             for key, label in highlights[first : first + pairs]:
-                cells += [label, metric_text(key, self._run.latest.get(key)), ""]
+                cells += [label, metric_text(key, self.run.latest.get(key)), ""]
             table.add_row(*cells[: len(table.columns)])
         return table
 
     def _seconds(self) -> str:
-        latest = self._run.latest
+        latest = self.run.latest
         parts = [f"{label} {text.seconds(latest[key])}" for key, label in _SECONDS if key in latest]
         if "checkpoint/step" in latest:
             parts.append(f"checkpoint at {text.count(latest['checkpoint/step'])}")
@@ -165,7 +154,7 @@ class RunPanel:
 
     def _machine(self) -> str:
         """The load of the cores and the devices, and the seconds of an iteration."""
-        latest = self._run.latest
+        latest = self.run.latest
         shares = {
             "cores": ("host/cpu_utilization", "host/peak_memory_bytes"),
             "devices": ("device/utilization", "device/peak_memory_bytes"),

@@ -91,13 +91,11 @@ class RunProgress:
     """State of one run's display.
 
     Attributes:
-      title: the task.
       subtitle: network, number of environments, devices.
       total_steps: budget in units of the run's clock, or None.
       total_seconds: budget in seconds of training, or None; training ends with the first budget used up.
       highlights: (metric, label) of the numbers to show.
       clock: the unit of the clock: "steps" of environments, or "updates".
-      now: a clock in seconds.
       steps: the clock at the latest row.
       latest: the latest value of every metric.
       histories: the histories of the metrics that are drawn.

@@ -60,10 +60,6 @@ def tables(record: Mapping[str, Any]) -> tuple[Table, Table, Table]:
 def write(record: Mapping[str, Any], folder: str) -> list[str]:
     """Writes the files of a tournament; returns their paths.
 
-    Args:
-      record: as in tournament.json.
-      folder: for the files; made if it is not there.
-
     Raises:
       ConfigError: a package is missing, or a file cannot be written.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,20 +127,20 @@ class PopulationRows:
         self._writer.write(step, _summary(rows, training) | {"population/training": len(training)})
 
 
+@dataclass(frozen=True)
 class _MemberRows(Writer):
-    def __init__(self, rows: PopulationRows, member: int, path: Path | None) -> None:
-        self._rows = rows
-        self._member = member
-        self._path = path
+    rows: PopulationRows
+    member: int
+    path: Path | None
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        self._rows.write(self._member, step, scalars)
+        self.rows.write(self.member, step, scalars)
 
     def resume_from(self, step: int) -> None:
-        self._rows.resume_from(self._member, step, self._path)
+        self.rows.resume_from(self.member, step, self.path)
 
     def status(self, phase: str) -> None:
-        self._rows.status(self._member, phase)
+        self.rows.status(self.member, phase)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Nothing to do: the population has a summary of its own."""

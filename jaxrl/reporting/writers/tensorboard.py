@@ -43,7 +43,6 @@ class TensorBoardWriter(Writer):
         """Takes the folder for event files; the first row opens the first file.
 
         Args:
-          folder: local or gs://.
           config: as JSON values.
           highlights: (metric, label) of the algorithm's charts.
         """

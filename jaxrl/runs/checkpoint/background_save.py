@@ -70,7 +70,6 @@ class BackgroundSave:
         Args:
           path: the folder to become the checkpoint, `.../STEP`.
           arrays: by field and path; they must not change.
-          record: as sealed.
           saved, failed: called in the background when the checkpoint is complete, or has failed.
         """
 

@@ -132,15 +132,11 @@ def replace_record(path: epath.Path, record: Record) -> None:
 def read_arrays(
     path: epath.Path, record: Record, fields: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """The arrays of a checkpoint, whole and in host memory, each checked against its digest.
+    """The arrays of a checkpoint by `field/path`, whole, in host memory, each checked against its digest.
 
     Args:
-      path: its folder.
       record: from `read_record(path)`.
       fields: the fields of the state to read, such as `learner/policy`; None for all.
-
-    Returns:
-      Arrays by `field/path`.
 
     Raises:
       CorruptCheckpoint: an array is missing or is not the one that was saved; the first one is named.
@@ -165,7 +161,6 @@ def read_back(path: epath.Path, sealed: Mapping[str, Any]) -> None:
     """Checks that a checkpoint just written can be found and read, without reading its arrays.
 
     Args:
-      path: its folder.
       sealed: the record that was written.
 
     Raises:

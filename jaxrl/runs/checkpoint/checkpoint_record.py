@@ -31,7 +31,6 @@ class Record:
     """The verified `meta` of a checkpoint.
 
     Attributes:
-      step: environment steps made.
       score: the evaluation return, in the mode that decided, or None.
       meta: the data that the trainer stored.
       arrays: dtype, shape and digest of each array, by `field/path`.

@@ -48,7 +48,6 @@ class Checkpointer:
         Args:
           folder: a local path, absolute or relative to the working folder, or gs://bucket/path.
           keep: the number of latest checkpoints to keep, besides the best.
-          create: create a missing folder.
           gives_up: returns True if a save that has made no progress for some seconds is to be abandoned.
 
         Raises:

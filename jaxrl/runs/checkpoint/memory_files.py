@@ -31,7 +31,6 @@ def write(file: epath.Path, name: str, part: jax.Array, start: Sequence[int]) ->
 
     Args:
       file: to be written.
-      name: of the array.
       part: on one device.
       start: where the part begins in the array.
 
@@ -59,9 +58,6 @@ def read(
     """The blocks of a file, each with its place in the whole array; they count once the last has come.
 
     Args:
-      folder: of the file.
-      name: of the array.
-      dtype: of the array.
       described: as `write` returned it.
 
     Raises:
@@ -90,8 +86,6 @@ def blocks(
     """(place, shape) of blocks that together are an array, in C order; each lies in one piece.
 
     Args:
-      shape: of the array.
-      itemsize: bytes of an element.
       most: bytes of a block; None for `BLOCK_BYTES`.
     """
     if not shape:

@@ -79,7 +79,6 @@ class MemoryItems:
         """The rows on the devices of `abstract`, or the reason why there are none, in words.
 
         Args:
-          record: of the checkpoint.
           abstract: arrays as `jax.ShapeDtypeStruct` with a sharding, by `field/path`.
 
         Raises:
@@ -193,10 +192,8 @@ def _put(
     """The part of an array that a device holds, with what a block has of it.
 
     Args:
-      part: on its device; donated.
       place: (start, end) of the part in the array, for each axis.
       start: of the block in the array.
-      block: in host memory.
     """
     low = [max(a, b) for a, (b, _) in zip(start, place, strict=True)]
     high = [min(a + n, end) for a, n, (_, end) in zip(start, block.shape, place, strict=True)]

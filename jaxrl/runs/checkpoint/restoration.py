@@ -22,8 +22,6 @@ def restore_state(folder: epath.Path, record: Record, abstract_state: Any) -> An
     """The state without the rows of a large memory; without any `memory` if it has to start empty.
 
     Args:
-      folder: of checkpoints.
-      record: of the checkpoint.
       abstract_state: as for `Checkpointer.restore`.
 
     Raises:

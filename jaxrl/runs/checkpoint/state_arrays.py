@@ -94,7 +94,6 @@ def rebuild(field: str, abstract: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """Rebuilds the tree of one field on its devices.
 
     Args:
-      field: its name.
       abstract: a tree of `jax.ShapeDtypeStruct`; without a sharding, an array goes to the default device.
       arrays: whole arrays by `field/path`, as `flat(to_arrays(state))` names them.
     """

@@ -37,7 +37,6 @@ class FolderUpkeep:
         """Takes the folder.
 
         Args:
-          folder: of the checkpoints.
           keep: the number of latest checkpoints to keep, besides the best.
           memories: rows of large memories beside the checkpoints.
         """

@@ -31,7 +31,6 @@ class CheckpointEntry:
     Attributes:
       kind: "checkpoint"; "set aside": a trainer found it damaged; "unfinished": remains of an interrupted
         save or deletion; "ignored": no checkpoint.
-      path: its path.
       problem: the reason why it cannot be used; None if it can.
       size: bytes of its files.
       step, iteration, score, evaluation: as saved; None if they are not known.
@@ -59,7 +58,6 @@ def verify(
     """Reads the checkpoints of a run, or only one, and compares them with their digests.
 
     Args:
-      workdir: folder of the run, local or gs://.
       step: the step of one checkpoint; None for all of them and everything beside them.
       check: raises ValueError for data beside the arrays that no trainer stores.
 

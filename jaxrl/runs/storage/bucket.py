@@ -68,8 +68,6 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
     """(fsspec client, path as it knows it) of a folder: local, gs://bucket/folder or s3://bucket/folder.
 
     Args:
-      flag: the argument with its name.
-      url: the address.
       writable: True if objects will be created there.
 
     Raises:
@@ -103,7 +101,6 @@ def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
     """Checks within seconds that a run can live in `path`; local folders are not checked.
 
     Args:
-      flag: the argument with its name.
       path: a local folder or gs://bucket/folder.
       writable: True if objects will be created and deleted there.
 

@@ -55,8 +55,6 @@ class StoredFolder:
         """Opens the folder.
 
         Args:
-          name: the argument with its name.
-          url: its address.
           writable: True if files will be written.
           metadata: entries of the objects that are written to a bucket.
 
@@ -173,7 +171,6 @@ def sync(
 
     Args:
       source, destination: local folders, or gs://bucket/folder, s3://bucket/folder.
-      dry_run: change nothing.
       tell: called with a line for each file that is copied.
       metadata: entries of objects in a bucket, and of the manifest.
 

@@ -29,9 +29,6 @@ class StagedFolder:
 
     A thread sends files that have changed, each as a whole object; failures are retried with growing pauses
     and never stop the caller.
-
-    Attributes:
-      path: the local folder.
     """
 
     def __init__(self, target: str, resumed: Sequence[str] = (), every: float = SEND_INTERVAL) -> None:
@@ -54,11 +51,7 @@ class StagedFolder:
         self.path = Path()
 
     def __enter__(self) -> StagedFolder:
-        """Makes the folder and fetches the files to continue.
-
-        Raises:
-          ConfigError: one of them cannot be read.
-        """
+        """Makes the folder and fetches the files to continue."""
         self.path = Path(tempfile.mkdtemp(prefix="jaxrl-"))
         for name in self._resumed:
             try:

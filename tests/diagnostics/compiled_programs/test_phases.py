@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jaxrl.diagnostics.compiled_programs.phases import PhaseMap
-from jaxrl.diagnostics.compiled_programs.text import ProgramText
+from jaxrl.diagnostics.compiled_programs.text import PhaseMap, ProgramText
 
 TEXT = """\
 HloModule jit_f

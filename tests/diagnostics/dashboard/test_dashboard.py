@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from jaxrl.reporting.pages.episode import episode_page
+from jaxrl.reporting.pages.page import episode_page
 from tests.commands.refusals import refused
 from tests.comparison.run_folders import write_run
 

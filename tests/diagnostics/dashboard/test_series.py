@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jaxrl.diagnostics.dashboard.query import matches
+from jaxrl.diagnostics.dashboard.collection import matches
 from jaxrl.diagnostics.dashboard.series import MetricSeries, band
 from jaxrl.runs.records import Run
 

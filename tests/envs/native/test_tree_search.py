@@ -17,8 +17,8 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec
 from jaxrl.envs.games import Game, players, tree_search
 from jaxrl.envs.native.games.probe_game import ProbeGame
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
-from jaxrl.evaluation.tournament.contest import play_both
 from jaxrl.evaluation.tournament.contestants import Scripted
+from jaxrl.evaluation.tournament.tournament import play_both
 from tests.envs.native.test_games import LINES, after
 
 KEY = jax.random.key(0)

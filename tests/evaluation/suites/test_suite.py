@@ -20,8 +20,7 @@ from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.definition import Success
-from jaxrl.evaluation.suites.levels import SuiteLevels
-from jaxrl.evaluation.suites.player import SuitePlayer
+from jaxrl.evaluation.suites.levels import SuiteLevels, SuitePlayer
 from tests.commands.refusals import refused
 from tests.inference.runs import save_run
 

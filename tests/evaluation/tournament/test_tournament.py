@@ -20,10 +20,10 @@ from jaxrl.envs.games import Game, players
 from jaxrl.envs.games.game_env import GameEnv
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
 from jaxrl.evaluation.tournament import ratings, tournament
-from jaxrl.evaluation.tournament.contest import play, play_both
 from jaxrl.evaluation.tournament.contestants import Contestant, Scripted, Trained
 from jaxrl.evaluation.tournament.ratings import MatchGame
 from jaxrl.evaluation.tournament.session import GameSession, converse
+from jaxrl.evaluation.tournament.tournament import play, play_both
 from jaxrl.reporting.pages import tournament as report
 from tests.commands.refusals import refused
 from tests.experience.opponents.self_play import config

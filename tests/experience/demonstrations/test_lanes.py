@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxrl.experience.demonstrations.lanes import assign, lay_out, rows_needed
+from jaxrl.experience.demonstrations.demonstrations import assign, lay_out, rows_needed
 from tests.experience.demonstrations.samples import SPEC, episode
 
 

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.experience.opponents.opponents import Opponents, OpponentState
-from jaxrl.experience.opponents.ratings import expected_score, rating_of
+from jaxrl.experience.opponents.opponents import Opponents, OpponentState, expected_score, rating_of
 from jaxrl.parallel.bulk import keep_before_if
 from tests.experience.opponents.self_play import first_state, iteration
 

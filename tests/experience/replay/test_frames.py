@@ -15,7 +15,7 @@ from jaxrl import envs
 from jaxrl.envs.behaviour import check_behaviour
 from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.experience.replay import frames
+from jaxrl.experience.replay import ring
 from jaxrl.types import Trajectory
 from tests.experience.replay import test_replay_memory, test_sequence_replay
 from tests.experience.replay.test_replay_memory import ENVS, LENGTH, drawable, history
@@ -102,16 +102,16 @@ def test_a_ring_keeps_one_frame_of_each_row() -> None:
     assert K * state.rows["obs"].nbytes == whole.rows["obs"].nbytes
 
 
-begins_anew = jax.jit(frames.begins_anew, static_argnums=2)
+begins_anew = jax.jit(ring.begins_anew, static_argnums=2)
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def restacked(obs: jax.Array, reset: jax.Array, count: int) -> jax.Array:
     """The observations that a ring of [T, B, *] gives back, of all rows but the first `count` - 1."""
-    anew = frames.begins_anew(obs, reset, count)
+    anew = ring.begins_anew(obs, reset, count)
     row = jnp.broadcast_to(jnp.arange(count - 1, len(obs))[:, None], (len(obs) - count + 1, obs.shape[1]))
-    newest = frames.newest(obs, count)
-    return frames.stack_frames(newest, anew, row, jnp.arange(obs.shape[1]), count)
+    newest = ring.newest(obs, count)
+    return ring.stack_frames(newest, anew, row, jnp.arange(obs.shape[1]), count)
 
 
 @pytest.mark.slow

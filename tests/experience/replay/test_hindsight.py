@@ -16,8 +16,7 @@ from jaxrl.algorithms.replay import HindsightPlan, ReplayPlan, Transitions
 from jaxrl.config.replay import STRATEGIES
 from jaxrl.envs.goals import NearGoals
 from jaxrl.experience.replay import HindsightReplayBuffer, Replay
-from jaxrl.experience.replay.hindsight import first_age
-from jaxrl.experience.replay.relabelling import new_goals
+from jaxrl.experience.replay.hindsight import first_age, new_goals
 from jaxrl.types import Axis, Trajectory
 from tests.experience.replay.test_replay_memory import ENVS, LENGTH, N_STEP
 from tests.experience.replay.test_replay_memory import PLAN as PLAIN

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.experience.replay import threefry
+from jaxrl.experience.replay import sampling
 
 
 @pytest.mark.parametrize(
@@ -23,18 +23,18 @@ def test_the_authors_examples(
 ) -> None:
     # Random123's known answers for threefry2x32, 20 rounds.
     words = [jnp.uint32(x) for x in (*key, *counter)]
-    assert tuple(map(int, jax.jit(threefry.threefry)(*words))) == expected
+    assert tuple(map(int, jax.jit(sampling.threefry)(*words))) == expected
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (4, 2, 5)])
 def test_the_numbers_of_jax(shape: tuple[int, ...]) -> None:
     for seed in (0, 5):
         key = jax.random.fold_in(jax.random.key(seed), 3)
-        bits, uniform = (jax.jit(f, static_argnums=1)(key, shape) for f in (threefry.bits, threefry.uniform))
+        bits, uniform = (jax.jit(f, static_argnums=1)(key, shape) for f in (sampling.bits, sampling.uniform))
         np.testing.assert_array_equal(bits, jax.random.bits(key, shape, jnp.uint32))
         np.testing.assert_array_equal(uniform, jax.random.uniform(key, shape))
 
 
 def test_keys_of_another_kind() -> None:
     key = jax.random.key(1, impl="rbg")
-    np.testing.assert_array_equal(threefry.bits(key, (5,)), jax.random.bits(key, (5,), jnp.uint32))
+    np.testing.assert_array_equal(sampling.bits(key, (5,)), jax.random.bits(key, (5,), jnp.uint32))

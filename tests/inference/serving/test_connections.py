@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from jaxrl.inference.serving import connections
+from jaxrl.inference.serving import server as serving
 
 LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 ANSWER = b"HTTP/1.1 200"
@@ -48,7 +48,7 @@ def answer_to(*pieces: bytes, pause: float = 0.0, seconds: float = 5.0) -> bytes
     async def run() -> bytes:
         config = uvicorn.Config(
             application,
-            http=connections.protocol(),
+            http=serving.protocol(),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -80,7 +80,7 @@ def test_a_large_body_is_no_head() -> None:
 
 
 def test_a_head_that_does_not_come_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(serving, "_HEAD_SECONDS", 0.1)
     assert answer_to() == ENDED
     assert answer_to(LINE, *[b"X: y\r\n"] * 5, pause=0.05, seconds=1.0) == ENDED
     # A body and the pause between two requests have other limits.
@@ -102,13 +102,13 @@ def test_a_head_that_does_not_come_ends_the_connection(monkeypatch: pytest.Monke
 def test_a_client_that_stops_after_its_answer_is_hung_up_on(
     monkeypatch: pytest.MonkeyPatch, request_line: bytes, rest: tuple[bytes, ...]
 ) -> None:
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.15)
+    monkeypatch.setattr(serving, "_HEAD_SECONDS", 0.15)
     head = request_line + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n"
     assert answer_to(head, *rest, pause=0.05, seconds=3.0).endswith(ENDED)
 
 
 def test_a_connection_stays_after_a_body_that_nobody_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(serving, "_HEAD_SECONDS", 0.2)
     refused = b"POST /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
     found = answer_to(refused, b"12", b"", LINE + b"\r\n", pause=0.15, seconds=0.1)
     assert (found.count(ANSWER), found.endswith(ENDED)) == (2, False)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.kernels.normalization import EPSILON, layer_norm
+from jaxrl.networks.layers import EPSILON, layer_norm
 
 
 def plain(x, scale, bias, axes):
