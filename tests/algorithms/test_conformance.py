@@ -63,7 +63,6 @@ def _each(
 
 
 each_algorithm = _each(ALGORITHMS)
-each_that_collects = _each(COLLECTING)
 
 
 @functools.cache
