@@ -262,9 +262,7 @@ def test_only_collecting_explores(algorithm: str) -> None:
 
 # The others compute in bfloat16 on the host, below, and learn by the same code.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "algorithm", ["ppo", "behavior_cloning", pytest.param("dagger", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("algorithm", ["ppo", "behavior_cloning"])
 def test_bfloat16(algorithm: str) -> None:
     runtime = DeviceRuntime(tiny_config(algorithm, network__compute_dtype="bfloat16"), Topology.of(1))
     runtime.compile()
