@@ -263,21 +263,19 @@ def _check_state(label: str, before: Any, after: Any) -> None:
             )
 
 
-def _state_and_obs(result: Any) -> tuple[Any, Any]:
+def _state_and_obs(result: Any, form: str = "return (state, obs)") -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise _Wrong(f"returned {_kind(result)}; return (state, obs)")
+        raise _Wrong(f"returned {_kind(result)}; {form}")
     _require_arrays("state", result[0])
     return result
 
 
 def _state_and_step(result: Any) -> tuple[Any, TimeStep]:
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise _Wrong(f"returned {_kind(result)}; {_STEP}")
-    if not isinstance(result[1], TimeStep):
-        raise _Wrong(f"returned a state and {_kind(result[1])}; {_STEP}")
-    _require_arrays("state", result[0])
-    _require_arrays("info", result[1].info)
-    return result
+    state, timestep = _state_and_obs(result, _STEP)
+    if not isinstance(timestep, TimeStep):
+        raise _Wrong(f"returned a state and {_kind(timestep)}; {_STEP}")
+    _require_arrays("info", timestep.info)
+    return state, timestep
 
 
 def _require_arrays(name: str, tree: Any) -> None:

@@ -96,8 +96,29 @@ class Gymnax(JaxEnv):
         return state, timestep
 
     def render(self, state: Any) -> np.ndarray:
-        """uint8[height, width, 3], by gymnax's own visualizer; CannotRender if it has none."""
-        return picture(self.spec.name, self._env, self._params, state)
+        """uint8[height, width, 3], by gymnax's own visualizer.
+
+        Raises:
+          CannotRender: gymnax does not draw this environment, or a package that it draws with is missing.
+        """
+        name = self._env.name
+        label = self.spec.name
+        try:
+            from gymnax.visualize import vis_gym
+
+            if name in vis_gym.SUPPORTED_GYM_ENVS:
+                return _drawn_by_gymnasium(name, self._params, state)
+            if name in _PLOTTED:
+                return _plot(self._env, self._params, state)
+        except ImportError as error:
+            raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
+        except Exception as error:
+            # Gymnasium raises its own error if pygame is missing.
+            if type(error).__name__ != "DependencyNotInstalled":
+                raise
+            text = " ".join(str(error).split())
+            raise CannotRender(f"{label}: {text}; or 'jaxrl-recurrent[video]'") from error
+        raise CannotRender(f"{label} cannot be rendered: gymnax has no picture of it")
 
 
 make = Gymnax
@@ -189,29 +210,6 @@ def _finite_or_infinite(bound: Any) -> np.ndarray:
     """Undoes the habit of gymnax to write the largest float32 if there is no bound."""
     array = np.asarray(bound, np.float64)
     return np.where(np.abs(array) >= np.finfo(np.float32).max, np.copysign(np.inf, array), array)
-
-
-def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
-    """uint8[height, width, 3] of one state.
-
-    Raises:
-      CannotRender: gymnax does not draw this environment, or a package that it draws with is missing.
-    """
-    try:
-        from gymnax.visualize import vis_gym
-
-        if env.name in vis_gym.SUPPORTED_GYM_ENVS:
-            return _drawn_by_gymnasium(env.name, params, state)
-        if env.name in _PLOTTED:
-            return _plot(env, params, state)
-    except ImportError as error:
-        raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
-    except Exception as error:
-        # Gymnasium raises its own error if pygame is missing.
-        if type(error).__name__ != "DependencyNotInstalled":
-            raise
-        raise CannotRender(f"{label}: {' '.join(str(error).split())}; or 'jaxrl-recurrent[video]'") from error
-    raise CannotRender(f"{label} cannot be rendered: gymnax has no picture of it")
 
 
 def _drawn_by_gymnasium(name: str, params: Any, state: Any) -> np.ndarray:

@@ -82,7 +82,10 @@ class Pgx(JaxEnv):
         )
         self.game = PgxGame(label, self._env, self.spec) if self._env.num_players == 2 else None
         self._opponent = _opponent(label, self.game, opponent)
-        _require_seat(label, self.game, seat)
+        if seat not in (_EITHER, 0, 1) or isinstance(seat, bool):
+            raise ValueError(f"{label}: seat (={seat!r}) must be 0, 1, or -1 for either")
+        if self.game is None and seat != _EITHER:
+            raise ValueError(f"{label}: seat (={seat!r}) is only of games of two")
         self._seat = seat
 
     def reset(self, key: jax.Array) -> tuple[PgxState, Any]:
@@ -148,13 +151,6 @@ class Pgx(JaxEnv):
 
 
 make = Pgx
-
-
-def _require_seat(label: str, game: PgxGame | None, seat: int) -> None:
-    if seat not in (_EITHER, 0, 1) or isinstance(seat, bool):
-        raise ValueError(f"{label}: seat (={seat!r}) must be 0, 1, or -1 for either")
-    if game is None and seat != _EITHER:
-        raise ValueError(f"{label}: seat (={seat!r}) is only of games of two")
 
 
 def _opponent(label: str, game: PgxGame | None, name: str) -> _Opponent:
