@@ -55,7 +55,7 @@ def check_types(label: str, env: Any) -> bool:
     reward = timestep.reward
     agents = _leading(spec)
     form = f"[{len(spec.agents)}]" if agents else "[]"
-    if getattr(reward, "shape", None) != agents or not _is_real(reward.dtype):
+    if getattr(reward, "shape", None) != agents or not is_real(reward.dtype):
         text = "return one number of each agent" if agents else "return one number"
         raise ValueError(f"{label}: step() returned the reward {_form(reward)}; {text}, float32{form}")
     for name in ("terminated", "truncated"):
@@ -95,7 +95,7 @@ def _check_info(label: str, info: dict[str, Any], keys: Iterable[str]) -> None:
             names = names_of(info)
             given = f"its info has {', '.join(names)}" if names else "its info is empty"
             raise ValueError(f"{label}: step() returned no info[{key!r}]; {given}")
-        if getattr(info[key], "shape", None) != () or not _is_real(info[key].dtype):
+        if getattr(info[key], "shape", None) != () or not is_real(info[key].dtype):
             raise ValueError(
                 f"{label}: step() returned info[{key!r}] as {_form(info[key])}; return one number or bool"
             )
@@ -132,20 +132,17 @@ class Types:
         self.next_state, self.timestep = _trace(
             f"{label}: step()", env.step, _state_and_step, key, state, action
         )
-        self.mask = self.present = self.central = None
-        if env.spec.agents:
-            several: Any = env
-            self.present = _trace(f"{label}: present()", several.present, lambda present: present, state)
-        if env.spec.central_observation is not None:
-            several = env
-            self.central = _trace(f"{label}: central()", several.central, lambda central: central, state)
-        if env.spec.has_action_mask:
-            self.mask = _trace(f"{label}: action_mask()", env.action_mask, lambda mask: mask, state)
-        self.solution = None
-        if env.spec.has_solver:
-            if not hasattr(env, "solve"):
-                raise ValueError(f"{label}: spec.has_solver is set, and there is no method solve(state)")
-            self.solution = _trace(f"{label}: solve()", env.solve, lambda action: action, state)
+        if env.spec.has_solver and not hasattr(env, "solve"):
+            raise ValueError(f"{label}: spec.has_solver is set, and there is no method solve(state)")
+
+        def of_state(method: str, is_declared: bool) -> Any:
+            where = f"{label}: {method}()"
+            return _trace(where, getattr(env, method), lambda x: x, state) if is_declared else None
+
+        self.present = of_state("present", bool(env.spec.agents))
+        self.central = of_state("central", env.spec.central_observation is not None)
+        self.mask = of_state("action_mask", env.spec.has_action_mask)
+        self.solution = of_state("solve", env.spec.has_solver)
 
 
 def _checked_spec(label: str, env: Any) -> EnvSpec:
@@ -266,21 +263,19 @@ def _check_state(label: str, before: Any, after: Any) -> None:
             )
 
 
-def _state_and_obs(result: Any) -> tuple[Any, Any]:
+def _state_and_obs(result: Any, form: str = "return (state, obs)") -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise _Wrong(f"returned {_kind(result)}; return (state, obs)")
+        raise _Wrong(f"returned {_kind(result)}; {form}")
     _require_arrays("state", result[0])
     return result
 
 
 def _state_and_step(result: Any) -> tuple[Any, TimeStep]:
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise _Wrong(f"returned {_kind(result)}; {_STEP}")
-    if not isinstance(result[1], TimeStep):
-        raise _Wrong(f"returned a state and {_kind(result[1])}; {_STEP}")
-    _require_arrays("state", result[0])
-    _require_arrays("info", result[1].info)
-    return result
+    state, timestep = _state_and_obs(result, _STEP)
+    if not isinstance(timestep, TimeStep):
+        raise _Wrong(f"returned a state and {_kind(timestep)}; {_STEP}")
+    _require_arrays("info", timestep.info)
+    return state, timestep
 
 
 def _require_arrays(name: str, tree: Any) -> None:
@@ -314,12 +309,9 @@ def explain(error: Exception) -> str:
     return f"raised {text if len(text) <= _LONGEST_TEXT else f'{text[:_LONGEST_TEXT]}...'}"
 
 
-def _is_real(dtype: Any) -> bool:
-    return (
-        jnp.issubdtype(dtype, jnp.bool_)
-        or jnp.issubdtype(dtype, jnp.integer)
-        or jnp.issubdtype(dtype, jnp.floating)
-    )
+def is_real(dtype: Any) -> bool:
+    """True of bools, integers and floats."""
+    return any(jnp.issubdtype(dtype, kind) for kind in (jnp.bool_, jnp.integer, jnp.floating))
 
 
 def _form(x: Any) -> str:

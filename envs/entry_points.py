@@ -50,11 +50,11 @@ def clash(point: EntryPoint) -> ValueError:
 @functools.cache
 def _of_group(group: str, path: tuple[str, ...], here: str) -> tuple[EntryPoint, ...]:
     """The entry points of a group, for a path of imports; not those in the working folder `here`."""
-    return tuple(point for point in metadata.entry_points(group=group) if _place(point) != here)
-
-
-def _place(point: EntryPoint) -> str:
-    return os.path.realpath(str(point.dist.locate_file(""))) if point.dist else ""
+    return tuple(
+        point
+        for point in metadata.entry_points(group=group)
+        if not point.dist or os.path.realpath(str(point.dist.locate_file(""))) != here
+    )
 
 
 def _package(point: EntryPoint) -> str:

@@ -62,10 +62,13 @@ def format_call(name: str, kwargs: Mapping[str, Any]) -> str:
 
 
 def changed_call(name: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """`format_call` with the `arguments`, by parameter of `factory`, that differ from its defaults."""
-    parameters = inspect.signature(factory).parameters
-    known = {x: p for x, p in parameters.items() if x in arguments}
-    return format_call(name, {x: arguments[x] for x, p in known.items() if arguments[x] != p.default})
+    """`format_call` with the `arguments`, by parameter of `factory`, that differ from its defaults.
+
+    Parameters without a default are left out; keyword arguments of any name are `arguments["kwargs"]`.
+    """
+    known = [p for p in inspect.signature(factory).parameters.values() if p.default is not p.empty]
+    changed = {p.name: x for p in known if (x := arguments[p.name]) != p.default}
+    return format_call(name, changed | arguments.get("kwargs", {}))
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ValueError:

@@ -52,7 +52,8 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
     full_name, kwargs = parse_call(name)
     suite, short_name = _split(full_name)
     if not suite or not short_name:
-        raise unknown("environment", name, _all_names())
+        # The names of the suites that are always there: the others take seconds to import.
+        raise unknown("environment", name, [x for s in _suites() if s not in _OPTIONAL for x in names(s)])
     factory = _registration(full_name)
     if suite in _HOST_SUITES:
         raise ValueError(
@@ -265,11 +266,6 @@ def _names_of_suite(suite: str) -> list[str]:
     if suite not in _SUITES:
         return []
     return [f"{suite}:{name}" for name in importlib.import_module(_SUITES[suite]).names()]
-
-
-def _all_names() -> list[str]:
-    """The names of the suites that are always there: the others take seconds to import."""
-    return [name for suite in _suites() if suite not in _OPTIONAL for name in names(suite)]
 
 
 def _call(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> JaxEnv:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
+
+
+@flax.struct.dataclass
+class TimedState:
+    """The state of a wrapped environment, and int32[], the steps of this episode so far."""
+
+    env: Any
+    time: jax.Array
 
 
 def strong_types(tree: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxrl.envs.adapters.physics import PhysicsEnv
 from jaxrl.envs.adapters.suite import check_arguments, load, refusals
-from jaxrl.envs.names import check_positive, format_call
+from jaxrl.envs.names import changed_call, check_positive
 
 _EPISODE_LENGTH = 1000  # of the suite's own training wrappers
 
@@ -28,8 +28,7 @@ def make(name: str, episode_length: int = _EPISODE_LENGTH, **kwargs: Any) -> Phy
     label = f"brax:{name}"
     check_arguments(label, kwargs)
     limit = check_positive(f"{label}: episode_length", episode_length)
-    given = {} if episode_length == _EPISODE_LENGTH else {"episode_length": episode_length}
     package = load("brax.envs", "brax")
     with refusals(label, kwargs, TypeError, ValueError):
         env = package.get_environment(name, **kwargs)
-        return PhysicsEnv(format_call(label, given | kwargs), env, limit)
+        return PhysicsEnv(changed_call(label, make, locals()), env, limit)

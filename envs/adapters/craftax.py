@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, numbers, raw_key, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
-from jaxrl.envs.names import LARGEST_INT32, format_call, unknown
+from jaxrl.envs.names import LARGEST_INT32, changed_call, unknown
 from jaxrl.envs.trees import strong_types
 
 _NAMES = (
@@ -31,27 +31,21 @@ def names() -> Sequence[str]:
     return _NAMES
 
 
-def make(name: str, observation: str = "whole", **kwargs: Any) -> Craftax:
-    """Makes one of `names()`.
-
-    Args:
-      name: of the environment.
-      observation: "whole", as the suite has it; "parts" of a symbolic one is a dict of the `map`, an image
-        [rows, columns, kinds] that convolutions take, and the `rest`: inventory, health, direction, light.
-      kwargs: fields of its `EnvParams`.
-    """
-    return Craftax(name, observation, **kwargs)
-
-
 class Craftax(JaxEnv):
     """An environment of Craftax in its form without automatic reset.
 
     The suite has one flag for every end; here the end at `max_timesteps` is a truncation and any other a
     termination. It reports achievements in percent of episodes, as its papers do: at every step the values so
     far, so that an episode which a wrapper cuts off has them too.
+
+    Args:
+      name: one of `names()`.
+      observation: "whole", as the suite has it; "parts" of a symbolic one is a dict of the `map`, an image
+        [rows, columns, kinds] that convolutions take, and the `rest`: inventory, health, direction, light.
+      kwargs: fields of its `EnvParams`.
     """
 
-    def __init__(self, name: str, observation: str, **kwargs: Any):
+    def __init__(self, name: str, observation: str = "whole", **kwargs: Any):
         label = f"craftax:{name}"
         check_arguments(label, kwargs)
         if observation not in _OBSERVATIONS:
@@ -72,9 +66,8 @@ class Craftax(JaxEnv):
         with suite_rules():
             obs, info = jax.eval_shape(self._first_step, jax.random.key(0))
             actions = int(self._env.action_space(self._params).n)
-        given: dict[str, Any] = {} if observation == "whole" else {"observation": observation}
         self.spec = EnvSpec(
-            name=format_call(label, given | kwargs),
+            name=changed_call(label, Craftax, locals()),
             observation_space=_space_of(obs),
             action_space=Discrete(actions),
             max_episode_steps=int(self._params.max_timesteps),
@@ -98,7 +91,8 @@ class Craftax(JaxEnv):
             reward=jnp.asarray(reward, jnp.float32),
             terminated=jnp.asarray(terminated, bool),
             truncated=jnp.asarray(state.timestep >= self._params.max_timesteps, bool),
-            info=_info_of_step(info),
+            # Achievements and the score so far.
+            info={name: x for name, x in numbers(info).items() if name != "discount"},
         )
         return state, timestep
 
@@ -114,6 +108,9 @@ class Craftax(JaxEnv):
         return obs, timestep.info
 
 
+make = Craftax
+
+
 def _shape_of_map(label: str, name: str) -> tuple[int, ...]:
     """[rows, columns, kinds] of the map, with which symbolic observations begin."""
     if "Symbolic" not in name:
@@ -127,8 +124,3 @@ def _space_of(obs: Any) -> Space:
     if isinstance(obs, dict):
         return Dict(tuple((key, _space_of(part)) for key, part in sorted(obs.items())))
     return Box.of(0.0, 1.0, obs.shape, np.dtype(obs.dtype).type)
-
-
-def _info_of_step(info: dict[str, Any]) -> dict[str, jax.Array]:
-    """Achievements and the score so far."""
-    return {name: x for name, x in numbers(info).items() if name != "discount"}

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrl.envs import installation
 from jaxrl.envs.adapters.envpool_pool import Pool, without_precision_warnings
+from jaxrl.envs.adapters.suite import like
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space
 from jaxrl.envs.host import qt
 from jaxrl.envs.host.spaces import (
@@ -41,8 +42,8 @@ _LARGEST = {"frame_stack": 128, "img_height": 2048, "img_width": 2048, "stack_nu
 _NO_LIMIT = 2**30  # envpool writes a number of this size if there is no time limit
 
 
-def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> EnvpoolFactory:
-    """Checks an environment's name and options and returns its factory.
+class EnvpoolFactory:
+    """An environment of envpool with checked options.
 
     Args:
       name: an id of envpool, e.g. `Pong-v5`.
@@ -53,13 +54,8 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> EnvpoolFactor
       ValueError: the name or an option is unknown or wrong.
       ImportError: envpool or the libraries of an environment are missing.
     """
-    return EnvpoolFactory(name, tuple(keys), kwargs)
 
-
-class EnvpoolFactory:
-    """An environment of envpool with checked options."""
-
-    def __init__(self, name: str, keys: tuple[str, ...], kwargs: dict[str, Any]):
+    def __init__(self, name: str, /, keys: Sequence[str] = (), **kwargs: Any):
         label = f"envpool:{format_call(name, kwargs)}"
         spec, self.options = _checked_spec(name, label, kwargs)
         self.name = name
@@ -72,7 +68,7 @@ class EnvpoolFactory:
                     space_of(leaf)
         except (Problem, ValueError) as error:
             raise ValueError(f"{label} has spaces that are not supported: {error}") from error
-        self.leaves = select_leaves(label, leaves, keys)
+        self.leaves = select_leaves(label, leaves, tuple(keys))
         images: list[Any] = [_is_channels_first(space_of(leaf)) for leaf in self.leaves]
         self._is_image = observation_tree(self.leaves, images)
         self.action_dtype = np.dtype(action["dtype"])
@@ -82,7 +78,8 @@ class EnvpoolFactory:
             observation_space=_channels_last(observation_space(self.leaves)),
             action_space=space_of(action),
             max_episode_steps=limit if 0 < limit < _NO_LIMIT else None,
-            stacked_frames=_stacked_frames(name, spec),
+            # Of Atari, whose stacks were checked; other suites' stacks may differ.
+            stacked_frames=int(spec.config.stack_num) if _suite_of(name) == "envpool.atari" else 1,
         )
 
     def decode(self, obs: Any) -> Any:
@@ -100,6 +97,9 @@ class EnvpoolFactory:
 
     def start(self, options: HostOptions) -> HostEnv:
         return EnvpoolEnv(self, options)
+
+
+make = EnvpoolFactory
 
 
 class EnvpoolEnv(HostEnv):
@@ -236,12 +236,6 @@ def _suite_of(name: str) -> str:
     return str(importlib.import_module("envpool").registration.registry.specs[name][0])
 
 
-def _stacked_frames(name: str, spec: Any) -> int:
-    """`EnvSpec.stacked_frames`: of Atari, whose stacks were checked; other suites' stacks may differ."""
-    is_atari = _suite_of(name) == "envpool.atari"
-    return int(spec.config.stack_num) if is_atari else 1
-
-
 def _part(obs: Any, leaf: Leaf) -> Any:
     """One leaf of an observation as it is stored, of numpy or traced arrays."""
     obs = _raw_part(obs, leaf)
@@ -295,7 +289,7 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
     for key, value in kwargs.items():
         if key not in defaults:
             raise unknown(f"argument of envpool:{name}", key, defaults)
-        options[key] = _like(f"envpool:{name}: {key}", value, defaults[key])
+        options[key] = like(f"envpool:{name}: {key}", value, defaults[key])
         if key in _POSITIVE:
             check_positive(f"envpool:{name}: {key}", value, _LARGEST.get(key, LARGEST_INT32))
     if defaults.get("channel_first"):
@@ -306,14 +300,3 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{label} is refused by envpool: {' '.join(str(error).split())}") from error
     return spec, options
-
-
-def _like(label: str, value: Any, default: Any) -> Any:
-    """Converts `value` to the type of `default`; ValueError if that would lose something."""
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(default, tuple | list) and isinstance(value, tuple | list):
-        return type(default)(value)
-    if type(value) is not type(default):
-        raise ValueError(f"{label} (={value!r}) must be of type {type(default).__name__}, like {default!r}")
-    return value

@@ -28,6 +28,8 @@ class Pool:
         cuts: tuple[int, ...] | None,
         info_keys: tuple[str, ...] = (),
     ):
+        import envpool
+
         n = len(seeds)
         self.steps = 0
         self._info_keys = info_keys
@@ -37,7 +39,7 @@ class Pool:
         self._done = np.ones(n, bool)
         idle = [0] if cuts else []
         size = {"num_envs": n + len(idle), "batch_size": n, "num_threads": threads}
-        self._env = _make(name, env_seed=[*seeds, *idle], **size, **options)
+        self._env: Any = envpool.make_gymnasium(name, env_seed=[*seeds, *idle], **size, **options)
         with without_precision_warnings():
             _ = self._env.observation_space  # kept by envpool; `recv` asks for it
         self._env._reset(self._ids)  # the public `reset` would also wait for the result
@@ -129,12 +131,6 @@ def _outcome(reward: Any, terminated: Any, truncated: Any, info: dict[str, Any])
     if "lives" in info and "reward" in info:  # Atari tells clipped from raw, and lives from games
         return outcome | {"score": info["reward"], "game_over": info["terminated"].astype(bool) | truncated}
     return outcome | {"score": reward, "game_over": terminated | truncated}
-
-
-def _make(name: str, **options: Any) -> Any:
-    import envpool
-
-    return envpool.make_gymnasium(name, **options)
 
 
 @contextlib.contextmanager

@@ -84,11 +84,6 @@ def factory_of(
         raise ValueError(f"{label} has a space that is not supported: {error}") from error
 
 
-def _goal_examples(leaves: Sequence[Leaf], found: dict[str, np.ndarray] | None) -> GoalExamples | None:
-    """The steps that the worker played; None if a part of the observations is left out."""
-    return GoalExamples(**found) if found is not None and len(leaves) == len(KEYS) else None
-
-
 def _task_space(label: str, declared: Any) -> Dict | None:
     """The space of what the environment's class declares in `metadata["tasks"]`: (low, high) by name."""
     if declared is None:
@@ -118,6 +113,8 @@ class GymnasiumFactory(WorkerFactory):
         self.takes_tasks: bool = found["takes_options"]
         self._masks: str | None = found["masks"]
         self.beside = ("mask",) if self._masks else ()
+        # The steps that the worker played, unless a part of the observations is left out.
+        examples = found["goals"] if len(obs_leaves) == len(KEYS) else None
         self.spec = EnvSpec(
             name=label,
             observation_space=observation_space(obs_leaves),
@@ -125,7 +122,7 @@ class GymnasiumFactory(WorkerFactory):
             max_episode_steps=found["limit"],
             has_action_mask=self._masks is not None,
             reports=found["reports"],
-            goal_examples=_goal_examples(obs_leaves, found["goals"]),
+            goal_examples=None if examples is None else GoalExamples(**examples),
             task_space=found["tasks"],
             open_info=True,
         )

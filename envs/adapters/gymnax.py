@@ -17,9 +17,9 @@ import numpy as np
 
 from jaxrl.envs.adapters import gymnax_classes
 from jaxrl.envs.adapters.deferred import deferred_imports
-from jaxrl.envs.adapters.suite import implicit_promotion, load, numbers
+from jaxrl.envs.adapters.suite import check_arguments, implicit_promotion, like, load, numbers
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
-from jaxrl.envs.names import check_32_bits, format_call, unknown
+from jaxrl.envs.names import format_call, unknown
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.envs.trees import strong_types
 
@@ -40,14 +40,6 @@ def names() -> Sequence[str]:
     return tuple(_gymnax().registered_envs)
 
 
-def make(name: str, **kwargs: Any) -> Gymnax:
-    """Makes one of `names()`, or `path.to.module:Class`, a class with gymnax's API.
-
-    Each argument sets a field of its `EnvParams` or of its constructor.
-    """
-    return Gymnax(name, **kwargs)
-
-
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
     """The module that creating the environment imports, from its name; None if it has none."""
     return name.rpartition(":")[0] or None
@@ -64,6 +56,10 @@ class Gymnax(JaxEnv):
     Rewards become float32. Observations keep the dtype that the environment really returns, which is
     not always the one that its space declares. `info` is left out: its keys differ between environments. A
     custom environment's has the numeric entries.
+
+    Args:
+      name: one of `names()`, or `path.to.module:Class`, a class with gymnax's API.
+      kwargs: each sets a field of its `EnvParams` or of its constructor.
     """
 
     def __init__(self, name: str, **kwargs: Any):
@@ -100,16 +96,38 @@ class Gymnax(JaxEnv):
         return state, timestep
 
     def render(self, state: Any) -> np.ndarray:
-        """uint8[height, width, 3], by gymnax's own visualizer; CannotRender if it has none."""
+        """uint8[height, width, 3], by gymnax's own visualizer.
 
-        return picture(self.spec.name, self._env, self._params, state)
+        Raises:
+          CannotRender: gymnax does not draw this environment, or a package that it draws with is missing.
+        """
+        name = self._env.name
+        label = self.spec.name
+        try:
+            from gymnax.visualize import vis_gym
+
+            if name in vis_gym.SUPPORTED_GYM_ENVS:
+                return _drawn_by_gymnasium(name, self._params, state)
+            if name in _PLOTTED:
+                return _plot(self._env, self._params, state)
+        except ImportError as error:
+            raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
+        except Exception as error:
+            # Gymnasium raises its own error if pygame is missing.
+            if type(error).__name__ != "DependencyNotInstalled":
+                raise
+            text = " ".join(str(error).split())
+            raise CannotRender(f"{label}: {text}; or 'jaxrl-recurrent[video]'") from error
+        raise CannotRender(f"{label} cannot be rendered: gymnax has no picture of it")
+
+
+make = Gymnax
 
 
 def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the gymnax environment and its parameters, with `kwargs` set in the one or the other."""
     _gymnax()
-    for key, value in kwargs.items():
-        check_32_bits(f"gymnax:{name}: {key}", value)
+    check_arguments(f"gymnax:{name}", kwargs)
     try:
         env, params = (gymnax_classes.instance if ":" in name else _registered)(name, kwargs)
     except OSError as error:
@@ -117,7 +135,7 @@ def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     except (TypeError, AssertionError) as error:
         raise ValueError(f"gymnax:{name} refuses {kwargs}: {str(error) or 'invalid value'}") from error
     changes = {
-        key: _like(f"gymnax:{name}: {key}", value, getattr(params, key))
+        key: like(f"gymnax:{name}: {key}", value, getattr(params, key))
         for key, value in kwargs.items()
         if hasattr(params, key)
     }
@@ -140,17 +158,6 @@ def _registered(name: str, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
 def _gymnax() -> ModuleType:
     with deferred_imports("seaborn", "matplotlib", "matplotlib.pyplot", "matplotlib.colors"):
         return load("gymnax", "gymnax")
-
-
-def _like(label: str, value: Any, default: Any) -> Any:
-    """Converts `value` to the type of `default`; ValueError if that would lose something."""
-    if isinstance(default, jax.Array):
-        return jnp.asarray(value, default.dtype)
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) is not type(default):
-        raise ValueError(f"{label} (={value!r}) must be of type {type(default).__name__}, like {default!r}")
-    return value
 
 
 def _max_episode_steps(name: str, env: Any, params: Any) -> int | None:
@@ -203,29 +210,6 @@ def _finite_or_infinite(bound: Any) -> np.ndarray:
     """Undoes the habit of gymnax to write the largest float32 if there is no bound."""
     array = np.asarray(bound, np.float64)
     return np.where(np.abs(array) >= np.finfo(np.float32).max, np.copysign(np.inf, array), array)
-
-
-def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
-    """uint8[height, width, 3] of one state.
-
-    Raises:
-      CannotRender: gymnax does not draw this environment, or a package that it draws with is missing.
-    """
-    try:
-        from gymnax.visualize import vis_gym
-
-        if env.name in vis_gym.SUPPORTED_GYM_ENVS:
-            return _drawn_by_gymnasium(env.name, params, state)
-        if env.name in _PLOTTED:
-            return _plot(env, params, state)
-    except ImportError as error:
-        raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
-    except Exception as error:
-        # Gymnasium raises its own error if pygame is missing.
-        if type(error).__name__ != "DependencyNotInstalled":
-            raise
-        raise CannotRender(f"{label}: {' '.join(str(error).split())}; or 'jaxrl-recurrent[video]'") from error
-    raise CannotRender(f"{label} cannot be rendered: gymnax has no picture of it")
 
 
 def _drawn_by_gymnasium(name: str, params: Any, state: Any) -> np.ndarray:

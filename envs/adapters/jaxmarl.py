@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl.envs.adapters.suite import check_arguments, load, raw_key, refusals, suite_rules
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
-from jaxrl.envs.names import format_call, unknown
+from jaxrl.envs.names import changed_call, unknown
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.envs.trees import strong_types
 
@@ -29,18 +29,6 @@ _PIXELS, _HALF_WIDTH = 160, 1.6  # of a picture of particles, and what it shows 
 def names() -> Sequence[str]:
     """The environments that jaxmarl has registered and this adapter can make."""
     return tuple(name for name in _jaxmarl().registered_envs if not name.startswith(_LEFT_OUT))
-
-
-def make(name: str, shaped_reward: float = 0.0, **kwargs: Any) -> JaxMARL:
-    """Makes one of `names()`.
-
-    Args:
-      name: of the environment.
-      shaped_reward: of Overcooked, by how much its shaped reward is added to what is learnt from; episodes
-        are reported without it.
-      kwargs: passed on to `jaxmarl.make`; `scenario` of SMAX and `layout` of Overcooked by their names.
-    """
-    return JaxMARL(name, shaped_reward, **kwargs)
 
 
 @flax.struct.dataclass
@@ -57,9 +45,15 @@ class JaxMARL(MultiAgentEnv):
     Observations are float32, shorter vectors padded by zeros; if agents have different numbers of actions,
     a mask shows which are theirs. An end by the limit of steps is a truncation. An agent that the suite calls
     done is gone from then on. In `HeuristicEnemySMAX`, `info["success"]` is whether the allies have won.
+
+    Args:
+      name: one of `names()`.
+      shaped_reward: of Overcooked, by how much its shaped reward is added to what is learnt from; episodes
+        are reported without it.
+      kwargs: passed on to `jaxmarl.make`; `scenario` of SMAX and `layout` of Overcooked by their names.
     """
 
-    def __init__(self, name: str, shaped_reward: float, **kwargs: Any):
+    def __init__(self, name: str, shaped_reward: float = 0.0, **kwargs: Any):
         label = f"jaxmarl:{name}"
         check_arguments(label, kwargs)
         self._is_mpe = name.startswith("MPE_")
@@ -84,9 +78,8 @@ class JaxMARL(MultiAgentEnv):
             self._counts, action_space = _actions(label, spaces)
             self._legal = self._mask_function(state) if self._counts else None
         has_mask = self._legal is not None or len(set(self._counts)) > 1
-        given = kwargs if shaped_reward == 0 else {"shaped_reward": shaped_reward, **kwargs}
         self.spec = EnvSpec(
-            name=format_call(label, given),
+            name=changed_call(label, JaxMARL, locals()),
             observation_space=Box.of(-np.inf, np.inf, self._shape),
             action_space=action_space,
             max_episode_steps=self._limit,
@@ -102,14 +95,17 @@ class JaxMARL(MultiAgentEnv):
         return JaxMARLState(strong_types(state), jnp.ones(len(self._agents), bool)), self._stack(obs)
 
     def step(self, key: jax.Array, state: JaxMARLState, action: jax.Array) -> tuple[JaxMARLState, TimeStep]:
-        actions = {agent: self._action(action[i], i) for i, agent in enumerate(self._agents)}
+        actions = dict(zip(self._agents, action, strict=True))
+        for agent, count in zip(self._agents, self._counts, strict=False):
+            actions[agent] = jnp.minimum(actions[agent], count - 1)
         with suite_rules():
             obs, after, rewards, dones, info = self._env.step_env(raw_key(key), state.env, actions)
             after = strong_types(after)
             reward, score = self._rewards(rewards, info)
             over = jnp.asarray(dones["__all__"], bool)
             done = jnp.stack([jnp.asarray(dones[agent], bool) for agent in self._agents])
-            is_cut = jnp.zeros((), bool) if self._limit is None else over & (self._time(after) >= self._limit)
+            time = getattr(after, "state", after).step
+            is_cut = jnp.zeros((), bool) if self._limit is None else over & (time >= self._limit)
         # Most environments call all agents done where the time is over; of SMAX only the dead are.
         died = done if self._is_smax else done & ~is_cut
         timestep = TimeStep(
@@ -171,12 +167,6 @@ class JaxMARL(MultiAgentEnv):
             return reward, None
         return reward + self._shaped * stack(info["shaped_reward"]), reward
 
-    def _time(self, state: Any) -> jax.Array:
-        return getattr(state, "state", state).step
-
-    def _action(self, action: jax.Array, i: int) -> jax.Array:
-        return jnp.minimum(action, self._counts[i] - 1) if self._counts else action
-
     def _stack(self, obs: Mapping[str, Any]) -> jax.Array:
         """float32[A, ...], observations in the order of the agents."""
         return jnp.stack([_pad(obs[agent].astype(jnp.float32), self._shape) for agent in self._agents])
@@ -192,6 +182,9 @@ class JaxMARL(MultiAgentEnv):
             except NotImplementedError:
                 continue
         return None
+
+
+make = JaxMARL
 
 
 def _jaxmarl() -> ModuleType:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.envs.adapters.suite import check_arguments, load, numbers, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, Space, TimeStep
-from jaxrl.envs.names import format_call, unknown
+from jaxrl.envs.names import changed_call, unknown
 from jaxrl.envs.trees import strong_types
 
 _MASK = "action_mask"
@@ -23,17 +23,6 @@ def names() -> Sequence[str]:
     return tuple(sorted(load("jumanji", "jumanji").registered_environments()))
 
 
-def make(name: str, keys: Sequence[str] = (), **kwargs: Any) -> Jumanji:
-    """Makes one of `names()`.
-
-    Args:
-      name: of the environment.
-      keys: the parts of its observations to keep; all if empty. Parts within parts are `outer.inner`.
-      kwargs: of the environment's class.
-    """
-    return Jumanji(name, tuple(keys), **kwargs)
-
-
 class Jumanji(JaxEnv):
     """An environment of Jumanji, which resets only by its wrappers.
 
@@ -41,13 +30,18 @@ class Jumanji(JaxEnv):
     masked together, such as row and column, become one: Discrete(rows * columns). What is `extras` there is
     reported with its last value. The suite's discount decides if an end is a termination or a truncation;
     most of its environments call the end at their time limit a termination.
+
+    Args:
+      name: one of `names()`.
+      keys: the parts of its observations to keep; all if empty. Parts within parts are `outer.inner`.
+      kwargs: of the environment's class.
     """
 
-    def __init__(self, name: str, keys: tuple[str, ...], **kwargs: Any):
+    def __init__(self, name: str, keys: Sequence[str] = (), **kwargs: Any):
         label = f"jumanji:{name}"
         check_arguments(label, kwargs)
         package = load("jumanji", "jumanji")
-        self._keys: tuple[str, ...] = keys
+        self._keys = keys = tuple(keys)
         with refusals(label, kwargs, TypeError, ValueError, OSError):
             self._env = package.make(name, **kwargs)
             first, later = jax.eval_shape(self._first_steps, jax.random.key(0))
@@ -68,10 +62,9 @@ class Jumanji(JaxEnv):
             raise ValueError(
                 f"{label} has an action mask that is not supported: {mask.shape} of {self._nvec}"
             )
-        given = {"keys": keys} if keys else {}
         limit = getattr(self._env, "time_limit", None)
         self.spec = EnvSpec(
-            name=format_call(label, given | kwargs),
+            name=changed_call(label, Jumanji, locals()),
             observation_space=_space(
                 {key: parts[key] for key in (keys or parts)}, self._env.observation_spec
             ),
@@ -116,10 +109,7 @@ class Jumanji(JaxEnv):
         parts = _parts(observation)
         names = self._keys or [name for name in parts if name != _MASK]
         kept = {name: _plain(parts[name]) for name in sorted(names)}
-        return kept if self._is_dict(observation) else kept[""]
-
-    def _is_dict(self, observation: Any) -> bool:
-        return "" not in _parts(observation)
+        return kept[""] if "" in parts else kept
 
     def _first_steps(self, key: jax.Array) -> tuple[Any, Any]:
         state, first = self._env.reset(raw_key(key))
@@ -134,6 +124,9 @@ class Jumanji(JaxEnv):
         if len(self._nvec) == 1 and not spec.shape:
             return Discrete(self._nvec[0])
         return Discrete(math.prod(self._nvec)) if self._is_joint else MultiDiscrete(self._nvec)
+
+
+make = Jumanji
 
 
 def _nvec(spec: Any) -> tuple[int, ...]:

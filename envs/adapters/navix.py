@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import check_positive, format_call, unknown
-from jaxrl.envs.trees import strong_types
+from jaxrl.envs.names import changed_call, check_positive, unknown
+from jaxrl.envs.trees import TimedState, strong_types
 
 _OBSERVATIONS = (
     "categorical",
@@ -27,39 +26,25 @@ _OBSERVATIONS = (
 _LARGEST_SYMBOL = 11
 
 
-@flax.struct.dataclass
-class NavixState:
-    """The suite's own state, and int32[], the steps of this episode so far."""
-
-    env: Any
-    time: jax.Array
-
-
 def names() -> Sequence[str]:
     """The environments that navix has registered."""
     return tuple(sorted(load("navix", "navix").registry()))
-
-
-def make(name: str, observation: str = "symbolic", max_steps: int | None = None, **kwargs: Any) -> Navix:
-    """Makes one of `names()`.
-
-    Args:
-      name: of the environment.
-      observation: which of `navix.observations`: "symbolic" shows the whole grid, "symbolic_first_person"
-        what the agent sees.
-      max_steps: of an episode; None: the suite's own limit.
-      kwargs: passed on to `navix.make`.
-    """
-    return Navix(name, observation, max_steps, **kwargs)
 
 
 class Navix(JaxEnv):
     """An environment of NAVIX, stepped below its automatic reset.
 
     `info["success"]` is whether an episode terminated with a reward.
+
+    Args:
+      name: one of `names()`.
+      observation: which of `navix.observations`: "symbolic" shows the whole grid, "symbolic_first_person"
+        what the agent sees.
+      max_steps: of an episode; None: the suite's own limit.
+      kwargs: passed on to `navix.make`.
     """
 
-    def __init__(self, name: str, observation: str, max_steps: int | None, **kwargs: Any):
+    def __init__(self, name: str, observation: str = "symbolic", max_steps: int | None = None, **kwargs: Any):
         label = f"navix:{name}"
         check_arguments(label, kwargs)
         limit = {} if max_steps is None else {"max_steps": max_steps}
@@ -79,9 +64,8 @@ class Navix(JaxEnv):
         # The suite's own bound of its symbols is too low: it counts neither the player nor lava.
         bound = _LARGEST_SYMBOL if "symbolic" in observation else self._env.observation_space.maximum
         largest = 255 if self._keeps_sprites else int(np.max(bound))
-        given: dict[str, Any] = {} if observation == "symbolic" else {"observation": observation}
         self.spec = EnvSpec(
-            name=format_call(label, given | limit | kwargs),
+            name=changed_call(label, Navix, locals()),
             observation_space=Box.of(0, largest, obs.shape, np.dtype(obs.dtype).type),
             action_space=Discrete(len(self._env.action_set)),
             max_episode_steps=int(self._env.max_steps),
@@ -89,13 +73,13 @@ class Navix(JaxEnv):
             reset_ratio=EXPENSIVE_RESETS,
         )
 
-    def reset(self, key: jax.Array) -> tuple[NavixState, Any]:
+    def reset(self, key: jax.Array) -> tuple[TimedState, Any]:
         with suite_rules():
             timestep = self._env.reset(raw_key(key))
         state, obs = strong_types((self._drop_cache(timestep.state), timestep.observation))
-        return NavixState(state, jnp.zeros((), jnp.int32)), obs
+        return TimedState(state, jnp.zeros((), jnp.int32)), obs
 
-    def step(self, key: jax.Array, state: NavixState, action: jax.Array) -> tuple[NavixState, TimeStep]:
+    def step(self, key: jax.Array, state: TimedState, action: jax.Array) -> tuple[TimedState, TimeStep]:
         before = self._timestep(
             t=state.time,
             observation=jnp.zeros(()),
@@ -112,7 +96,10 @@ class Navix(JaxEnv):
             (self._drop_cache(after.state), after.observation, jnp.asarray(after.reward, jnp.float32))
         )
         timestep = TimeStep(obs, reward, terminated, truncated, info={"success": terminated & (reward > 0)})
-        return NavixState(env_state, state.time + 1), timestep
+        return TimedState(env_state, state.time + 1), timestep
 
     def _drop_cache(self, state: Any) -> Any:
         return state if self._keeps_sprites else state.replace(cache=None)
+
+
+make = Navix

@@ -30,20 +30,6 @@ def names() -> Sequence[str]:
     return tuple(load("pgx", "pgx").available_envs())
 
 
-def make(name: str, opponent: str = _RANDOM, seat: int = _EITHER) -> Pgx:
-    """Makes one of `names()`.
-
-    Args:
-      name: of the game.
-      opponent: who plays all other players: "random" samples allowed actions uniformly; in two-player games
-        "greedy" samples the moves with the highest immediate reward, "mcts-N" searches, "baseline" is
-        Pgx's own policy (`jaxrl.envs.games.players`); "path.to.module:function" is called with
-        (observation, bool[A] of the allowed actions, key), of one game, and returns an action.
-      seat: of the agent in two-player games: 0 begins, 1 does not, -1 lets the game choose at random.
-    """
-    return Pgx(name, opponent, seat)
-
-
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
     """The module of the opponent, which making the game imports; None for "random"."""
     return players.module_of(arguments)
@@ -66,11 +52,19 @@ class Pgx(JaxEnv):
     then, and its episode is that step, whatever the action. In games for several players `info["success"]`
     is whether the agent has won.
 
+    Args:
+      name: one of `names()`.
+      opponent: who plays all other players: "random" samples allowed actions uniformly; in two-player games
+        "greedy" samples the moves with the highest immediate reward, "mcts-N" searches, "baseline" is
+        Pgx's own policy (`jaxrl.envs.games.players`); "path.to.module:function" is called with
+        (observation, bool[A] of the allowed actions, key), of one game, and returns an action.
+      seat: of the agent in two-player games: 0 begins, 1 does not, -1 lets the game choose at random.
+
     Attributes:
       game: the rules alone, of a two-player game; else None.
     """
 
-    def __init__(self, name: str, opponent: str, seat: int = _EITHER):
+    def __init__(self, name: str, opponent: str = _RANDOM, seat: int = _EITHER):
         label = f"pgx:{name}"
         with suite_rules():
             self._env = load("pgx", "pgx").make(name)
@@ -80,7 +74,7 @@ class Pgx(JaxEnv):
         # Not uint8, which networks take for the brightness of a picture and divide by 255.
         self._dtype = jnp.float32 if obs.dtype == bool else obs.dtype
         self.spec = EnvSpec(
-            name=changed_call(label, make, {"opponent": opponent, "seat": seat}),
+            name=changed_call(label, Pgx, locals()),
             observation_space=Box.of(low, high, obs.shape, np.dtype(self._dtype).type),
             action_space=Discrete(mask.shape[0]),
             has_action_mask=True,
@@ -88,7 +82,10 @@ class Pgx(JaxEnv):
         )
         self.game = PgxGame(label, self._env, self.spec) if self._env.num_players == 2 else None
         self._opponent = _opponent(label, self.game, opponent)
-        _require_seat(label, self.game, seat)
+        if seat not in (_EITHER, 0, 1) or isinstance(seat, bool):
+            raise ValueError(f"{label}: seat (={seat!r}) must be 0, 1, or -1 for either")
+        if self.game is None and seat != _EITHER:
+            raise ValueError(f"{label}: seat (={seat!r}) is only of games of two")
         self._seat = seat
 
     def reset(self, key: jax.Array) -> tuple[PgxState, Any]:
@@ -153,11 +150,7 @@ class Pgx(JaxEnv):
         return (state, state.observation), state.legal_action_mask
 
 
-def _require_seat(label: str, game: PgxGame | None, seat: int) -> None:
-    if seat not in (_EITHER, 0, 1) or isinstance(seat, bool):
-        raise ValueError(f"{label}: seat (={seat!r}) must be 0, 1, or -1 for either")
-    if game is None and seat != _EITHER:
-        raise ValueError(f"{label}: seat (={seat!r}) is only of games of two")
+make = Pgx
 
 
 def _opponent(label: str, game: PgxGame | None, name: str) -> _Opponent:

@@ -6,21 +6,12 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.adapters.suite import numbers, raw_key, suite_rules
 from jaxrl.envs.base import Box, Dict, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
-from jaxrl.envs.trees import strong_types
-
-
-@flax.struct.dataclass
-class PhysicsState:
-    """The suite's own state, and int32[], the steps of this episode so far."""
-
-    env: Any
-    time: jax.Array
+from jaxrl.envs.trees import TimedState, strong_types
 
 
 class PhysicsEnv(JaxEnv):
@@ -45,12 +36,12 @@ class PhysicsEnv(JaxEnv):
             reports=reports(state.env.metrics),
         )
 
-    def reset(self, key: jax.Array) -> tuple[PhysicsState, Any]:
+    def reset(self, key: jax.Array) -> tuple[TimedState, Any]:
         with suite_rules():
             state = strong_types(self._env.reset(raw_key(key)))
-        return PhysicsState(state, jnp.zeros((), jnp.int32)), state.obs
+        return TimedState(state, jnp.zeros((), jnp.int32)), state.obs
 
-    def step(self, key: jax.Array, state: PhysicsState, action: jax.Array) -> tuple[PhysicsState, TimeStep]:
+    def step(self, key: jax.Array, state: TimedState, action: jax.Array) -> tuple[TimedState, TimeStep]:
         with suite_rules():
             env_state = strong_types(self._env.step(state.env, action))
         time = state.time + 1
@@ -61,7 +52,7 @@ class PhysicsEnv(JaxEnv):
             truncated=time >= self._limit,
             info=numbers(env_state.metrics),
         )
-        return PhysicsState(env_state, time), timestep
+        return TimedState(env_state, time), timestep
 
 
 def reports(metrics: Iterable[str]) -> tuple[InfoMetric, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxrl.envs.adapters.physics import PhysicsEnv
 from jaxrl.envs.adapters.suite import check_arguments, load, refusals, suite_rules
-from jaxrl.envs.names import check_positive, format_call, unknown
+from jaxrl.envs.names import changed_call, check_positive, unknown
 
 _SUITE = "playground"
 
@@ -37,10 +37,8 @@ def make(name: str, episode_length: int | None = None, impl: str = "jax", **kwar
         config = registry.get_default_config(name)
     for key in kwargs.keys() - config.keys():
         raise unknown(f"argument of {label}", key, config.keys())
-    given: dict[str, Any] = {} if episode_length is None else {"episode_length": episode_length}
-    given |= ({} if impl == "jax" else {"impl": impl}) | kwargs
     limit = int(config.episode_length) if episode_length is None else episode_length
     check_positive(f"{label}: episode_length", limit)
-    with refusals(label, given, AttributeError, KeyError, TypeError, ValueError):
+    with refusals(label, kwargs, AttributeError, KeyError, TypeError, ValueError):
         env = registry.load(name, config_overrides=kwargs | {"impl": impl})
-        return PhysicsEnv(format_call(label, given), env, limit)
+        return PhysicsEnv(changed_call(label, make, locals()), env, limit)

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from jaxrl.envs.names import check_positive, format_call
+from jaxrl.envs.names import changed_call, check_positive
 from jaxrl.envs.trees import strong_types
 
 _SUITE = "popgym_arcade"
@@ -26,25 +26,19 @@ def names() -> Sequence[str]:
     return tuple(sorted(load("popgym_arcade.registration", _SUITE).REGISTERED_ENVIRONMENTS))
 
 
-def make(name: str, partial_obs: bool = False, scale: int = 1, **kwargs: Any) -> PopgymArcade:
-    """Makes one of `names()`.
-
-    Args:
-      name: of the environment.
-      partial_obs: hides what the agent has seen before, so that it must remember it.
-      scale: pictures are shrunk by this factor, squares of pixels becoming their mean.
-      kwargs: of the environment's class, such as `obs_size=256`.
-    """
-    return PopgymArcade(name, partial_obs, scale, **kwargs)
-
-
 class PopgymArcade(JaxEnv):
     """A game of POPGym Arcade in its form without automatic reset.
 
     Games that have one flag for every end are truncated at their time limit and terminated by all else.
+
+    Args:
+      name: one of `names()`.
+      partial_obs: hides what the agent has seen before, so that it must remember it.
+      scale: pictures are shrunk by this factor, squares of pixels becoming their mean.
+      kwargs: of the environment's class, such as `obs_size=256`.
     """
 
-    def __init__(self, name: str, partial_obs: bool, scale: int, **kwargs: Any):
+    def __init__(self, name: str, partial_obs: bool = False, scale: int = 1, **kwargs: Any):
         label = f"{_SUITE}:{name}"
         check_arguments(label, kwargs)
         self._scale = check_positive(f"{label}: scale", scale)
@@ -60,13 +54,12 @@ class PopgymArcade(JaxEnv):
         height, width, channels = whole.shape
         if height % scale or width % scale:
             raise ValueError(f"{label}: scale (={scale}) must divide {height} and {width}")
-        given: dict[str, Any] = {"partial_obs": True} if partial_obs else {}
-        given |= {"scale": scale} if scale > 1 else {}
+        limit = getattr(self._env, "max_steps_in_episode", None) or self._env.max_episode_length
         self.spec = EnvSpec(
-            name=format_call(label, given | kwargs),
+            name=changed_call(label, PopgymArcade, locals()),
             observation_space=Box.of(0, 255, (height // scale, width // scale, channels), np.uint8),
             action_space=Discrete(_ACTIONS),
-            max_episode_steps=self._limit(name),
+            max_episode_steps=int(limit) + name.startswith(_ONE_STEP_LATE),
             reset_ratio=EXPENSIVE_RESETS,  # a reset draws a picture, as a step does
         )
 
@@ -93,10 +86,6 @@ class PopgymArcade(JaxEnv):
             obs, state = self._env.reset_env(raw_key(key), self._params)
         return strong_types((state, obs))
 
-    def _limit(self, name: str) -> int:
-        limit = getattr(self._env, "max_steps_in_episode", None) or self._env.max_episode_length
-        return int(limit) + (1 if name.startswith(_ONE_STEP_LATE) else 0)
-
     def _shrunk(self, obs: jax.Array) -> jax.Array:
         if self._scale == 1:
             return obs
@@ -105,6 +94,9 @@ class PopgymArcade(JaxEnv):
             height // self._scale, self._scale, width // self._scale, self._scale, channels
         ).astype(jnp.float32)
         return jnp.round(squares.mean(axis=(1, 3))).astype(jnp.uint8)
+
+
+make = PopgymArcade
 
 
 def _with_constant_discount(game: type) -> type:

@@ -62,6 +62,19 @@ def refusals(label: str, kwargs: Mapping[str, Any], *errors: type[Exception]) ->
         raise ValueError(f"{label} refuses {dict(kwargs)}: {' '.join(str(error).split())}") from error
 
 
+def like(label: str, value: Any, default: Any) -> Any:
+    """Converts `value` to the type of `default`; ValueError, which begins with `label`, if it would lose."""
+    if isinstance(default, jax.Array):
+        return jnp.asarray(value, default.dtype)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(default, tuple | list) and isinstance(value, tuple | list):
+        return type(default)(value)
+    if type(value) is not type(default):
+        raise ValueError(f"{label} (={value!r}) must be of type {type(default).__name__}, like {default!r}")
+    return value
+
+
 def raw_key(key: jax.Array) -> jax.Array:
     """uint32[2], the kind of key that suites are written for."""
     return jax.random.key_data(key)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.envs.adapters import xminigrid_rulesets
 from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import format_call, unknown
+from jaxrl.envs.names import changed_call, unknown
 from jaxrl.envs.trees import strong_types
 
 # Of tiles and of colours. Networks scale bytes by the bound of their space.
@@ -31,27 +31,21 @@ def names() -> Sequence[str]:
     return tuple(load("xminigrid", "xminigrid").registered_environments())
 
 
-def make(name: str, ruleset: str | None = None, **kwargs: Any) -> XMiniGrid:
-    """Makes one of `names()`.
-
-    Args:
-      name: of the environment.
-      ruleset: of an environment of XLand, which has no goal without one: `FILE:INDEX`, `NAME:INDEX` of a
-        benchmark that the suite has downloaded, or `objects:KIND:INDEX` (`xminigrid_objects`). Without an
-        index, or with `FIRST-LAST`, the rulesets are tasks, and each episode samples one.
-      kwargs: `height`, `width`, `view_size` and `max_steps`.
-    """
-    return XMiniGrid(name, ruleset, **kwargs)
-
-
 class XMiniGrid(JaxEnv):
     """An environment of XLand-MiniGrid, which resets only by its wrappers.
 
     Observations are (tile, colour) of each cell that the agent sees. `info["success"]` is whether the goal
     was reached with a reward. The task, if there are several rulesets, is the index of one, or -1: sampled.
+
+    Args:
+      name: one of `names()`.
+      ruleset: of an environment of XLand, which has no goal without one: `FILE:INDEX`, `NAME:INDEX` of a
+        benchmark that the suite has downloaded, or `objects:KIND:INDEX` (`xminigrid_objects`). Without an
+        index, or with `FIRST-LAST`, the rulesets are tasks, and each episode samples one.
+      kwargs: `height`, `width`, `view_size` and `max_steps`.
     """
 
-    def __init__(self, name: str, ruleset: str | None, **kwargs: Any):
+    def __init__(self, name: str, ruleset: str | None = None, **kwargs: Any):
         label = f"xminigrid:{name}"
         check_arguments(label, kwargs)
         for key in kwargs.keys() - set(_PARAMS):
@@ -65,13 +59,21 @@ class XMiniGrid(JaxEnv):
                 del settings["max_steps"]  # its default follows from the size
             settings |= kwargs
             self._rulesets: Any = None  # [n, ...] of several
+            self._task_space: Dict | None = None
             if "ruleset" in settings:
-                rulesets = _rulesets(label, ruleset)
+                if ruleset is None:
+                    raise ValueError(
+                        f"{label}: has no goal and would never reward; ruleset must be "
+                        f"{xminigrid_rulesets.FORM}, as in {label}(ruleset='trivial-21k:0')"
+                    )
+                rulesets = xminigrid_rulesets.read(label, ruleset)
                 table = types.RuleSet(rulesets.goals, rulesets.rules, rulesets.init_tiles)
                 settings["ruleset"] = jax.tree.map(lambda x: x[0], table)
                 if not rulesets.is_single:
                     self._rulesets = table
                     self._num_rulesets = len(rulesets.goals)
+                    numbers = Box.of(_ANY, self._num_rulesets - 1, (), np.int32)
+                    self._task_space = Dict(((_TASK, numbers),))
             elif ruleset is not None:
                 raise ValueError(
                     f"{label}: ruleset (={ruleset!r}) is for XLand-MiniGrid; this has a goal of its own"
@@ -82,13 +84,13 @@ class XMiniGrid(JaxEnv):
         with suite_rules():
             _, obs = jax.eval_shape(self.reset, jax.random.key(0))
         self.spec = EnvSpec(
-            name=format_call(label, kwargs if ruleset is None else {"ruleset": ruleset} | kwargs),
+            name=changed_call(label, XMiniGrid, locals()),
             observation_space=Box.of(0, _LARGEST_CODE, obs.shape, np.dtype(obs.dtype).type),
             action_space=Discrete(int(self._env.num_actions(self._params))),
             max_episode_steps=int(self._params.max_steps),
             reports=(InfoMetric("success", "max"),),
             reset_ratio=EXPENSIVE_RESETS,
-            task_space=None if self._rulesets is None else _task_space(self._num_rulesets),
+            task_space=self._task_space,
         )
 
     @property
@@ -136,14 +138,4 @@ class XMiniGrid(JaxEnv):
         )
 
 
-def _task_space(count: int) -> Dict:
-    return Dict(((_TASK, Box.of(_ANY, count - 1, (), np.int32)),))
-
-
-def _rulesets(label: str, given: str | None) -> xminigrid_rulesets.Rulesets:
-    if given is None:
-        raise ValueError(
-            f"{label}: has no goal and would never reward; ruleset must be "
-            f"{xminigrid_rulesets.FORM}, as in {label}(ruleset='trivial-21k:0')"
-        )
-    return xminigrid_rulesets.read(label, given)
+make = XMiniGrid

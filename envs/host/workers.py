@@ -171,7 +171,8 @@ class Workers:
         while waiting:
             ready = self._polls[group].poll(max(0.0, deadline - time.monotonic()) * 1000)
             if not ready:
-                raise self._fail_by_timeout(next(iter(waiting.values())), timeout)
+                slow = next(iter(waiting.values()))
+                raise self._fail(lambda: f"{self._position(slow)}: did not answer within {timeout:g} s")  # noqa: B023
             for fd, _ in ready:
                 w = waiting.pop(fd, None)
                 if w is None:  # it answered before, and has died since
@@ -221,9 +222,6 @@ class Workers:
         return self._fail(
             lambda: f"{self._position(w)}: its worker process {_ending(w.process.returncode)}", cause
         )
-
-    def _fail_by_timeout(self, w: _Worker, timeout: float) -> HostEnvError:
-        return self._fail(lambda: f"{self._position(w)}: did not answer within {timeout:g} s")
 
     def _fail(self, problem: Callable[[], str], cause: Exception | None = None) -> HostEnvError:
         """Ends all workers; the error names the group that failed first.
@@ -280,12 +278,9 @@ def require_made(label: str, found: Mapping[str, Any]) -> None:
 def setup_of(slot: str, name: str, kwargs: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
     """The instructions that all workers of a batch share; `slot`, `name` and `kwargs` as of `describe`."""
     told = {"slot": slot, "name": name, "kwargs": dict(kwargs)}
-    return {"describe": False, "path": _python_path(), **told, **rest}
-
-
-def _python_path() -> list[str]:
-    """The parent's, with the current folder for modules of the user's own."""
-    return [p or os.getcwd() for p in sys.path] + ([os.getcwd()] if os.getcwd() not in sys.path else [])
+    # The parent's, with the current folder for modules of the user's own.
+    path = [p or os.getcwd() for p in sys.path] + ([os.getcwd()] if os.getcwd() not in sys.path else [])
+    return {"describe": False, "path": path, **told, **rest}
 
 
 def _tell(w: _Worker, content: Mapping[str, Any]) -> None:

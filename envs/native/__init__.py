@@ -16,45 +16,33 @@ from jaxrl.envs.native.mixture import mixture
 from jaxrl.envs.native.mixture import module_of as module_of_tasks
 from jaxrl.envs.native.navigation import Navigation
 from jaxrl.envs.native.platformer import Platformer
-from jaxrl.envs.native.probe_agents import ProbeAgents
-from jaxrl.envs.native.probe_memory import ProbeMemory
-from jaxrl.envs.native.probe_policy import (
-    ProbeAction,
-    ProbeContinuous,
-    ProbeDict,
-    ProbeMask,
-    ProbeMixed,
-    ProbeMultiDiscrete,
-    ProbePolicy,
-)
-from jaxrl.envs.native.probe_value import (
+from jaxrl.envs.native.probe import (
     ProbeDiscount,
     ProbeObservation,
     ProbeTermination,
     ProbeTruncation,
     ProbeValue,
 )
+from jaxrl.envs.native.probe_agents import ProbeAgents
+from jaxrl.envs.native.probe_policy import (
+    ProbeAction,
+    ProbeContinuous,
+    ProbeDict,
+    ProbeMask,
+    ProbeMemory,
+    ProbeMixed,
+    ProbeMultiDiscrete,
+    ProbePolicy,
+)
 
+_CLASSES = (
+    *(BitFlip, Maze, Navigation, Platformer, ProbeAction, ProbeAgents, ProbeContinuous, ProbeDict),
+    *(ProbeDiscount, ProbeMask, ProbeMemory, ProbeMixed, ProbeMultiDiscrete, ProbeObservation, ProbePolicy),
+    *(ProbeTermination, ProbeTruncation, ProbeValue),
+)
 _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
-    "BitFlip": BitFlip,
-    "Maze": Maze,
+    **{kind.__name__: kind for kind in _CLASSES},
     "Mixture": mixture,
-    "Navigation": Navigation,
-    "Platformer": Platformer,
-    "ProbeAction": ProbeAction,
-    "ProbeAgents": ProbeAgents,
-    "ProbeContinuous": ProbeContinuous,
-    "ProbeDict": ProbeDict,
-    "ProbeDiscount": ProbeDiscount,
-    "ProbeMask": ProbeMask,
-    "ProbeMemory": ProbeMemory,
-    "ProbeMixed": ProbeMixed,
-    "ProbeMultiDiscrete": ProbeMultiDiscrete,
-    "ProbeObservation": ProbeObservation,
-    "ProbePolicy": ProbePolicy,
-    "ProbeTermination": ProbeTermination,
-    "ProbeTruncation": ProbeTruncation,
-    "ProbeValue": ProbeValue,
     **GAMES,
     **MEMORY,
 }

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Dict, JaxEnv, TimeStep
+from jaxrl.envs.checks import is_real
 from jaxrl.envs.names import check_positive
 from jaxrl.envs.reports import PER_EPISODE, joined_key, names_of
 from jaxrl.envs.trees import strong_types
@@ -93,7 +94,12 @@ class ActionRepeat(Wrapper):
         ) -> tuple[tuple[Any, TimeStep], tuple[dict[str, jax.Array], jax.Array]]:
             state, timestep = last
             next_state, following = strong_types(self.env.step(key, state, action))
-            both = _join(timestep, following)
+            one, two = timestep.score, following.score
+            both = dataclasses.replace(  # the later, with what adds up
+                following,
+                reward=timestep.reward + following.reward,
+                score=None if one is None or two is None else one + two,
+            )
             keep = lambda old, new: jnp.where(timestep.done, old, new)  # noqa: E731
             return jax.tree.map(keep, last, (next_state, both)), (following.info, ~timestep.done)
 
@@ -104,7 +110,9 @@ class ActionRepeat(Wrapper):
 
     def _info(self, info: dict[str, jax.Array], is_made: jax.Array) -> dict[str, jax.Array]:
         """float32[] of each entry that is a number; `info` is [times] each, `is_made` bool[times]."""
-        numbers = {name: x.astype(jnp.float32) for name, x in info.items() if x.ndim == 1 and _is_real(x)}
+        numbers = {
+            name: x.astype(jnp.float32) for name, x in info.items() if x.ndim == 1 and is_real(x.dtype)
+        }
         found: dict[str, jax.Array] = {}
         for name in names_of(numbers):
             # Steps that stand for several themselves already have each of them.
@@ -126,13 +134,3 @@ def _joined(per_episode: str, x: jax.Array, is_made: jax.Array) -> jax.Array:
         value = jnp.sum(jnp.where(is_said, x, 0.0))
         value = value / jnp.maximum(jnp.sum(is_said), 1) if per_episode == "mean" else value
     return jnp.where(is_said.any(), value, jnp.nan)
-
-
-def _is_real(x: jax.Array) -> bool:
-    return x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer) or jnp.issubdtype(x.dtype, jnp.floating)
-
-
-def _join(one: TimeStep, next_one: TimeStep) -> TimeStep:
-    """Two steps as one: the later, with what adds up."""
-    score = None if one.score is None or next_one.score is None else one.score + next_one.score
-    return dataclasses.replace(next_one, reward=one.reward + next_one.reward, score=score)

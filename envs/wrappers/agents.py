@@ -8,15 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.base import Box, Dict, JaxEnv, TimeStep
-from jaxrl.envs.wrappers.wrapper import Wrapper, require_box
+from jaxrl.envs.base import Box, Dict, JaxEnv
+from jaxrl.envs.wrappers.wrapper import ObservedSteps, require_box
 
 # The parts of an observation: of the whole, for the value function alone, and of the agent.
 CENTRAL = "central"
 OWN = "own"
 
 
-class AgentId(Wrapper):
+class AgentId(ObservedSteps):
     """Appends an agent's number, one-hot, to its observed vector: agents of one policy may then differ.
 
     The observation becomes float32.
@@ -35,15 +35,7 @@ class AgentId(Wrapper):
         box = Box((*space.low, *[0.0] * count), (*space.high, *[1.0] * count), (space.shape[0] + count,))
         self.spec = dataclasses.replace(env.spec, observation_space=box, goals=None)
 
-    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key, *task)
-        return state, self._with_id(obs)
-
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        state, timestep = self.env.step(key, state, action)
-        return state, dataclasses.replace(timestep, obs=self._with_id(timestep.obs))
-
-    def _with_id(self, obs: jax.Array) -> jax.Array:
+    def see(self, obs: jax.Array, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> jax.Array:
         """float32[A, F + A]."""
         return self.append(obs, axis=0)
 
@@ -56,7 +48,7 @@ class AgentId(Wrapper):
         return jnp.concatenate([obs.astype(jnp.float32), ids], axis=-1)
 
 
-class CentralObservation(Wrapper):
+class CentralObservation(ObservedSteps):
     """Observations become `{"central": the state of the whole, "own": the agent's observation}`.
 
     `network.central_value` adds it, as the outermost wrapper, and keeps the first part from the policy.
@@ -74,15 +66,7 @@ class CentralObservation(Wrapper):
         space = Dict(((CENTRAL, central), (OWN, env.spec.observation_space)))
         self.spec = dataclasses.replace(env.spec, observation_space=space, stacked_frames=1, goals=None)
 
-    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key, *task)
-        return state, self._with_central(state, obs)
-
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        state, timestep = self.env.step(key, state, action)
-        return state, dataclasses.replace(timestep, obs=self._with_central(state, timestep.obs))
-
-    def _with_central(self, state: Any, obs: Any) -> dict[str, Any]:
+    def see(self, obs: Any, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> dict[str, Any]:
         """The parts, with a leading A; all agents have the same state of the whole."""
         agents = self.spec.num_agents
         whole = jax.tree.map(lambda x: jnp.broadcast_to(x, (agents, *x.shape)), self.central(state))

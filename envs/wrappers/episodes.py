@@ -6,21 +6,13 @@ import dataclasses
 import sys
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import JaxEnv, TimeStep
 from jaxrl.envs.names import check_positive
+from jaxrl.envs.trees import TimedState
 from jaxrl.envs.wrappers.wrapper import Wrapper
-
-
-@flax.struct.dataclass
-class TimeLimitState:
-    """The wrapped environment's state and int32[], the steps of this episode so far."""
-
-    env: Any
-    time: jax.Array
 
 
 class TimeLimit(Wrapper):
@@ -35,17 +27,15 @@ class TimeLimit(Wrapper):
         limit = min(steps, env.spec.max_episode_steps or steps)
         self.spec = dataclasses.replace(env.spec, max_episode_steps=limit)
 
-    def reset(self, key: jax.Array, *task: Any) -> tuple[TimeLimitState, Any]:
+    def reset(self, key: jax.Array, *task: Any) -> tuple[TimedState, Any]:
         state, obs = self.env.reset(key, *task)
-        return TimeLimitState(state, jnp.zeros((), jnp.int32)), obs
+        return TimedState(state, jnp.zeros((), jnp.int32)), obs
 
-    def step(
-        self, key: jax.Array, state: TimeLimitState, action: jax.Array
-    ) -> tuple[TimeLimitState, TimeStep]:
+    def step(self, key: jax.Array, state: TimedState, action: jax.Array) -> tuple[TimedState, TimeStep]:
         env_state, timestep = self.env.step(key, state.env, action)
         time = state.time + 1
         timestep = dataclasses.replace(timestep, truncated=timestep.truncated | (time >= self._steps))
-        return TimeLimitState(env_state, time), timestep
+        return TimedState(env_state, time), timestep
 
     def inner(self, state: Any) -> Any:
         return state.env

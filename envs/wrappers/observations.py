@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import Box, Discrete, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Discrete, JaxEnv
 from jaxrl.envs.spaces import check_count
 from jaxrl.envs.wrappers.wrapper import (
     ObservationWrapper,
-    Wrapper,
+    ObservedSteps,
     check_indices,
     check_number,
     describe,
@@ -110,7 +110,7 @@ class MaskObservation(ObservationWrapper):
         return jnp.where(self._hidden, self._value, obs)
 
 
-class NoisyObservation(Wrapper):
+class NoisyObservation(ObservedSteps):
     """Adds normal noise of standard deviation `std` to every component of a Box observation of floats.
 
     With probability `hidden` the whole observation is 0 instead (Hausknecht and Stone 2015, "flickering").
@@ -139,15 +139,7 @@ class NoisyObservation(Wrapper):
         self.spec = dataclasses.replace(env.spec, observation_space=space, stacked_frames=1)
         self._draws = _NOISE + _count_inside(env)
 
-    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key, *task)
-        return state, self._distort(key, obs)
-
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        state, timestep = self.env.step(key, state, action)
-        return state, dataclasses.replace(timestep, obs=self._distort(key, timestep.obs))
-
-    def _distort(self, key: jax.Array, obs: jax.Array) -> jax.Array:
+    def see(self, obs: jax.Array, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> jax.Array:
         noise_key, hide_key = jax.random.split(jax.random.fold_in(key, self._draws))
         if self._std:
             noise = jax.random.normal(noise_key, obs.shape, obs.dtype)

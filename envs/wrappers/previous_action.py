@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
+from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space
 from jaxrl.envs.names import check_bool
 from jaxrl.envs.wrappers.observation_parts import ObservationPart
-from jaxrl.envs.wrappers.wrapper import Wrapper, require_box, without_goals
+from jaxrl.envs.wrappers.wrapper import ObservedSteps, require_box, without_goals
 
 
-class PreviousAction(Wrapper):
+class PreviousAction(ObservedSteps):
     """Adds the previous action, and with `reward` the previous reward, to an observation.
 
     A recurrent policy can then adapt within an episode to what it cannot observe (Duan et al. 2016,
@@ -39,18 +39,9 @@ class PreviousAction(Wrapper):
         spec = without_goals(env.spec)
         self.spec = dataclasses.replace(spec, observation_space=space, stacked_frames=1)
 
-    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key, *task)
-        nothing = jnp.zeros(len(self._action.low), jnp.float32)
-        return state, self._joined(obs, nothing, jnp.zeros((), jnp.float32))
-
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        state, timestep = self.env.step(key, state, action)
-        features = _features(self.spec.action_space, action)
-        return state, dataclasses.replace(timestep, obs=self._joined(timestep.obs, features, timestep.reward))
-
-    def _joined(self, obs: Any, action: jax.Array, reward: jax.Array) -> Any:
-        obs = self._action.join(obs, action)
+    def see(self, obs: Any, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> Any:
+        none = jnp.zeros(len(self._action.low), jnp.float32) if action is None else None
+        obs = self._action.join(obs, _features(self.spec.action_space, action) if none is None else none)
         return obs if self._reward is None else self._reward.join(obs, reward.reshape(1))
 
 
@@ -80,7 +71,7 @@ def _features(space: Space, action: jax.Array) -> jax.Array:
     return action.reshape(-1).astype(jnp.float32)
 
 
-class PreviousReward(Wrapper):
+class PreviousReward(ObservedSteps):
     """Appends the previous reward to a vector observation, 0 at the start of an episode.
 
     The observation becomes float32. `previous_action` appends the action too.
@@ -92,13 +83,8 @@ class PreviousReward(Wrapper):
         box = Box((*space.low, -math.inf), (*space.high, math.inf), (space.shape[0] + 1,))
         self.spec = dataclasses.replace(env.spec, observation_space=box, stacked_frames=1)
 
-    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key, *task)
-        return state, with_number(obs, jnp.zeros((), jnp.float32))
-
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        state, timestep = self.env.step(key, state, action)
-        return state, dataclasses.replace(timestep, obs=with_number(timestep.obs, timestep.reward))
+    def see(self, obs: jax.Array, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> jax.Array:
+        return with_number(obs, reward)
 
 
 def with_number(obs: jax.Array, number: jax.Array) -> jax.Array:

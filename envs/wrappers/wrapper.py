@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import flax.struct
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs import tasks
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.picture_shapes import picture_order
 from jaxrl.envs.pictures import CannotRender
-from jaxrl.envs.tasks import (
-    TaskGroup,
-    TaskScale,
-    default_task,
-    level_pool,
-    method_of_tasks,
-    named_tasks,
-    task_groups,
-    task_scales,
-)
 
 
 class Wrapper(JaxEnv):
@@ -40,45 +32,15 @@ class Wrapper(JaxEnv):
         self.env = env
         self.spec = env.spec
 
-    @property
-    def default_task(self) -> Any:
-        """The default task of the environment, if its spec has a `task_space`."""
-        return default_task(self.env)
-
-    @property
-    def task_groups(self) -> Mapping[str, TaskGroup]:
-        """The groups of tasks that the environment names."""
-        return task_groups(self.env)
-
-    @property
-    def task_scales(self) -> Mapping[str, TaskScale]:
-        """The scales of tasks that the environment names."""
-        return task_scales(self.env)
-
-    @property
-    def named_tasks(self) -> Mapping[str, Any]:
-        """The tasks that the environment names."""
-        return named_tasks(self.env)
-
-    @property
-    def level_pool(self) -> Any:
-        """All tasks of the environment, if it names them."""
-        return level_pool(self.env)
-
-    @property
-    def draw_task(self) -> Callable[..., Any] | None:
-        """`draw_task` of the environment, if it has one."""
-        return method_of_tasks(self.env, "draw_task")
-
-    @property
-    def mutate(self) -> Callable[..., Any] | None:
-        """`mutate` of the environment, if it has one."""
-        return method_of_tasks(self.env, "mutate")
-
-    @property
-    def is_solvable(self) -> Callable[..., Any] | None:
-        """`is_solvable` of the environment, if it has one."""
-        return method_of_tasks(self.env, "is_solvable")
+    # What the environment has of tasks, see `jaxrl.envs.tasks`.
+    default_task = property(lambda self: tasks.default_task(self.env))
+    task_groups = property(lambda self: tasks.task_groups(self.env))
+    task_scales = property(lambda self: tasks.task_scales(self.env))
+    named_tasks = property(lambda self: tasks.named_tasks(self.env))
+    level_pool = property(lambda self: tasks.level_pool(self.env))
+    draw_task = property(lambda self: tasks.method_of_tasks(self.env, "draw_task"))
+    mutate = property(lambda self: tasks.method_of_tasks(self.env, "mutate"))
+    is_solvable = property(lambda self: tasks.method_of_tasks(self.env, "is_solvable"))
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         return self.env.reset(key, *task)
@@ -171,7 +133,32 @@ def with_reward(timestep: TimeStep, reward: jax.Array) -> TimeStep:
     return dataclasses.replace(timestep, reward=reward, score=timestep.reported_reward)
 
 
-class ObservationWrapper(Wrapper):
+class ObservedSteps(Wrapper):
+    """Replaces every observation by `see`, which knows the step that led to it."""
+
+    def see(self, obs: Any, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> Any:
+        """Returns the new observation.
+
+        Args:
+          obs: of the environment.
+          key: of the reset or the step.
+          state: after it.
+          action: of the step; None after a reset.
+          reward: of the step; 0 after a reset.
+        """
+        raise NotImplementedError
+
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key, *task)
+        return state, self.see(obs, key, state, None, jnp.zeros((), jnp.float32))
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(key, state, action)
+        obs = self.see(timestep.obs, key, state, action, timestep.reward)
+        return state, dataclasses.replace(timestep, obs=obs)
+
+
+class ObservationWrapper(ObservedSteps):
     """Replaces every observation by a function of it, `observe`."""
 
     for_agents = True
@@ -185,15 +172,7 @@ class ObservationWrapper(Wrapper):
         """Returns the new observation, an element of `spec.observation_space`."""
         raise NotImplementedError
 
-    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key, *task)
-        return state, self._observed(obs)
-
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        state, timestep = self.env.step(key, state, action)
-        return state, dataclasses.replace(timestep, obs=self._observed(timestep.obs))
-
-    def _observed(self, obs: Any) -> Any:
+    def see(self, obs: Any, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> Any:
         """The observation of one agent, or of each of several."""
         return jax.vmap(self.observe)(obs) if self.spec.agents else self.observe(obs)
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import ConfigError, changed_fields, check_config, default_config, resolve
 from jaxrl.diagnostics import hardware_profile, throughput
-from jaxrl.population.run_population import run_population
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.nonfinite import NonFiniteError
@@ -88,15 +86,6 @@ def test_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         config = cloning(stop__steps=updates, log__every_steps=15)
         assert run(config, str(halves), Interruption()).exit_code == 0
     assert learnt(straight) == learnt(halves)
-
-
-# tests/algorithms/test_conformance.py has members of a population.
-@pytest.mark.long
-def test_members_are_single_runs(tmp_path: Path) -> None:
-    assert run_population(cloning(population__seeds=2), str(tmp_path / "all"), Interruption()).exit_code == 0
-    assert run(cloning(seed=1), str(tmp_path / "one"), Interruption()).exit_code == 0
-    found, expected = learnt(tmp_path / "all/members/seed_1"), learnt(tmp_path / "one")
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from jaxrl.algorithms.q_replay_algorithm import QState
 from jaxrl.algorithms.q_values import ladder, polyak_update
 from jaxrl.algorithms.replay import Transitions
 from jaxrl.config import ConfigError
+from tests.algorithms.draws import drawn, on_device
 from tests.algorithms.tiny import (
     ENVS,
     LENGTH,
@@ -43,8 +44,7 @@ def batch_of(own: DQN, ready: bool = True) -> Transitions:
     mask = random.random((2, ROWS, ACTIONS)) < 0.7
     mask[..., 0] = True
     obs = random.normal(size=(2, ROWS, *shape)).astype(np.float32)
-    return jax.tree.map(
-        jnp.asarray,
+    return on_device(
         Transitions(
             obs=obs[0],
             action=np.zeros(ROWS, np.int32),
@@ -56,13 +56,8 @@ def batch_of(own: DQN, ready: bool = True) -> Transitions:
             next_mask=mask[1],
             usable=np.array([True] * 5 + [False]) & ready,
             weight=np.linspace(0.1, 1.0, ROWS).astype(np.float32),
-            row=np.arange(ROWS, dtype=np.int32),
-            env=np.zeros(ROWS, np.int32),
-            ready=np.array(ready),
-            latest_reward=np.float32(0.0),
-            latest_steps=np.float32(1.0),
-            latest_noted=np.float32(0.0),
-        ),
+            **drawn(ROWS, ready),
+        )
     )
 
 

@@ -26,7 +26,6 @@ from jaxrl.types import Acting, Axis, PyTree, Trajectory
 from tests.algorithms.extras import (
     LOOSER,
     MISTAKE,
-    PARALLEL,
     ROLLOUTS,
     differences,
     on_device,
@@ -34,7 +33,6 @@ from tests.algorithms.extras import (
 )
 from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, loud, tiny_config
 
-CORES = ("lstm", "gru", "slstm", *PARALLEL, "none")
 ON_HOST = "envpool:CartPole-v1(max_episode_steps=20)"
 
 slow = pytest.mark.slow
@@ -60,22 +58,17 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
     return algorithm, acting, found
 
 
-# The fast tests ask the same of PPO in ppo/test_update.py.
-# PPO with every core. The others learn by the same parts: each has a core of another kind, which goes step by
-# step or scans in parallel, and the one from outside none as well.
-WITH = {"ppo": CORES, "a2c": ("lstm",), "pqn": ("mingru",), "uniform_dqn": ("lstm", "none")}
-# That their sequences equal their steps: tests/networks/test_core_check.py. Three have gated_delta's engine.
-LONG = ("gtrxl", "ffm", "linear_attention", "mamba2", "mlstm")
-# A2C with gru: on the host, below.
-PAIRS = [(algorithm, core) for algorithm, cores in WITH.items() for core in cores]
-ON_DEVICE = [
-    pytest.param(*pair, id="-".join(pair), marks=pytest.mark.long if is_long else slow)
-    for pair in PAIRS
-    for is_long in [pair[1] in LONG or pair in (("ppo", "gru"), ("a2c", "lstm"))]
-]
-
-
-@pytest.mark.parametrize(("algorithm", "core"), ON_DEVICE)
+# The fast tests ask the same of PPO with lstm in ppo/test_update.py. A core that goes step by step, one that
+# scans in parallel, and none; that a sequence equals its steps with every core:
+# tests/networks/test_core_check.py. A2C: on the host, below.
+@slow
+@pytest.mark.parametrize(
+    ("algorithm", "core"),
+    [
+        *(("ppo", "mingru"), ("ppo", "none"), ("pqn", "mingru")),
+        *(("uniform_dqn", "lstm"), ("uniform_dqn", "none")),
+    ],
+)
 def test_on_the_device(algorithm: str, core: str) -> None:
     require_same(*on_device(tiny_config(algorithm, network__core=core)))
 
@@ -99,26 +92,20 @@ def test_every_head(head: str) -> None:
 
 # R2D2 with the other cores: tests/algorithms/test_r2d2_cores.py.
 @slow
-@pytest.mark.parametrize(
-    "algorithm", ["dqn", "sac", "dagger", "r2d2", pytest.param("recurrent_sac", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("algorithm", ["dqn", "sac", "dagger", "r2d2"])
 def test_of_what_a_memory_draws(algorithm: str) -> None:
     require_same(*on_device(tiny_config(algorithm)))
 
 
-# Every algorithm with both collectors, each time with another core; the long ones learn as those beside them.
-ON_HOSTS = [
-    *(("ppo", "lstm", False), ("ppo", "mingru", True), ("a2c", "gru", True)),
-    *(("pqn", "lstm", True), ("uniform_dqn", "none", True)),
-    *(
-        pytest.param(*each, marks=pytest.mark.long)
-        for each in (("a2c", "none", False), ("pqn", "lru", False), ("uniform_dqn", "gtrxl", False))
-    ),
-]
-
-
+# Both collectors, and every algorithm with one.
 @slow
-@pytest.mark.parametrize(("algorithm", "core", "fused"), ON_HOSTS)
+@pytest.mark.parametrize(
+    ("algorithm", "core", "fused"),
+    [
+        *(("ppo", "lstm", False), ("ppo", "mingru", True), ("a2c", "gru", True)),
+        *(("pqn", "lstm", True), ("uniform_dqn", "none", True)),
+    ],
+)
 def test_on_the_host(algorithm: str, core: str, fused: bool) -> None:
     config = tiny_config(algorithm, env__name=ON_HOST, network__core=core)
     require_same(*on_host(config, fused))
@@ -140,9 +127,7 @@ def carries_by_hand(agent: Any, acting: Acting, trajectories: list[Trajectory]) 
 
 
 @slow
-@pytest.mark.parametrize(
-    "algorithm", ["ppo", "uniform_dqn", *(pytest.param(x, marks=pytest.mark.long) for x in ("pqn", "a2c"))]
-)
+@pytest.mark.parametrize("algorithm", ["ppo", "uniform_dqn"])
 def test_a_carry_of_another_step_is_found(algorithm: str) -> None:
     config = tiny_config(algorithm)
     learning, acting, trajectories = on_device(config)

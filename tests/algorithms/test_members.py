@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jaxrl.parallel.sharding import Topology
@@ -17,11 +17,10 @@ from jaxrl.population.programs import Programs, TrainingProgram
 from jaxrl.programs.iteration import Iteration
 from tests.algorithms.test_conformance import poisoned
 from tests.algorithms.test_replay import MEBIBYTE, abstract_runtime
-from tests.algorithms.tiny import assert_close, assert_equal, counted, first_state, iteration_of, tiny_config
+from tests.algorithms.tiny import assert_close, counted, first_state, iteration_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
-WAYS = ("in turn", "together")
 # Iterations that each member is to make; the last one meets a NaN in its first.
 COUNTS = (3, 1, 0, 3)
 
@@ -31,48 +30,26 @@ def program(algorithm: str) -> Iteration:
     return iteration_of(tiny_config(algorithm))
 
 
-def advanced(iteration: Iteration, states: list[Any], way: str) -> dict[int, Any]:
-    """(state, interval, failed) of members after `COUNTS` iterations; all but the last state are kept."""
-    members = range(len(COUNTS))
-    empty = iteration.learning.empty_interval()
-    if way == "in turn":
-        training = TrainingProgram(iteration, Placement(len(COUNTS), Topology.of(1)))
-        training.compile()
-        given = [
-            (jax.tree.map(jnp.copy, x), empty, jnp.int32(n)) for x, n in zip(states, COUNTS, strict=True)
-        ]
-        return training.advance(dict(enumerate(given)))
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    intervals = jax.tree.map(lambda x: jnp.stack([x] * len(COUNTS)), empty)
-    together = jax.jit(iteration.repeat_together)(stacked, intervals, jnp.int32(COUNTS))
-    return {i: jax.tree.map(lambda x: x[i], together) for i in members}  # noqa: B023
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("uniform_dqn", marks=pytest.mark.long)])
-def test_members_are_single_runs(algorithm: str, way: str) -> None:
-    iteration = program(algorithm)
+# One after the other, as on a CPU: tests/population/test_run_population.py.
+def test_members_together_are_single_runs() -> None:
+    iteration = program("ppo")
     states = [first_state(iteration, seed) for seed in range(len(COUNTS))]
     states[-1] = poisoned(states[-1], "reward", math.nan)
     empty = iteration.learning.empty_interval()
     single = jax.jit(iteration.repeat)
     alone = [single(state, empty, jnp.int32(n)) for state, n in zip(states, COUNTS, strict=True)]
-    together = advanced(iteration, states, way)
-    assert [bool(together[i][2]) for i in range(len(COUNTS))] == [False, False, False, True]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *states)
+    intervals = jax.tree.map(lambda x: jnp.stack([x] * len(COUNTS)), empty)
+    together = jax.jit(iteration.repeat_together)(stacked, intervals, jnp.int32(COUNTS))
+    np.testing.assert_array_equal(together[2], [False, False, False, True])
     for i, (state, interval, _) in enumerate(alone):
-        member, metrics, _ = together[i]
+        member, metrics, _ = jax.tree.map(lambda x: x[i], together)  # noqa: B023
         # Also a member that was done before the others, or never began.
-        same: Any = assert_equal if way == "in turn" else functools.partial(assert_close, atol=1e-4)
-        same(counted(member), counted(state))
-        same(metrics, interval)
+        assert_close(counted(member), counted(state), atol=1e-4)
+        assert_close(metrics, interval, atol=1e-4)
         if COUNTS[i] < 3:
-            # Rows beyond its cursor are written again before anything is drawn.
             after, expected = (single(x, empty, jnp.int32(1))[0] for x in (member, state))
-            same(after.learner.policy.params, expected.learner.policy.params)
-            if algorithm == "uniform_dqn":
-                kept = int(expected.memory.count)
-                rows = [jax.tree.map(lambda r: r[:kept], s.memory.rows) for s in (after, expected)]  # noqa: B023
-                same(*rows)
+            assert_close(after.learner.policy.params, expected.learner.policy.params, atol=1e-4)
 
 
 def test_a_population_on_a_cpu_copies_no_memory() -> None:

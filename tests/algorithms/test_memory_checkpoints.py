@@ -22,7 +22,6 @@ from tests.algorithms.test_conformance import poisoned
 from tests.algorithms.test_replay import trained, trainer
 from tests.algorithms.tiny import LENGTH, STEPS, assert_equal
 from tests.compiled_trainers import compile_once
-from tests.faults.harness import Run, killed_and_resumed
 
 pytestmark = pytest.mark.slow
 
@@ -49,38 +48,6 @@ def final(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     assert MemoryItems(path.parent).problem(record) is None
     assert record.memory is not None
     return record.arrays, record.memory
-
-
-# One device: tests/algorithms/test_killed_replay.py.
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "options",
-    [("--config.num_devices=2",), ("--config.population.seeds=2", "--config.num_devices=1")],
-    ids=["two_devices", "population"],
-)
-def test_killed_in_the_middle_it_goes_on_bitwise(options: tuple[str, ...], tmp_path: Path) -> None:
-    config = tmp_path / "config.py"
-    config.write_text(
-        "from tests.algorithms.tiny import STEPS, config_fields\n\n\n"
-        "def get_config():\n"
-        "    c = config_fields('uniform_dqn')\n"
-        "    c.stop.steps = 40 * STEPS\n"
-        "    c.checkpoint.every_steps = 4 * STEPS\n"
-        "    return c\n"
-    )
-    straight, run = (Run(tmp_path / name, *options, config=str(config)) for name in ("straight", "killed"))
-    of_members = "--config.population.seeds=2" in options
-    names = [f"members/seed_{seed}" for seed in (3, 4)] if of_members else ["."]
-
-    def has_checkpoints() -> bool:
-        folders = [epath.Path(run.folder / name / "checkpoints") for name in names]
-        return all(max(checkpoint_folder.find(each).steps, default=0) >= 4 * STEPS for each in folders)
-
-    killed_and_resumed(straight, run, has_checkpoints)
-    for name in names:
-        assert final(run.folder / name) == final(straight.folder / name)
-        checkpoints = run.folder / name / "checkpoints"
-        assert [path.name for path in (checkpoints / "memory").iterdir()] == [str(40 * STEPS)]
 
 
 def test_rows_are_restored_in_small_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

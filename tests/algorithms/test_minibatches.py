@@ -130,7 +130,7 @@ def test_two_devices_make_the_updates_of_one(rolled, updated):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("chunk_parts", "environment_parts", "group_chunks"),
-    [(1, 1, 2), (2, 1, 1), (2, 1, 2), (1, 3, 1), (2, 3, 2), (4, 3, 1)],
+    [(1, 1, 2), (1, 3, 1), (2, 3, 2)],
 )
 def test_parts_are_joined_where_they_were_split(chunk_parts, environment_parts, group_chunks):
     length, num_envs, num_chunks = 2, 6, 4 * group_chunks
@@ -173,9 +173,7 @@ def of_labels(trajectory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("minibatches", "length", "accumulation"), [(2, 4, 1), (2, 4, 2), (8, 2, 1), (16, 1, 1), (4, 4, 1)]
-)
+@pytest.mark.parametrize(("minibatches", "length", "accumulation"), [(2, 4, 2), (8, 2, 1)])
 def test_rows_of_a_loss_come_back_where_they_belong(minibatches, length, accumulation):
     program = tiny_program(
         env__num_envs=4,
@@ -202,43 +200,36 @@ def test_rows_of_a_loss_come_back_where_they_belong(minibatches, length, accumul
     assert epochs.learner.updates == 2 * minibatches
 
 
-# (environments, minibatches, core): four chunks of 16 environments, and all sequences of the only one.
-OVER_TIME = [(16, 64, "lstm"), (1, 32, "none"), (1, 32, "lstm")]
+def over_time(num_envs, minibatches, core):
+    return {
+        "env__num_envs": num_envs,
+        "network__core": core,
+        "ppo__rollout_length": 64,
+        "ppo__num_minibatches": minibatches,
+        "stop__steps": num_envs * 64 * 10,
+    }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_envs", "minibatches", "core"), OVER_TIME[:2])
-def test_minibatches_over_time_train(num_envs, minibatches, core):
-    program = tiny_program(
-        registry.make("jaxrl:ProbeValue", ()),
-        env__num_envs=num_envs,
-        network__core=core,
-        ppo__rollout_length=64,
-        ppo__num_minibatches=minibatches,
-        stop__steps=num_envs * 64 * 10,
-    )
+def test_minibatches_over_time_train():
+    program = tiny_program(registry.make("jaxrl:ProbeValue", ()), **over_time(1, 32, "none"))
     iterate = jax.jit(program.iterate)
     state, first = iterate(start(program))
-    assert state.learner.updates == 2 * minibatches
+    assert state.learner.updates == 2 * 32
     for _ in range(4):
         state, metrics = iterate(state)
-    assert metrics["ppo/updates"] == 5 * 2 * minibatches
+    assert metrics["ppo/updates"] == 5 * 2 * 32
     # The value is 1 everywhere.
     assert metrics["loss/value"] < 0.1 * first["loss/value"]
     assert metrics["loss/value"] < 0.01
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_envs", "minibatches", "core"), OVER_TIME)
-def test_minibatches_over_time_start_from_their_own_carries(num_envs, minibatches, core):
-    # correctness 1 and 2: at unchanged parameters every ratio is 1.
-    program = tiny_program(
-        env__num_envs=num_envs,
-        network__core=core,
-        ppo__rollout_length=64,
-        ppo__num_minibatches=minibatches,
-        stop__steps=num_envs * 64 * 10,
-    )
+@pytest.mark.parametrize("grid", [(16, 64, "lstm"), (1, 32, "lstm")], ids=str)
+def test_minibatches_over_time_start_from_their_own_carries(grid):
+    # correctness 1 and 2: at unchanged parameters every ratio is 1. Four chunks of 16 environments, and all
+    # sequences of the only one.
+    program = tiny_program(**over_time(*grid))
     state = with_numbers(start(program), learning_rate=0.0, clip_range=1e-5)
     iterate = jax.jit(program.iterate)
     for _ in range(2):

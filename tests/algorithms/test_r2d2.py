@@ -17,6 +17,7 @@ from jaxrl.algorithms.r2d2.r2d2 import R2D2
 from jaxrl.algorithms.replay import SequenceBatch
 from jaxrl.config import ConfigError
 from jaxrl.types import PyTree
+from tests.algorithms.draws import sequences
 from tests.algorithms.tiny import CONTINUOUS, algorithm_of, tiny_config
 
 SEQUENCES, ACTIONS, N_STEP, LEARNT = 5, 3, 2, 8
@@ -35,36 +36,14 @@ def first(algorithm: R2D2) -> QState:
 
 
 def batch_of(algorithm: R2D2) -> SequenceBatch:
-    """Episodes end within the burn-in, within n steps of the end, after one step, and not at all."""
-    random, burn_in = np.random.default_rng(0), algorithm.r2d2.burn_in
-    window = burn_in + LEARNT + N_STEP
-    shape = algorithm.agent.spec.observation_space.shape
-    reset = random.random((window, SEQUENCES)) < 0.3
-    mask = random.random((window, SEQUENCES, ACTIONS)) < 0.7
+    random, burn_in = np.random.default_rng(1), algorithm.r2d2.burn_in
+    mask = random.random((burn_in + LEARNT + N_STEP, SEQUENCES, ACTIONS)) < 0.7
     mask[..., 0] = True
-    steps = random.integers(0, N_STEP + 1, (LEARNT, SEQUENCES))
-    counts = np.arange(N_STEP)[None, :, None] < steps[:, None]
-    carry = algorithm.agent.initial_carry(SEQUENCES)
-    return jax.tree.map(
-        jnp.asarray,
-        SequenceBatch(
-            obs=random.normal(size=(window, SEQUENCES, *shape)).astype(np.float32),
-            reset=reset,
-            action_mask=mask,
-            carry=jax.tree.map(lambda x: random.normal(size=x.shape).astype(np.float32), carry),
-            action=np.zeros((LEARNT, SEQUENCES), np.int32),
-            reward=10.0 * random.normal(size=(LEARNT, N_STEP, SEQUENCES)).astype(np.float32),
-            counts=counts,
-            terminated=(random.random((LEARNT, SEQUENCES)) < 0.3) & counts[:, 0],
-            usable=counts[:, 0] & (np.arange(SEQUENCES) < SEQUENCES - 1),
-            weight=np.linspace(0.1, 1.0, SEQUENCES).astype(np.float32),
-            row=np.arange(SEQUENCES, dtype=np.int32),
-            env=np.zeros(SEQUENCES, np.int32),
-            ready=np.array(True),
-            latest_reward=np.float32(0.0),
-            latest_steps=np.float32(1.0),
-            latest_noted=np.float32(0.0),
-        ),
+    return sequences(
+        *(algorithm.agent, burn_in, LEARNT, N_STEP, SEQUENCES),
+        action_mask=mask,
+        action=np.zeros((LEARNT, SEQUENCES), np.int32),
+        reward=10.0 * random.normal(size=(LEARNT, N_STEP, SEQUENCES)).astype(np.float32),
     )
 
 

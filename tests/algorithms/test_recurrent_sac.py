@@ -18,6 +18,7 @@ from jaxrl.algorithms.sac.sac import SAC, SACState
 from jaxrl.config import ConfigError
 from jaxrl.networks.gaussians import TanhGaussian
 from jaxrl.types import PyTree
+from tests.algorithms.draws import sequences
 from tests.algorithms.tiny import algorithm_of, tiny_config
 
 N, K, LEARNT = 5, 2, 8
@@ -41,32 +42,14 @@ def first(algorithm: SAC) -> SACState:
 
 
 def batch_of(algorithm: SAC) -> SequenceBatch:
-    """Episodes end within the burn-in, within n steps of the end, after one step, and not at all."""
-    random, window = np.random.default_rng(0), algorithm.section.burn_in + LEARNT + K
-    spec = algorithm.agent.spec
-    steps = random.integers(0, K + 1, (LEARNT, N))
-    counts = np.arange(K)[None, :, None] < steps[:, None]
-    batch = SequenceBatch(
-        obs=random.normal(size=(window, N, *spec.observation_space.shape)).astype(np.float32),
-        reset=random.random((window, N)) < 0.3,
+    random = np.random.default_rng(1)
+    actions = algorithm.agent.spec.action_space.shape
+    return sequences(
+        *(algorithm.agent, algorithm.section.burn_in, LEARNT, K, N),
         action_mask=None,
-        carry=jax.tree.map(
-            lambda x: random.normal(size=x.shape).astype(np.float32), algorithm.agent.initial_carry(N)
-        ),
-        action=random.normal(size=(LEARNT, N, *spec.action_space.shape)).astype(np.float32),
+        action=random.normal(size=(LEARNT, N, *actions)).astype(np.float32),
         reward=random.normal(size=(LEARNT, K, N)).astype(np.float32),
-        counts=counts,
-        terminated=(random.random((LEARNT, N)) < 0.3) & counts[:, 0],
-        usable=counts[:, 0] & (np.arange(N) < N - 1),
-        weight=np.linspace(0.1, 1.0, N).astype(np.float32),
-        row=np.arange(N, dtype=np.int32),
-        env=np.zeros(N, np.int32),
-        ready=np.array(True),
-        latest_reward=np.float32(0.0),
-        latest_steps=np.float32(1.0),
-        latest_noted=np.float32(0.0),
     )
-    return jax.tree.map(jnp.asarray, batch)
 
 
 def step_by_step(

@@ -212,18 +212,6 @@ def abstract_runtime(megabytes: int) -> DeviceRuntime:
     return DeviceRuntime(config, Topology.of(1))
 
 
-# Of DQN's own memory: tests/algorithms/test_large_memories.py.
-@pytest.mark.long
-def test_large_memory_is_not_copied() -> None:
-    # Not by the choice after an iteration that failed, not by the loops over iterations and draws.
-    megabytes = 1024
-    analysis = abstract_runtime(megabytes).trace().lower().compile().memory_analysis()
-    assert analysis.argument_size_in_bytes > megabytes * MEBIBYTE
-    assert analysis.temp_size_in_bytes < MEBIBYTE
-    # All but the new numbers of the interval lies where it lay.
-    assert analysis.output_size_in_bytes - analysis.alias_size_in_bytes < MEBIBYTE
-
-
 @pytest.mark.slow
 def test_update_of_a_loop_of_ones_own_copies_no_memory() -> None:
     # `Trainer.update` and runs with environments on the host go another way than `repeat`.

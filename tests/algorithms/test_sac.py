@@ -19,6 +19,7 @@ from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
 from jaxrl.algorithms.sac.sac import SAC
 from jaxrl.config import ConfigError, environment_spec, resolve
 from jaxrl.types import Axis
+from tests.algorithms.draws import drawn, on_device
 from tests.algorithms.tiny import CONTINUOUS, MASKED, config_fields, copied, tiny_config
 
 N, D, OBS = 16, 2, 3
@@ -64,7 +65,7 @@ def transitions(usable: np.ndarray, ready: bool = True) -> Transitions:
     def normal(*shape: int) -> jax.Array:
         return jnp.asarray(_rng.normal(size=shape), jnp.float32)
 
-    return Transitions(
+    batch = Transitions(
         obs=normal(N, OBS),
         action=normal(N, D),
         action_mask=None,
@@ -75,13 +76,9 @@ def transitions(usable: np.ndarray, ready: bool = True) -> Transitions:
         next_mask=None,
         usable=jnp.asarray(usable),
         weight=jnp.ones(N),
-        row=jnp.arange(N),
-        env=jnp.zeros(N, jnp.int32),
-        ready=jnp.array(ready),
-        latest_reward=jnp.float32(0.0),
-        latest_steps=jnp.float32(1.0),
-        latest_noted=jnp.float32(0.0),
+        **drawn(N, ready),
     )
+    return on_device(batch)
 
 
 @pytest.mark.slow

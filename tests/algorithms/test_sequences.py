@@ -11,7 +11,7 @@ from jaxrl.algorithms.sequences import Dealing, Sequences, put_sequences, take_c
 
 T, B, M = 8, 6, 3
 # (length, environments of a group, chunks of a group), with T / length a multiple of the last.
-OVER_TIME = [(1, 2, 2), (1, 1, 8), (2, 3, 2), (2, 1, 4), (4, 6, 2)]
+OVER_TIME = [(1, 2, 2), (2, 1, 4), (4, 6, 2)]
 
 
 def labelled():
@@ -42,14 +42,14 @@ def assert_contiguous(labels_MLN, length):
         np.testing.assert_array_equal(environment, np.broadcast_to(environment[0], environment.shape))
 
 
-@pytest.mark.parametrize("length", [1, 4, 8])
+@pytest.mark.parametrize("length", [4, 8])
 def test_sequences_are_contiguous_in_time_and_of_one_environment(length):
     # correctness 3 and 4: reshaping [T, B] to [L, N] interleaves time (column 0 would hold 0, 2, 4, 6), and
     # shuffling steps inside a sequence feeds the core a past that never was.
     assert_contiguous(epoch(length, M, {})[0], length)
 
 
-@pytest.mark.parametrize(("length", "num_minibatches"), [(1, 2), (4, 1), (4, 6), (8, 2)])
+@pytest.mark.parametrize(("length", "num_minibatches"), [(1, 2), (4, 6)])
 def test_an_epoch_uses_every_step_once(length, num_minibatches):
     # correctness 3 and 4.
     labels, _ = epoch(length, num_minibatches, {})
@@ -57,7 +57,7 @@ def test_an_epoch_uses_every_step_once(length, num_minibatches):
     np.testing.assert_array_equal(np.sort(labels, axis=None), np.sort(labelled(), axis=None))
 
 
-@pytest.mark.parametrize("length", [1, 4, 8])
+@pytest.mark.parametrize("length", [1, 8])
 def test_carries_belong_to_the_sequences(length):
     # correctness 2: a sequence starts from the carry of its own chunk and its own environment.
     label = 100 * length * np.arange(T // length)[:, None] + np.arange(B)[None]  # of a chunk's first step
@@ -88,7 +88,7 @@ def test_sequences_keep_dtypes_and_trailing_dimensions():
     assert (taken["done"].shape, taken["done"].dtype) == ((4, 6), bool)
 
 
-@pytest.mark.parametrize(("length", "group_envs", "group_chunks"), [(4, 3, 1), (8, 2, 1), *OVER_TIME])
+@pytest.mark.parametrize(("length", "group_envs", "group_chunks"), [(8, 2, 1), *OVER_TIME])
 def test_rows_put_back_are_where_they_were_taken(length, group_envs, group_chunks):
     rows = np.stack([labelled(), -labelled()], axis=-1).astype(np.float32)
 
@@ -103,11 +103,10 @@ def test_rows_put_back_are_where_they_were_taken(length, group_envs, group_chunk
     np.testing.assert_array_equal(back, rows)
 
 
-@pytest.mark.parametrize("num_devices", [2, 4])
 @pytest.mark.parametrize(("group_envs", "group_chunks"), [(3, 1), (3, 2), (1, 4)])
-def test_devices_form_the_minibatches_of_one_device(num_devices, group_envs, group_chunks):
+def test_devices_form_the_minibatches_of_one_device(group_envs, group_chunks):
     # correctness 12: a minibatch of N devices is the union of what each takes from its own environments.
-    num_envs, chunks = 24, 4
+    num_devices, num_envs, chunks = 4, 24, 4
     groups, key = num_envs // group_envs, jax.random.key(2)
     dealing = Dealing(chunks, num_envs, group_envs, group_chunks)
     deal = jax.jit(dealing.deal, static_argnums=2)

@@ -323,12 +323,11 @@ def test_wrong_host_environments_are_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("platform", ["cuda", pytest.param("rocm", marks=pytest.mark.long)])
-def test_a_platform_that_does_not_start(platform: str, tmp_path: Path) -> None:
-    environment = os.environ | {"JAX_PLATFORMS": platform, "PYTHONPATH": str(ROOT)}
+def test_a_platform_that_does_not_start(tmp_path: Path) -> None:
+    environment = os.environ | {"JAX_PLATFORMS": "cuda", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path / 'run'}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert f"`JAX_PLATFORMS` (={platform}) names no device" in done.stderr.splitlines()[-1]
+    assert "`JAX_PLATFORMS` (=cuda) names no device" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()

@@ -115,15 +115,11 @@ def cloned(tmp_path: Path, player: Player, *more: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("right", "played", "success"),
-    [pytest.param(True, "1.000", "100.0%", marks=pytest.mark.long), (False, "-1.000", "0.0%")],
-)
 def test_a_clone_is_told_by_accuracy_likelihood_and_play(
-    right: bool, played: str, success: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whether its teacher is right or wrong, it has learnt what it was shown."""
-    found = cloned(tmp_path, Sign(right), "--bc-learning-rate=0.1")
+    """Its teacher is wrong, and it has learnt what it was shown."""
+    found = cloned(tmp_path, Sign(right=False), "--bc-learning-rate=0.1")
     out = capfd.readouterr().out.splitlines()
     data, learnt, told, command = out[-4:]
     assert data == f"data         80 episodes, 80 steps: {tmp_path / 'data'}"
@@ -131,7 +127,7 @@ def test_a_clone_is_told_by_accuracy_likelihood_and_play(
     assert learnt.endswith(" without seeing anything, on validation episodes")
     nats = [float(x) for x in re.findall(r"([\d.e-]+) (?:nats|without)", learnt)]
     assert nats == pytest.approx([found["loss"], found["prior_loss"]], rel=1e-2)
-    way = f"return {played}, success {success}"
+    way = "return -1.000, success 0.0%"
     assert told == f"played       greedy {way}; sampled {way}"
     # One of two signs, as likely as the other: log 2 without seeing it, and less of the few that validate.
     assert found["loss"] < 0.1 < 0.3 < found["prior_loss"] <= np.log(2) + 1e-6
@@ -145,7 +141,7 @@ def test_a_clone_is_told_by_accuracy_likelihood_and_play(
     ]
     assert train.main(["jaxrl train", *shlex.split(line), f"--workdir={tmp_path / 'trained'}"]) == 0
     assert (found["passed"], found["episodes"]) == (True, {"training": 72, "validation": 8})
-    assert found["data"]["players"] == ["right" if right else "wrong"]
+    assert found["data"]["players"] == ["wrong"]
 
 
 @pytest.mark.slow

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,49 +99,11 @@ def wait_for_checkpoint(process: processes.Process, folder: Path) -> None:
         time.sleep(0.05)
 
 
-# Population based training, which is killed between its copies, has a test beside that of populations.
-KILLED = {
-    "random": ("--method=random", "--trials=2", "--verify=1", "--population=1"),
-    "population": ("--method=random", "--trials=2", "--verify=0", "--population=2"),
-    "grid": ("--method=grid", "--trials=1", "--verify=0"),
-    "optuna": ("--method=optuna", "--trials=2", "--verify=0", "--pruner=none"),
-    "pareto": ("--method=pareto", "--trials=2", "--verify=0"),
-}
-EXTRAS = {"optuna": "optuna", "pareto": "sklearn"}
-
-
-@pytest.fixture(scope="module")
-def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Any]]:
-    """The outcomes of a search that nobody kills; those of a population are random ones.
-
-    Of the random search only the trial that is killed: the values of the next follow from its number alone.
-    """
-
-    @functools.cache
-    def outcomes_of(kind: str) -> list[Any]:
-        folder = tmp_path_factory.mktemp(kind)
-        how = KILLED["random" if kind == "population" else kind]
-        fewer = ("--trials=1",) if kind == "random" else ()
-        processes.succeed(*command(folder, *how, "--verify=0", *fewer))
-        return outcomes(folder)
-
-    return outcomes_of
-
-
-# The others propose from the trials that are recorded: tests/search/test_optuna.py and test_pareto.py. Killed
-# members: tests/population/test_run_population.py.
-KINDS = [
-    pytest.param(kind, marks=pytest.mark.slow if kind == "random" else pytest.mark.long) for kind in KILLED
-]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_search_continues_with_the_same_command(
-    kind: str, unkilled: Callable[[str], list[Any]], tmp_path: Path
-) -> None:
-    if kind in EXTRAS:
-        pytest.importorskip(EXTRAS[kind])
-    arguments = command(tmp_path, *KILLED[kind])
+# Other methods propose from the trials that are recorded: tests/search/test_optuna.py and test_pareto.py.
+# Killed members: tests/population/test_run_population.py. Resumed runs: tests/e2e/test_resume.py.
+@pytest.mark.slow
+def test_killed_search_continues_with_the_same_command(tmp_path: Path) -> None:
+    arguments = command(tmp_path, "--method=random", "--trials=2", "--verify=1", "--population=1")
     process = started(arguments, tmp_path)
     wait_for_checkpoint(process, tmp_path)
     process.kill()
@@ -151,28 +111,19 @@ def test_killed_search_continues_with_the_same_command(
     assert trials(tmp_path)[0]["state"] == "running"
 
     done = processes.succeed(*arguments)
-    if kind != "population":  # Its members share a display, which does not say so.
-        assert "resumed from the checkpoint" in (tmp_path / "search/trials/0000.log").read_text()
-    found, expected = outcomes(tmp_path), unkilled(kind)
-    if kind == "random":
-        sampler = RandomSampler(Space.read(str(tmp_path / "space.yaml")), lambda values: "", seed=0)
-        assert [values for _, values, _ in found] == [sampler.point(n, ()) for n in range(2)]
-        found = found[:1]
-    assert found == expected
-    assert {state for state, _, _ in outcomes(tmp_path)} == {"done"}
+    assert "resumed from the checkpoint" in (tmp_path / "search/trials/0000.log").read_text()
+    found = trials(tmp_path)
+    sampler = RandomSampler(Space.read(str(tmp_path / "space.yaml")), lambda values: "", seed=0)
+    assert {n: (x["state"], x["values"]) for n, x in found.items()} == {
+        n: ("done", sampler.point(n, ())) for n in range(2)
+    }
     assert "best: trial" in done.stdout
     assert "get_config" in (tmp_path / "search/best_config.py").read_text()
-    if kind == "random":
-        result = json.loads((tmp_path / "search/result.json").read_text())
-        number = result["best"]["trial"]
-        assert result["best"]["searched"] == trials(tmp_path)[number]["score"]
-        assert result["verified"][0]["seeds"] == [101]
-        assert (tmp_path / f"search/verification/{number:04d}-seed-101/summary.json").exists()
-
-
-def outcomes(folder: Path) -> list[Any]:
-    """The values of every trial, and how it went."""
-    return [(trial["state"], trial["values"], trial["score"]) for _, trial in sorted(trials(folder).items())]
+    result = json.loads((tmp_path / "search/result.json").read_text())
+    number = result["best"]["trial"]
+    assert result["best"]["searched"] == found[number]["score"]
+    assert result["verified"][0]["seeds"] == [101]
+    assert (tmp_path / f"search/verification/{number:04d}-seed-101/summary.json").exists()
 
 
 # A killed one is above; signals of a run: tests/faults/test_signals.py.

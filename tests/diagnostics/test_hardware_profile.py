@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from jaxrl.diagnostics.hardware_profile import MIN_ITERATIONS, _Search
 from jaxrl.diagnostics.memory_fit import MemoryReport
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.folder import RunFolder
-from tests import processes
 from tests.compiled_programs import SMALL
 from tests.diagnostics.test_memory_fit import report
 
@@ -89,23 +87,3 @@ def test_a_resumed_run_keeps_its_choice(tmp_path: Path) -> None:
     assert (chosen.env.num_envs, chosen.num_devices, chosen.ppo.gradient_accumulation) == (48, 1, 2)
     (line,) = said
     assert line.startswith(f"hardware_profile=auto: as in {tmp_path}, 1 x cpu, 48 environments")
-
-
-# What is chosen, and that a resumed run says it, is above.
-@pytest.mark.long
-def test_train_says_and_records_what_was_chosen(tmp_path: Path) -> None:
-    fields = [
-        "hardware_profile=auto",
-        "num_devices=1",
-        "log.writers=()",
-        "stop.steps=25600",
-        "env.num_envs=8",
-    ]
-    fields += ["env.num_envs=8", "ppo.rollout_length=16", "network.core_size=8", "evaluate.episodes=2"]
-    flags = [f"--config.{field}" for field in fields]
-    done = processes.succeed("-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path}/run", *flags)
-    first = done.stdout.splitlines()[0]
-    assert first.startswith("hardware_profile=auto: 1 x cpu, 16 environments; with more, stop.steps would be")
-    assert "16 environments; 1 x cpu" in done.stdout
-    trained = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (trained["hardware_profile"], trained["env"]["num_envs"]) == ("auto", 16)

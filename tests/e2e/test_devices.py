@@ -31,7 +31,6 @@ print(choose_devices(config, most=int(most) if most else None))
         ("envpool:CartPole-v1", (16, 32, 4), "1"),
         # A config of another trainer names a number: what there is of it.
         ("gymnax:CartPole-v1", (64, 32, 4, "most=1"), "1"),
-        ("gymnax:CartPole-v1", (64, 32, 4, "most=8"), "2"),
         # Layer normalisation has few threads of its own.
         ("gymnax:CartPole-v1", (16, 32, 4, "normalized"), "2"),
         # An image is worth many vectors.

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.config.files import load_config
 from jaxrl.networks import normalizer
 from jaxrl.types import Trajectory
 from tests.compiled_programs import loud, start, tiny_program, with_policy
@@ -43,17 +42,6 @@ def first_position(page: Any, params_key: int = 0) -> tuple[Any, Any, Any]:
         return loud(page.network.init(jax.random.key(params_key))), stats, position
 
     return start()
-
-
-# The update is that of jaxrl, below.
-@pytest.mark.long
-def test_it_learns_what_the_config_learns(page: Any) -> None:
-    # Tests compile without optimisations, which is slower for a program that runs for so long.
-    train = jax.jit(jax.vmap(page.train), compiler_options={"xla_backend_optimization_level": 2})
-    returns = np.asarray(train(jax.random.split(jax.random.key(0), 2)))
-    # Of sampled actions, over ten iterations in a row; an iteration in which no episode ended has no return.
-    means = np.nanmean(np.lib.stride_tricks.sliding_window_view(returns, 10, axis=1), axis=-1)
-    assert means.max(axis=1).min() >= load_config("ppo").stop["return"]
 
 
 @pytest.mark.slow

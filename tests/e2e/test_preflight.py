@@ -73,28 +73,6 @@ def test_the_lstm_kernel() -> None:
     assert done.stderr == ""
 
 
-# Remedies: tests/programs/test_memory.py; what a compiler says: tests/diagnostics/test_memory_fit.py.
-@pytest.mark.long
-@needs_libtpu
-def test_what_does_not_fit() -> None:
-    done = preflight(*TINY, "--topology=v5e:1x1", "--config.env.num_envs=8388608")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert row(done.stdout, "fits").startswith("NO")
-    largest = done.stdout.split("largest arrays")[1]
-    assert "8388608" in largest
-    assert re.search(r"jaxrl/\S+\.py:\d+", largest)
-    assert "\ntakes less    fewer environments (--config.env.num_envs=4194304), shorter rollouts" in largest
-
-
-# In one process: tests/diagnostics/test_memory_fit.py.
-@pytest.mark.long
-def test_this_machine() -> None:
-    done = preflight(*TINY, "--config.num_devices=2")
-    assert done.returncode == 0, done.stderr
-    assert row(done.stdout, "devices").startswith("2 x cpu")
-    assert "all-reduce per iteration" in row(done.stdout, "collectives")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

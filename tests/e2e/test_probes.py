@@ -61,12 +61,6 @@ class Solved:
         return float(total / counts.sum())
 
 
-# So does the value of two observations, below.
-@pytest.mark.long
-def test_value_of_a_constant() -> None:
-    np.testing.assert_allclose(Solved("ProbeValue", 8_000).value([[1.0]]), [1.0], atol=0.02)
-
-
 @pytest.mark.slow
 def test_value_follows_the_observation() -> None:
     np.testing.assert_allclose(
@@ -95,14 +89,6 @@ def test_termination_does_not_bootstrap() -> None:
     np.testing.assert_allclose(solved.value(np.eye(steps)), expected, atol=0.15)
 
 
-# So is that of each of two observations, below.
-@pytest.mark.long
-def test_rewarded_action_is_taken() -> None:
-    solved = Solved("ProbeAction", 8_000)
-    assert solved.action([[1.0]]) == 1
-    assert solved.sampled_return(5) > 0.9
-
-
 @pytest.mark.slow
 def test_action_follows_the_observation() -> None:
     # With a core, so that its reset at every episode is in the way too (correctness 5).
@@ -125,8 +111,6 @@ def test_mean_of_a_continuous_action(squash: bool) -> None:
     ("low", "high", "middle", "reach", "head"),
     [
         (0, 1000, 500, 500, "auto"),
-        pytest.param(-0.02, 0.02, 0, 0.02, "auto", marks=pytest.mark.long),
-        pytest.param(30, None, 31, 1, "auto", marks=pytest.mark.long),
         (0, 1000, 500, 500, "gaussian_mixture"),
     ],
 )
@@ -144,25 +128,6 @@ def test_bounds_that_no_unit_gaussian_suits(
 def test_components_of_a_multi_discrete_action() -> None:
     solved = Solved("ProbeMultiDiscrete", 30_000)
     np.testing.assert_array_equal(solved.action(np.eye(3)), [[0, 1], [1, 2], [0, 0]])
-
-
-# Training on them: tests/networks/test_mixed.py.
-@pytest.mark.long
-def test_parts_of_a_mixed_action() -> None:
-    solved = Solved("ProbeMixed", 60_000)
-    choice, *pair = np.split(solved.action(np.eye(3)), [1, 2, 3], axis=-1)[:3]
-    np.testing.assert_array_equal(choice[:, 0], [0, 1, 2])
-    np.testing.assert_array_equal(np.concatenate(pair, axis=-1), [[0, 2], [1, 1], [0, 0]])
-    assert solved.sampled_return(10) > 0.9
-
-
-# That each matters: tests/networks/test_encoders.py.
-@pytest.mark.long
-def test_both_keys_of_a_dict_observation_are_used() -> None:
-    solved = Solved("ProbeDict", 30_000)
-    bright, vector = np.array([0, 0, 1, 1]), np.array([[-1.0], [1.0], [-1.0], [1.0]], np.float32)
-    image = np.broadcast_to(255 * bright[:, None, None, None], (4, 8, 8, 1)).astype(np.uint8)
-    np.testing.assert_array_equal(solved.action({"image": image, "vector": vector}), [0, 1, 2, 3])
 
 
 @pytest.mark.slow

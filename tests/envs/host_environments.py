@@ -62,19 +62,6 @@ class Telling(Count):
         return obs, reward, terminated, truncated, info
 
 
-class Solving(Count):
-    """`Count` that declares nothing and says `is_success`, whose value at the end of an episode counts."""
-
-    def __init__(self, solved: bool = True):
-        super().__init__()
-        self.solved = solved
-
-    def step(self, action):
-        obs, reward, terminated, truncated, _ = super().step(action)
-        ended = terminated or truncated
-        return obs, reward, terminated, truncated, {"is_success": self.solved == ended}
-
-
 class Whole(gymnasium.Env):
     """`Whole` of `wrapped_environments`."""
 

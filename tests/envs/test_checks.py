@@ -188,7 +188,7 @@ def test_every_problem_is_one_line_that_names_environment_and_method(kind, messa
     assert len(text) < 400
 
 
-@pytest.mark.parametrize(("kind", "message"), WRONG)
+@pytest.mark.parametrize(("kind", "message"), WRONG[::6])
 def test_a_run_refuses_them_before_anything_is_compiled(kind, message, monkeypatch):
     monkeypatch.setattr(registry, "_REGISTERED", {"mine:Env": kind})
     config = default_config()

@@ -11,7 +11,7 @@ from jaxrl import envs
 from jaxrl.envs import registry, wrappers
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.names import format_call, parse_call
-from jaxrl.envs.native.probe_value import ProbeValue
+from jaxrl.envs.native.probe import ProbeValue
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_register_wrapper(monkeypatch):
 def test_environment_in_a_users_own_file(tmp_path, monkeypatch):
     (tmp_path / "my_corridor.py").write_text(
         textwrap.dedent("""
-            from jaxrl.envs.native.probe_memory import ProbeMemory
+            from jaxrl.envs.native.probe_policy import ProbeMemory
 
             class Corridor(ProbeMemory):
                 pass

@@ -178,14 +178,7 @@ def test_wrappers_of_noise_draw_their_own(plain):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "times",
-    [
-        ("action_repeat(times=4)",),
-        pytest.param(("action_repeat(times=2)",) * 2, marks=pytest.mark.long),
-    ],
-)
-def test_repeated_actions_lose_no_report(times):
+def test_repeated_actions_lose_no_report():
     """Reports of episodes, of 4 steps as one, are those of step by step: NaN says nothing."""
     name = f"{MODULE}:Murmuring"
     how = ("last", "sum", "max", "mean")
@@ -195,7 +188,7 @@ def test_repeated_actions_lose_no_report(times):
         ((), "info.flag"),
     ]:
         found = []
-        for repeat in ((), times):
+        for repeat in ((), ("action_repeat(times=4)",)):
             # Declared outside of the repetition, inside, or not at all.
             for chain in ((*repeat, *wrappers), (*wrappers, *repeat)):
                 env = envs.make(name, chain)

@@ -32,12 +32,11 @@ WRAPPERS = [
     "tests.envs.wrapped_environments:Plus",
 ]
 # Shaping and stacks see what the wrappers inside made of an observation; there the two sides can part. They
-# meet a wrapper of each kind (of values, of a shape, of rewards in an observation, of a state, of rewards, of
+# meet a wrapper of each kind (of a shape, of rewards in an observation, of a state, of rewards, of
 # the user's own), and each of the others meets the next one of the list.
 KINDS = {
     SHAPING,
     STACK,
-    "mask_observation(indices=(1,), value=1)",
     "one_hot_observation(values=4)",
     "previous_reward",
     'potential_shaping(function="tests.envs.wrapped_environments:total", gamma=0.9, scale=0.5)',

@@ -17,13 +17,11 @@ from jaxrl.commands.evaluate import main as evaluate
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.base import InfoMetric
 from jaxrl.evaluation.suites.definition import metric_name
-from jaxrl.population.run_population import run_population
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.run import run
 from jaxrl.training.trainer import Trainer
 from tests.evaluation.suites.environments import Corridor
 
-MODES = ("eval/greedy/", "eval/sampled/")
 MODULE = "tests.evaluation.test_during_training"
 ENV = "tests.evaluation.suites.environments:Corridor"
 SUITE: dict[str, Any] = {
@@ -115,61 +113,6 @@ def test_a_suite_is_played_at_every_evaluation(tmp_path: Path, capfd: pytest.Cap
     mixed = report["modes"]["greedy"]["categories"]["mixed"]
     assert mixed["success_rate"] == rows[-1]["eval/mixed/success_rate"]
     assert mixed["length"] == rows[-1]["eval/mixed/steps"]
-
-
-# On the device: above; rules on the host: tests/experience/test_statistics.py.
-@pytest.mark.long
-def test_levels_on_the_host_have_rules_on_their_info(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    telling = "gymnasium:tests.envs.host_environments:Telling"
-    categories = {"said": [telling], "never": [{"env": telling, "success": "info.goal", "cost": "nothing"}]}
-    config = config_of(tmp_path, success="info.success", cost="time", categories=categories)
-    config.env.update(name=telling)
-    config.evaluate.unseen = ""
-    config.host.num_groups = 1
-    assert run(config, str(tmp_path / "run"), Interruption()).exit_code == 0
-    row = evaluations(tmp_path / "run")[-1]
-    # An episode tells 1, 3, ... of its steps, and at its end of a success where it terminated.
-    assert 0 <= row["eval/said/success_rate"] <= 1
-    assert row["eval/said/cost"] == pytest.approx(row["eval/env/time"], rel=1)
-    assert row["eval/said/cost"] > 0
-    assert "eval/never/steps" in row
-    assert not {"eval/never/success_rate", "eval/never/cost", "eval/all/success_rate"} & row.keys()
-    assert row["eval/success_rate"] <= 1
-
-
-# As counted: tests/experience/test_statistics.py.
-@pytest.mark.long
-def test_success_as_stable_baselines3_has_it(tmp_path: Path) -> None:
-    module = "gymnasium:tests.envs.host_environments"
-    kinds = {"solved": "Solving", "lost": "Solving(solved=False)", "silent": "Count"}
-    categories = {category: [f"{module}:{name}"] for category, name in kinds.items()}
-    config = config_of(tmp_path, success="", cost="", categories=categories)
-    config.env.name = f"{module}:Solving"
-    config.evaluate.unseen = f"{module}:Count"
-    config.host.num_groups = 1
-    assert run(config, str(tmp_path / "run"), Interruption()).exit_code == 0
-    rows = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
-    found = {key: x for row in rows for key, x in row.items() if key.endswith("success_rate")}
-    found = {key: x for key, x in found.items() if not key.startswith(MODES)}
-    solved = ("env/success_rate", "eval/success_rate", "eval/solved/success_rate")
-    assert found == {**dict.fromkeys(solved, 1), "eval/lost/success_rate": 0}
-
-
-# A single run plays it above.
-@pytest.mark.long
-def test_members_of_a_population_play_the_suite(tmp_path: Path) -> None:
-    rooms = "tests.evaluation.suites.environments:Rooms"
-    large = {"env": rooms, "tasks": "size=large", "success": "", "cost": ""}  # of three and four steps
-    config = config_of(tmp_path, categories={"short way": SUITE["categories"]["short way"], "large": [large]})
-    config.population.seeds = 2
-    outcome = run_population(config, str(tmp_path / "run"), Interruption())
-    assert outcome.exit_code == 0
-    for member in ("seed_0", "seed_1"):
-        row = evaluations(tmp_path / "run" / "members" / member)[-1]
-        assert row["eval/short_way/steps"] == 5
-        assert row["eval/large/steps"] == pytest.approx((3 + 4 + 3) / 3)
 
 
 @pytest.mark.parametrize(

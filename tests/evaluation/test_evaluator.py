@@ -106,14 +106,8 @@ def test_large_returns_keep_their_spread() -> None:
 
 
 # Seven of one environment take several rounds, too.
-@pytest.mark.parametrize(
-    ("count", "tasks"),
-    [
-        pytest.param(7, 1, marks=pytest.mark.slow),
-        pytest.param(11, 1, marks=pytest.mark.long),
-        pytest.param(11, 3, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "tasks"), [(7, 1), (11, 3)])
 def test_every_number_of_devices_plays_the_same_episodes(
     count: int, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -27,7 +26,7 @@ from jaxrl.training.trainer import Trainer
 from tests.algorithms.tiny import config_fields
 from tests.compiled_programs import tiny_agent
 from tests.inference.runs import save_run
-from tests.training.test_trainer import STEPS, Recorder, tiny_config
+from tests.training.test_trainer import Recorder
 
 BOTH = ("greedy", "sampled")
 
@@ -98,25 +97,6 @@ def test_progress_keeps_what_decides() -> None:
     for wrong in ({"other": [1.0]}, {"greedy": []}, {"greedy": 1.0}):
         with pytest.raises(ValueError, match="`recent_returns`"):
             Progress.check({**before.to_json(), "config": {}, "recent_returns": wrong})
-
-
-# What decides is above.
-@pytest.mark.long
-def test_training_stops_once_every_mode_has_reached_the_return() -> None:
-    def steps(**fields: Any) -> int:
-        asked = {"evaluate.every_steps": STEPS, "evaluate.episodes": 4, "stop.return": 9.0} | fields
-        config = resolve(tiny_config(3, **asked), 1)
-        return int(Trainer(config, writer=MultiWriter([])).fit()["steps"])
-
-    # CartPole lasts nine steps and more only if the actions differ: drawn ones do.
-    assert steps() == STEPS
-    returns = Trainer(tiny_config(1, **{"evaluate.episodes": 4}), writer=MultiWriter([])).fit()[
-        "eval_returns"
-    ]
-    between = sum(returns.values()) / 2
-    assert min(returns.values()) < between < max(returns.values())
-    assert steps(**{"stop.return": between}) == STEPS
-    assert steps(**{"stop.return": between, "stop.every_mode": True}) > STEPS
 
 
 @pytest.mark.slow

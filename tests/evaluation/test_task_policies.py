@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from PIL import Image
 
 from jaxrl.commands.evaluate import main
 from jaxrl.config import EnvConfig, task_environment
@@ -69,35 +67,13 @@ def test_an_evaluation_of_all_tasks_and_of_one(run: Path, capfd: pytest.CaptureF
     assert f"task/{POLE}" not in said
 
 
-# Videos of suites: tests/evaluation/suites/test_suite.py; videos of a task are below.
-@pytest.mark.long
-def test_a_suite_plays_and_films_each_task(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(run, f"--suite={suite_in(tmp_path)}", f"--video={tmp_path}") == 0, capfd.readouterr().err
-    report = json.loads((run / "evaluations" / "suite-each-step-7.json").read_text())
-    car, pole = (report["modes"]["greedy"]["categories"][name] for name in ("car", "pole"))
-    assert (car["episodes"], car["return_mean"], car["length"]) == (3, -200, 200)
-    assert pole["return_mean"] == pole["length"] > 0
-    assert all(row["return"] == row["length"] for row in pole["levels"][0]["episode_rows"])
-    pictures = {}
-    for name in ("car", "pole"):
-        with Image.open(tmp_path / f"{name}-0-greedy.gif") as film:
-            pictures[name] = film.convert("RGB").tobytes()
-    assert pictures["car"] != pictures["pole"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "steps"), [pytest.param(CAR, 200, marks=pytest.mark.long), (POLE, None)])
-def test_a_film_of_one_task(
-    run: Path, tmp_path: Path, task: str, steps: int | None, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_film_of_one_task(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "film.gif"
-    code = evaluate(run, "--episodes=0", "--greedy", f"--environment={task}", f"--video={file}")
+    code = evaluate(run, "--episodes=0", "--greedy", f"--environment={POLE}", f"--video={file}")
     said = capfd.readouterr()
     assert code == 0, said.err
-    length = int(said.out.partition("video of ")[2].partition(" ")[0])
-    assert length == steps if steps else length < 200
+    assert int(said.out.partition("video of ")[2].partition(" ")[0]) < 200  # a car would use them up
     assert file.stat().st_size > 0
 
 

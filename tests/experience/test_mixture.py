@@ -247,22 +247,6 @@ def test_two_devices_equal_one() -> None:
     assert done.stdout.strip().endswith("equal"), done.stderr
 
 
-# Final rows: tests/experience/test_final_rows.py; rows of tasks are above.
-@pytest.mark.long
-def test_final_rows_of_a_mixture() -> None:
-    """DQN keeps final observations as rows: states are chosen task by task."""
-    config = mixed_config(algorithm="dqn", **{"normalize.observations": False, "normalize.rewards": False})
-    config.network.core = "none"
-    config.dqn.update(rollout_length=T, learning_starts=T * B)
-    trainer = Trainer(config, writer=MultiWriter(()))
-    for _ in range(3):
-        trajectory = trainer.rollout()
-        trainer.update(trajectory)
-    assert np.isfinite(float(jax.tree.leaves(trainer.state.learner.policy.params)[0].sum()))
-    pattern = np.resize([0, 1, 2, 0], B)
-    np.testing.assert_array_equal(trajectory.obs[TASK], np.broadcast_to(pattern, (T, B)))
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -303,19 +287,6 @@ def test_devices_hold_whole_groups_of_tasks() -> None:
     assert largest_device_count(config, 8) == 6
     with pytest.raises(ConfigError, match="on 4 devices must be a multiple of 4 on each"):
         resolve(mixed_config(), 4)
-
-
-# What it shows: test_one_task_of_all; statistics by task are above.
-@pytest.mark.long
-def test_one_task_of_all_is_learnt() -> None:
-    name = f"jaxrl:Mixture(tasks={TASKS!r}, only='Acrobot-v1')"
-    fields = {"env.name": name, "env.tasks": (), "env.task_shares": ()}
-    trainer = Trainer(mixed_config(**fields), writer=MultiWriter(()))
-    for _ in range(2):
-        trainer.update(trainer.rollout())
-    # The first rollout is for the statistics; the other tasks never have any.
-    assert int(trainer.state.learner.updates) == 2
-    np.testing.assert_array_equal(trainer.state.learner.policy.obs_stats.count, [0, 2 * T * B, 0])
 
 
 @pytest.mark.slow

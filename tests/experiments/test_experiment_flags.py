@@ -236,20 +236,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_debug_is_the_level_of_all_logs(
-    resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     commands = started(monkeypatch)
     monkeypatch.setattr(command, "_require_demonstrations", lambda folder, config: None)
     given = [*LEVELS, "--architectures=mlp_baseline", "--replay-data-dir=demos", f"--output-dir={tmp_path}"]
-    assert experiment(*given, *([] if resumed else ["--debug"])) == 1
+    assert experiment(*given) == 1
     (folder,) = tmp_path.iterdir()
     log = folder / "x.log"
-    if resumed:
-        assert " DEBUG " not in log.read_text()
-        assert "--log-level=info" in commands[-1]
-        assert experiment(f"--resume-from={folder}", "--debug") == 1
+    assert " DEBUG " not in log.read_text()
+    assert "--log-level=info" in commands[-1]
+    assert experiment(f"--resume-from={folder}", "--debug") == 1
     # An experiment that is resumed after a kill waits for whatever still runs in the cell.
     for output in ("with_pretrain_pretrain.log", "with_pretrain.log"):
         assert "/with_pretrain.lock\n" in (folder / "mlp_baseline" / output).read_text()

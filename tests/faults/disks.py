@@ -39,12 +39,3 @@ def fill(file: Path) -> None:
     with contextlib.suppress(OSError), file.open("wb", buffering=0) as stream:
         while stream.write(bytes(1024)):
             pass
-
-
-def make_read_only(disk: Path) -> None:
-    """As after an error of the disk, whatever is open there; skips where the kernel cannot do it."""
-    device = subprocess.run(["findmnt", "-no", "SOURCE", disk], capture_output=True, text=True, check=True)
-    trigger = Path("/sys/fs/ext4", Path(device.stdout.strip()).name, "trigger_fs_error")
-    if not trigger.exists():
-        pytest.skip("the kernel cannot pretend an error of a disk")
-    trigger.write_text("1")

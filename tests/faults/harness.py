@@ -237,22 +237,6 @@ class Run:
         return record, checkpoint_folder.read_arrays(path, record)
 
 
-def killed_and_resumed(straight: Run, run: Run, may_be_killed: Callable[[], Any]) -> Outcome:
-    """Trains the one to its end, and the other once more after SIGKILL, as soon as that may come.
-
-    Returns:
-      how the resumed one ended; what became of both is for the caller to compare (`differences`).
-    """
-    outcome = straight.train()
-    assert (outcome.code, outcome.stderr) == (0, "")
-    training = run.start()
-    training.wait_until(may_be_killed)
-    assert training.kill().code == 128 + signal.SIGKILL
-    outcome = run.train()
-    assert (outcome.code, outcome.stderr) == (0, "")
-    return outcome
-
-
 def spoil(checkpoint: epath.Path) -> None:
     """Changes one bit in the middle of the largest file of its arrays."""
     file = max((checkpoint / "state" / "d").iterdir(), key=lambda file: file.stat().length)

@@ -54,44 +54,6 @@ def test_the_list_fits_the_tree(mutants: ModuleType) -> None:
             assert not names or names[-1] in functions_of(ROOT / file), f"{mutant.name}: {test}"
 
 
-# `make test-mutants` itself shows it, by hand.
-@pytest.mark.long
-def test_what_becomes_of_each(
-    mutants: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = {"name": "found", "new": "x - y", **ADD}
-    survives = {"name": "survives", "new": "abs(x) + y", **ADD}
-    known = {"name": "known", "new": "y + x", "survives": "sums commute", **ADD}
-    write(tree, found, survives, known)
-    assert mutants.test(tree, []) == 1
-    without, *lines, total = capsys.readouterr().out.splitlines()
-    assert without.endswith("0 fail")
-    said = [(line.split()[0], line.split(" s  ")[1]) for line in lines]
-    assert said == [
-        ("found", "tests/test_sums.py::test_add"),
-        ("survives", "SURVIVED"),
-        ("known", "SURVIVED: sums commute"),
-    ]
-    assert total == "3 mutants, 1 not as they should be: survives"
-    assert mutants.test(tree, ["found", "known"]) == 0
-    assert (tree / "room/runs/sums.py").read_text().endswith("return x + y\n")
-
-    (tree / "tests/test_other.py").write_text("import pytest\n\npytest.importorskip('no_such_package')\n")
-    write(tree, {**found, "tests": ["tests/test_other.py"]})
-    assert mutants.test(tree, []) == 0
-    assert "NOT TRIED: its tests are skipped here" in capsys.readouterr().out
-
-    monkeypatch.setattr(mutants, "LIMIT", 5)
-    write(
-        tree, {"name": "hangs", "new": "x + y if x else hang()\n\ndef hang():\n    while True: pass", **ADD}
-    )
-    (tree / "tests/test_sums.py").write_text(
-        "from room.runs.sums import add\n\ndef test_zero():\n    add(0, 1)\n"
-    )
-    assert mutants.test(tree, []) == 1
-    assert "NO END in 5 s" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_a_test_that_fails_anyway_finds_nothing(
     mutants: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str]

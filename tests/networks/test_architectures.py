@@ -108,8 +108,8 @@ def test_the_table_of_what_each_sees() -> None:
     assert {name: set(record.sees) for name, record in ARCHITECTURES.items()} == table
 
 
-@pytest.mark.parametrize("core", networks.CORES.names())
-def test_every_core_follows_an_architecture(core) -> None:
+@pytest.mark.parametrize("core", ["lstm", "gtrxl"])
+def test_a_core_follows_an_architecture(core) -> None:
     network = dataclasses.replace(NETWORK, architecture="gcn", graph_width=4, core=core, core_size=4)
     spec = EnvSpec("test", space(), Discrete(2))
     built = networks.build(network, spec, {"value": HeadOnTrunk(ValueHead(), "policy")})

@@ -42,15 +42,9 @@ def test_gtrxl_passes_where_a_sequence_has_several_parts(monkeypatch):
     jaxrl.check_core("gtrxl")
 
 
-# That gtrxl takes and gives any size: test_built_in_cores_pass; its layers: tests/inference/test_export.py.
-# mlstm has the engine of gated_delta.
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("mingru", "lstm", "gated_delta")),
-        *(pytest.param(x, marks=pytest.mark.long) for x in ("mlstm", "gtrxl")),
-    ],
-)
+# A core takes and gives any size: test_built_in_cores_pass. Layers of gtrxl: tests/inference/test_export.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mingru", "lstm"])
 def test_stacks_of_cores_pass(name):
     network = dataclasses.replace(NetworkConfig(), core=name, core_size=8, core_layers=2, memory_length=3)
     jaxrl.check_core(build_core(network))

@@ -9,11 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import SingleDeviceSharding
 
-from jaxrl.parallel import topologies
 from tests import rounding
-from tests.e2e.test_preflight import needs_libtpu
 from tests.networks.test_network import build
 
 L, N, UNITS = 32, 16, 24
@@ -86,30 +83,3 @@ def test_the_backward_pass_is_given_the_inputs_of_layers_alone(core, layers):
     # The input of each layer, and what the head reads; the encoder's input is narrower, and given anyway.
     assert kept(remat) == [(L, N, UNITS)] * (layers + 1)
     assert len(kept(plain)) > 2 * (layers + 1)
-
-
-@needs_libtpu
-@pytest.mark.long  # 45 s; what the backward pass is given is in the fast and slow tests
-def test_a_layer_more_takes_the_memory_of_its_input():
-    # XLA for CPUs drops the barriers, and merges what is computed again with what was.
-    device = SingleDeviceSharding(topologies.parse("v5e:1x1").devices()[0])
-    steps, rows, units = 16, 1024, 128
-
-    def temporaries(remat, layers):
-        fields = {"core": "mingru", "core_layers": layers, "core_size": units, "hidden_sizes": (units,)}
-        network = build(remat=remat, **fields)
-        params = jax.eval_shape(network.init, jax.random.key(0))
-        carry = jax.eval_shape(lambda: network.initial_carry(rows))
-        obs = jax.ShapeDtypeStruct((steps, rows, 3), jnp.float32)
-        reset = jax.ShapeDtypeStruct((steps, rows), bool)
-        given = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), (params, obs, carry, reset)
-        )
-        gradient = jax.grad(lambda params, obs, *others: loss(network, (obs, *others, None), params))
-        return jax.jit(gradient).lower(*given).compile().memory_analysis().temp_size_in_bytes
-
-    array = 4 * steps * rows * units
-    two, four = temporaries(True, 2), temporaries(True, 4)
-    assert four - two < 1.5 * 2 * array
-    # Without, gates, candidates, what is kept of the old state and states: more than the four of them.
-    assert temporaries(False, 4) - four > 4 * 4 * array - 2 * array

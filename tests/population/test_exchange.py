@@ -169,27 +169,6 @@ def trained(folder: Path, stops_at: int | None = None) -> list[dict[str, Any]]:
     return [dict(ending.summary or {}) for ending in endings]
 
 
-# A population without exchanges: test_run_population.py; what a copy is, above.
-@pytest.mark.long
-def test_a_population_that_exchanges_is_resumed_exactly(tmp_path: Path) -> None:
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    whole.mkdir()
-    broken.mkdir()
-    expected = trained(whole)
-    assert {each["stop_reason"] for each in trained(broken, stops_at=192)} == {"SIGTERM"}
-    # As if one member had been killed before its last save.
-    for later in (broken / "seed_1/checkpoints").glob("192"):
-        later.rename(broken / "gone")
-    found = trained(broken)
-    names = ("steps", "eval_return", "best_return", "best_step")
-    assert [{n: each[n] for n in names} for each in found] == [
-        {n: each[n] for n in names} for each in expected
-    ]
-    assert (broken / "lineage.jsonl").read_text() == (whole / "lineage.jsonl").read_text()
-    steps = [json.loads(line)["step"] for line in (whole / "lineage.jsonl").read_text().splitlines()]
-    assert steps == [192, 384]
-
-
 def watch(exchange: Exchange) -> dict[int, list[tuple[Any, Any]]]:
     """What each member has before and after it takes part; the one with the higher number is the better."""
     records: dict[int, list[tuple[Any, Any]]] = {0: [], 1: []}

@@ -15,13 +15,9 @@ from ml_collections import ConfigDict
 from jaxrl import commands
 from jaxrl.config import ConfigError, resolve
 from jaxrl.parallel.processes import Processes
-from jaxrl.parallel.sharding import Topology
-from jaxrl.population.members import Conditions, Member, MemberEnding, train_members
+from jaxrl.population.members import MemberEnding
 from jaxrl.population.run_population import pace, run_population
 from jaxrl.programs.hyperparameters import program_shape
-from jaxrl.reporting.writers import MultiWriter
-from jaxrl.reporting.writers.population import PopulationRows
-from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.run import Invocation
 from tests import processes
@@ -147,30 +143,6 @@ def test_a_population_that_was_ended_goes_on_exactly(population: tuple[Path, str
         assert [r for r in found if "checkpoint/step" not in r] == [
             r for r in expected if "checkpoint/step" not in r
         ]
-
-
-# In its program: tests/algorithms/test_members.py.
-@pytest.mark.long
-def test_a_member_that_diverges_does_not_touch_the_others(tmp_path: Path) -> None:
-    # correctness 25.
-    def ends(name: str, rate: float) -> list[MemberEnding]:
-        overrides = [{"seed": 0}, {"seed": 1, "ppo.learning_rate": rate}]
-        configs = [resolve(tiny_config(**each), 1) for each in overrides]
-        assert len({program_shape(config) for config in configs}) == 1
-        members = [
-            Member(f"seed_{config.seed}", config, RunFolder(str(tmp_path / name / f"seed_{config.seed}")))
-            for config in configs
-        ]
-        shared = PopulationRows(2, MultiWriter(()))
-        return train_members(members, shared, Conditions(Topology.of(1), Interruption()))
-
-    healthy, diverged = ends("healthy", 1e-2), ends("diverged", 1e38)
-    assert all(ending.summary is not None for ending in healthy)
-    assert diverged[0].summary is not None
-    assert diverged[1].summary is None
-    assert "iteration" in diverged[1].error
-    assert (tmp_path / "diverged/seed_1/nonfinite.json").exists()
-    assert rows(tmp_path / "healthy/seed_0") == rows(tmp_path / "diverged/seed_0")
 
 
 def test_members_of_one_program_differ_in_seed_and_numbers_alone() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
 from pathlib import Path
 
 import jax
@@ -22,7 +21,6 @@ from tests.programs.host_runs import (
     STEPS,
     assert_same,
     by_hand,
-    learned,
     nothing_is_left,
     runtime_of,
     tiny_config,
@@ -58,39 +56,6 @@ def test_rollouts_take_turns_with_learning_on_a_cpu_unless_asked_for() -> None:
     runtime.close()
 
 
-# tests/experience/host/test_fused_collector.py has the same rows.
-@pytest.mark.long
-def test_fused_rollouts_learn_the_same() -> None:
-    found = []
-    for fused in (True, False):
-        run, recorder = trainer(tiny_config(5, host__fused=fused))
-        run.fit()
-        found.append(learned(run.state))
-        told = {name for row in recorder.rows for name in row}
-        assert told >= {"time/rollout_wait"}
-        assert told.isdisjoint({"time/environments", "time/inference"}) == fused
-    for x, y in zip(*found, strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-4)
-
-
-# On the device: tests/training/test_trainer.py.
-@pytest.mark.long
-def test_own_loop_and_fit_learn_the_same() -> None:
-    config = tiny_config(4, host__overlap=False)
-    fitted, _ = trainer(config)
-    fitted.fit()
-    run, _ = trainer(config)
-    for _ in range(4):
-        trajectory = run.rollout()
-        assert trajectory.reward.shape == (LENGTH, ENVS)
-        metrics = run.update(trajectory)
-        run.log(metrics)
-    run.close()
-    assert nothing_is_left()
-    for x, y in zip(learned(run.state), learned(fitted.state), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.slow
 def test_resumed_at_the_beginning_of_episodes(tmp_path: Path) -> None:
     first, _ = trainer(tiny_config(4), tmp_path)
@@ -118,21 +83,6 @@ def test_resumed_at_the_beginning_of_episodes(tmp_path: Path) -> None:
     assert recorder.rows[-1]["checkpoint/step"] == 7 * STEPS
 
 
-# The state is the same above; tests/faults/test_host_kills.py has kills.
-@pytest.mark.long
-def test_resuming_is_deterministic(tmp_path: Path) -> None:
-    config = {"host__overlap": False, "checkpoint__every_steps": 2 * STEPS, "checkpoint__keep": 9}
-    run, _ = trainer(tiny_config(2, **config), tmp_path)
-    run.fit()
-    again = []
-    for folder in ("a", "b"):
-        shutil.copytree(tmp_path / "checkpoints", tmp_path / folder / "checkpoints")
-        resumed, _ = trainer(tiny_config(4, **config), tmp_path / folder)
-        resumed.fit()
-        again.append(resumed.state)
-    assert_same(*again)
-
-
 @pytest.mark.slow
 def test_wrappers_of_observations() -> None:
     wrappers = ("select_observation(indices=(2, 0))", "flatten_observation")
@@ -148,10 +98,9 @@ def test_wrappers_of_observations() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fused", [pytest.param(False, marks=pytest.mark.long), True])
-def test_what_environments_tell_is_reported(fused: bool) -> None:
+def test_what_environments_tell_is_reported() -> None:
     name = "envpool:Breakout-v5(max_episode_steps=12,stack_num=1,img_height=36,img_width=36)"
-    config = tiny_config(6, name, host__fused=fused, normalize__observations=False, log__every_steps=STEPS)
+    config = tiny_config(6, name, normalize__observations=False, log__every_steps=STEPS)
     config.env.update(wrappers=("report(key='lives', per_episode='max')",), success="info.lives >= 5")
     training, recorder = trainer(config)
     training.fit()

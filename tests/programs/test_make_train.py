@@ -84,18 +84,6 @@ def test_members_of_a_population_are_single_runs(population: Any, single: Any) -
     assert not np.isfinite(losses[:, 2]).all(axis=-1).any()
 
 
-# Batched by themselves: above.
-@pytest.mark.long
-def test_one_batched_hyperparameter_may_be_named_by_in_axes(train: Any, single: Any) -> None:
-    base = jaxrl.hyperparameters(limited_config())
-    axes = jax.tree.map(lambda _: None, base).replace(learning_rate=0)
-    rates = base.replace(learning_rate=jnp.array([1e-2, 0.0]))
-    key = jax.random.key(1)
-    states, _ = jax.jit(jax.vmap(train, in_axes=(None, axes)))(key, rates)
-    state, _ = single(key, base)
-    assert_close(member(states.learner.policy.params, 0), state.learner.policy.params)
-
-
 @pytest.mark.slow
 def test_every_hyperparameter_is_each_members_own(population: Any, single: Any) -> None:
     numbers, _, metrics = population

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -115,30 +113,6 @@ def pbt(folder: Path, steps: int = 4000) -> subprocess.Popen[str]:
 def scores(folder: Path) -> list[Any]:
     lines = map(json.loads, (folder / "trials.jsonl").read_text().splitlines())
     return sorted((line["number"], line["score"]) for line in lines if line["state"] == "done")
-
-
-@pytest.mark.long
-def test_population_based_training_that_was_killed_repeats_its_copies(tmp_path: Path) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    with pbt(whole) as process:
-        output = process.communicate(timeout=240)[0]
-    assert process.returncode == 0, output
-    assert "best: trial" in output
-    with pbt(killed) as process:
-        deadline = time.monotonic() + 200
-        while not (killed / "lineage.jsonl").exists():
-            assert process.poll() is None
-            if time.monotonic() > deadline:
-                process.kill()
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
-    with pbt(killed) as process:
-        output = process.communicate(timeout=240)[0]
-    assert process.returncode == 0, output
-    assert len(scores(killed)) == 4
-    assert scores(killed) == scores(whole)
-    assert (killed / "lineage.jsonl").read_text() == (whole / "lineage.jsonl").read_text()
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-import jaxrl
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from tests import processes
@@ -65,18 +62,3 @@ assert found[0][1]["curriculum/stage"] == 4, found[0][1]
 @pytest.mark.long
 def test_two_devices_have_the_curriculum_of_one() -> None:
     processes.succeed("-c", _TWO_DEVICES, devices=2)
-
-
-# tests/programs/test_make_train.py has members.
-@pytest.mark.long
-def test_members_have_a_curriculum_each() -> None:
-    train = jaxrl.make_train(corridor_config())
-    keys = jax.random.split(jax.random.key(1), 3)
-    states, metrics = jax.jit(jax.vmap(train))(keys)
-    alone = jax.jit(train)
-    for i, key in enumerate(keys):
-        state, own = alone(key)
-        np.testing.assert_array_equal(metrics["curriculum/stage"][i], own["curriculum/stage"])
-        jax.tree.map(lambda x, y, i=i: np.testing.assert_array_equal(x[i], y), states.tasks, state.tasks)
-    # Not the same for all, or it would be no test.
-    assert len({tuple(np.asarray(x).tolist()) for x in metrics["curriculum/episodes"]}) == 3

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from jaxrl.config import Config, resolve
-from jaxrl.parallel.sharding import Topology
-from jaxrl.population.exchange import Exchange, Range
-from jaxrl.population.members import Conditions, Member, train_members
 from jaxrl.reporting.writers import CsvWriter, JsonlWriter, MultiWriter, Writer
-from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.assembly import Assembly
@@ -122,42 +118,3 @@ def test_an_evaluation_that_is_made_again_replaces_its_row(tmp_path: Path) -> No
         assert sum(line.startswith(('{"step": 64,', "64,")) for line in text.splitlines()) == 2, text
         assert "2.0" in text
         assert "3.0" in text
-
-
-def members(folder: Path) -> list[Member]:
-    return [
-        Member(
-            f"seed_{seed}",
-            config(seed=seed, **{"ppo.learning_rate": rate}),
-            RunFolder(str(folder / f"seed_{seed}"), 3),
-        )
-        for seed, rate in enumerate((1e-2, 1e-3, 3e-3, 1e-4))
-    ]
-
-
-def train_population(folder: Path, stops: bool) -> list[dict[str, Any]]:
-    folder.mkdir(exist_ok=True)
-    interruption = Interruption()
-    stopping = (StopsAtEvaluation(interruption),) if stops else ()
-    population = members(folder)
-    names = [member.name for member in population]
-    ranges = {"learning_rate": Range(1e-4, 1e-1, is_log=True)}
-    exchange = Exchange(names, ranges, 7, folder / "lineage.jsonl")
-    shared = PopulationRows(len(population), MultiWriter(stopping))
-    endings = train_members(population, shared, Conditions(Topology.of(1), interruption), exchange)
-    assert all(ending.summary for ending in endings), [ending.error for ending in endings]
-    return [dict(ending.summary or {}) for ending in endings]
-
-
-@pytest.mark.long
-def test_members_stopped_wherever_an_evaluation_is_due_make_them_all(tmp_path: Path) -> None:
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    expected = train_population(whole, stops=False)
-    for _ in range(ITERATIONS):
-        train_population(stopped, stops=True)
-    found = train_population(stopped, stops=False)
-    names = ("steps", "eval_return", "best_return", "best_step")
-    assert [[each[n] for n in names] for each in found] == [[each[n] for n in names] for each in expected]
-    for member in members(stopped):
-        assert rows(stopped / member.name) == rows(whole / member.name)
-    assert (stopped / "lineage.jsonl").read_text() == (whole / "lineage.jsonl").read_text()

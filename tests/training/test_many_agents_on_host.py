@@ -76,17 +76,6 @@ def test_what_is_said_of_agents_that_are_not_there_changes_nothing() -> None:
     assert_same(*found)
 
 
-# On the device: tests/experience/agents/test_central_value.py; rows are above.
-@pytest.mark.long
-def test_agents_that_push_learn_with_the_state_of_the_whole() -> None:
-    changes = {"network__central_value": True, "network__encoder": "mlp", "network__core": "none"}
-    run, _ = trainer(several(2, f"{MODULE}:Pushing(max_cycles=7)", **changes))
-    summary = run.fit()
-    assert run.config.env.wrappers == ("central_observation",)
-    assert (run.config.env.num_agents, run.config.env.rows) == (2, 8)
-    assert np.isfinite(summary["eval_return"])
-
-
 @pytest.mark.slow
 def test_minibatches_are_of_the_rows_of_all_agents() -> None:
     config = several(1, env__num_envs=2, ppo__num_minibatches=8, ppo__sequence_length=0)
@@ -110,36 +99,3 @@ def test_wrong_configurations_are_refused_in_one_line(changes: dict[str, Any], m
     with pytest.raises(ConfigError, match=message) as caught:
         resolve(several(1, **changes), 1)
     assert "\n" not in str(caught.value)
-
-
-# On the device: tests/training/test_many_agents.py; the rows of agents on the host are above.
-@pytest.mark.long
-def test_values_are_the_known_ones() -> None:
-    """As of `jaxrl:ProbeAgents`, whose rules the environment has; 51,200 steps."""
-    gamma = 0.9
-    name = f"{MODULE}:Coming(bonus=0)"
-    config = tiny_config(1, name, env__num_envs=32, network__core="none", network__hidden_sizes=(32,))
-    config.normalize.update(observations=False, rewards=False)
-    config.ppo.update(rollout_length=16, num_minibatches=4, num_epochs=4, learning_rate=5e-3, gamma=gamma)
-    config.ppo.update(gae_lambda=0.9, entropy_coef=0.001, sequence_length=0)
-    config.stop.steps = 100 * 32 * 16
-    config.evaluate.episodes = 5
-    run, _ = trainer(config)
-    assert run.fit()["eval_return"] == 10
-    env = registry.make_host(name).start(HostOptions((7,)))
-    agent = runtime_of(config).agent
-    known = {"first": (1,), "second": (2, 1), "third": (4, 3, 2, 1), "late": (None,) * 3}
-    try:
-        for t in range(4):
-            step = env.recv(0)
-            obs, mask = env.decode(step.obs), env.action_mask(step.obs)
-            acting, carry = run.state.learner.policy, agent.initial_carry(AGENTS)
-            out = agent.forward(acting, jnp.array(obs), carry, jnp.ones(AGENTS, bool), jnp.array(mask))
-            for b, who in enumerate(ENTERS):
-                if ENTERS[who] <= t < LEAVES[who]:
-                    left = known[who][t - ENTERS[who]]
-                    expected = (1 - gamma**left if left else 1) / (1 - gamma)
-                    assert abs(float(out.value[b]) - expected) < 0.15, (t, who)
-            env.send(0, np.asarray(agent.greedy(out)))
-    finally:
-        env.close()

@@ -78,18 +78,6 @@ def test_a_run_is_mirrored_to_s3_while_the_server_fails_now_and_then(tmp_path: P
         assert_mirrored(tmp_path / "run", client(environment))
 
 
-# One failure is told and made up for below.
-@pytest.mark.long
-def test_a_bucket_that_refuses_everything_costs_a_warning(tmp_path: Path) -> None:
-    with s3_server(lambda environ: 403) as environment:
-        done = train(tmp_path / "run", environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    said = [line for line in done.stdout.splitlines() if line.startswith("warning")]
-    assert len(said) == 2, said
-    assert said[0].startswith("warning: no copy in s3://runs/mine, training continues: ")
-    assert said[1].endswith(f"`jaxrl sync {tmp_path}/run s3://runs/mine` completes it")
-
-
 # It changes with the page alone.
 @pytest.mark.long
 def test_the_policy_of_the_docs_suffices_and_allows_no_more(tmp_path: Path) -> None:

@@ -82,13 +82,6 @@ def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Re
             "reward",
             "nan in reward, time step 7 of environment 0, in the rollout of iteration 5",
         ),
-        pytest.param(
-            "reward",
-            "inf",
-            "reward",
-            "inf in reward, time step 7 of environment 0, in the rollout of iteration 5",
-            marks=pytest.mark.long,
-        ),
         # Seen one step later: the first observation of the next rollout, or the value bootstrapped from it.
         ("obs", "nan", "value of the next observation", "time step 8 of environment 0"),
     ],
@@ -122,15 +115,6 @@ def test_a_mask_that_allows_nothing_halts() -> None:
     with pytest.raises(NonFiniteError, match=f"nothing is allowed in the action mask, {place}"):
         run.fit()
     assert run.progress.iteration == 150
-
-
-# It is found above, and skipped as what is not finite is below.
-@pytest.mark.long
-def test_a_mask_that_allows_nothing_is_skipped() -> None:
-    run, recorder = trainer(stuck("skip"))
-    run.fit()
-    assert {i for i, row in recorder.rows if row.get("ppo/skipped")} == {151}
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(run.state.learner.policy.params))
 
 
 @pytest.mark.slow
@@ -241,14 +225,6 @@ def test_a_reason_to_stop_holds_after_a_rollback(tmp_path: Path, monkeypatch: py
     run, _ = trainer(faulty("rollback"), tmp_path)
     summary = run.fit()
     assert (summary["stop_reason"], summary["steps"]) == ("wall_seconds", 4 * STEPS)
-
-
-# With one: below.
-@pytest.mark.long
-def test_rollback_without_a_checkpoint_starts_again() -> None:
-    run, _ = trainer(faulty("rollback", step=4))
-    with pytest.raises(NonFiniteError, match="of iteration 1"):
-        run.fit()
 
 
 @pytest.mark.slow

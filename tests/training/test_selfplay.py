@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxrl
 from jaxrl import envs
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.games import players
@@ -230,20 +229,3 @@ assert found[0][1]["selfplay/pool"] == 2, found[0][1]
 @pytest.mark.long
 def test_two_devices_have_the_opponents_of_one() -> None:
     processes.succeed("-c", _TWO_DEVICES, devices=2)
-
-
-# tests/programs/test_make_train.py has members.
-@pytest.mark.long
-def test_members_have_a_pool_each() -> None:
-    train = jaxrl.make_train(config(**BUSY))
-    keys = jax.random.split(jax.random.key(1), 2)
-    states, _ = jax.jit(jax.vmap(train))(keys)
-    alone = jax.jit(train)
-    for i, key in enumerate(keys):
-        state, _ = alone(key)
-        np.testing.assert_array_equal(states.opponents.number[i], state.opponents.number)
-        jax.tree.map(
-            lambda x, y, i=i: np.testing.assert_allclose(x[i], y, rtol=2e-4, atol=1e-5),
-            states.opponents.snapshots,
-            state.opponents.snapshots,
-        )

@@ -140,7 +140,7 @@ class Maze(JaxEnv):
             here + jnp.where(goes, jnp.asarray(step)[direction], 0)
             for here, step in ((state.x, STEP_X), (state.y, STEP_Y))
         )
-        free = _wall(state.walls, x, y) == 0
+        free = ((state.walls[y + _BORDER] >> (x + _BORDER)) & 1) == 0
         x = jnp.where(free, x, state.x)
         y = jnp.where(free, y, state.y)
         success = goes & (x == state.goal_x) & (y == state.goal_y)
@@ -195,8 +195,3 @@ class _View:
     def arrange(self, cells: jax.Array) -> jax.Array:
         """Cells [5, 5] by y and x as the agent sees them: the farthest row first, from left to right."""
         return jnp.where(self.is_upright, cells, cells.T)
-
-
-def _wall(walls: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """int32, 1 where cells of the maze or its border are walls."""
-    return (walls[y + _BORDER] >> (x + _BORDER)) & 1

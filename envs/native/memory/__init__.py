@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.native.memory.bandit import MultiarmedBandit
-from jaxrl.envs.native.memory.battleship import Battleship
+from jaxrl.envs.native.memory.boards import Battleship, MineSweeper
 from jaxrl.envs.native.memory.card_games import (
     Autoencode,
     CountRecall,
@@ -25,7 +25,6 @@ from jaxrl.envs.native.memory.control import (
     VelocityOnlyCartPole,
 )
 from jaxrl.envs.native.memory.labyrinth import LabyrinthEscape, LabyrinthExplore
-from jaxrl.envs.native.memory.minesweeper import MineSweeper
 from jaxrl.envs.native.memory.t_maze import TMaze
 
 PREFIX = "memory/"

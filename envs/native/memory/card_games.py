@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, Space, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_whole
 from jaxrl.envs.native.memory.cards import KINDS, check_decks, deal, full_deck, graded
 from jaxrl.envs.native.random_words import random_words
 
 _SUITS = KINDS["suits"]
 _RANKS = KINDS["ranks"]
+
+
+class _CardGame(JaxEnv):
+    """n cards, seen one by one: n - 1 steps, of which the last is terminal."""
+
+    def __init__(self, num_decks: int):
+        self._label = f"jaxrl:memory/{type(self).__name__}"
+        self._cards = check_decks(f"{self._label}: num_decks", num_decks)
+
+    def _declare(
+        self, given: Mapping[str, Any], observation: Space, actions: int, steps: int, has_solver: bool = False
+    ) -> None:
+        """Sets `spec`, with the arguments of the class."""
+        self.spec = EnvSpec(
+            name=changed_call(self._label, type(self), given),
+            observation_space=observation,
+            action_space=Discrete(actions),
+            max_episode_steps=steps,
+            has_solver=has_solver,
+        )
+
+
+def _step(obs: jax.Array, reward: jax.Array, terminated: jax.Array) -> TimeStep:
+    return TimeStep(obs, reward, terminated, truncated=jnp.zeros((), bool))
 
 
 @flax.struct.dataclass
@@ -25,7 +50,7 @@ class RepeatFirstState:
     left: jax.Array
 
 
-class RepeatFirst(JaxEnv):
+class RepeatFirst(_CardGame):
     """Cards are shown one by one; every action is to be the suit of the first. The best return is 1.
 
     Observation Discrete(4), the suit of the card; action Discrete(4). With n cards an episode has n - 1 steps
@@ -36,15 +61,8 @@ class RepeatFirst(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        label = "jaxrl:memory/RepeatFirst"
-        self._cards = check_decks(f"{label}: num_decks", num_decks)
-        self.spec = EnvSpec(
-            name=changed_call(label, RepeatFirst, locals()),
-            observation_space=Discrete(_SUITS),
-            action_space=Discrete(_SUITS),
-            max_episode_steps=self._cards - 1,
-            has_solver=True,
-        )
+        super().__init__(num_decks)
+        self._declare(locals(), Discrete(_SUITS), _SUITS, self._cards - 1, has_solver=True)
 
     def reset(self, key: jax.Array) -> tuple[RepeatFirstState, jax.Array]:
         suit, left = deal(random_words(key, 1)[0], full_deck(_SUITS, self._cards))
@@ -53,9 +71,7 @@ class RepeatFirst(JaxEnv):
     def step(self, key: jax.Array, state: RepeatFirstState, action: jax.Array) -> tuple[Any, TimeStep]:
         suit, left = deal(random_words(key, 1)[0], state.left)
         reward = graded(action == state.first, 1 / (self._cards - 1))
-        return RepeatFirstState(state.first, left), TimeStep(
-            obs=suit, reward=reward, terminated=left.sum() == 0, truncated=jnp.zeros((), bool)
-        )
+        return RepeatFirstState(state.first, left), _step(suit, reward, left.sum() == 0)
 
     def solve(self, state: RepeatFirstState) -> jax.Array:
         """int32[]: the suit of the first card."""
@@ -77,7 +93,7 @@ class RepeatPreviousState:
     time: jax.Array
 
 
-class RepeatPrevious(JaxEnv):
+class RepeatPrevious(_CardGame):
     """Cards are shown one by one; an action is to be the suit of the card of k - 1 steps ago. The best is 1.
 
     Observation Discrete(4), the suit of the card; action Discrete(4). The first k - 1 actions do not count.
@@ -90,16 +106,9 @@ class RepeatPrevious(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1, k: int = 4):
-        label = "jaxrl:memory/RepeatPrevious"
-        self._cards = check_decks(f"{label}: num_decks", num_decks)
-        self._k = check_whole(f"{label}: k", k, 1, self._cards - 1)
-        self.spec = EnvSpec(
-            name=changed_call(label, RepeatPrevious, locals()),
-            observation_space=Discrete(_SUITS),
-            action_space=Discrete(_SUITS),
-            max_episode_steps=self._cards - 1,
-            has_solver=True,
-        )
+        super().__init__(num_decks)
+        self._k = check_whole(f"{self._label}: k", k, 1, self._cards - 1)
+        self._declare(locals(), Discrete(_SUITS), _SUITS, self._cards - 1, has_solver=True)
 
     def reset(self, key: jax.Array) -> tuple[RepeatPreviousState, jax.Array]:
         suit, left = deal(random_words(key, 1)[0], full_deck(_SUITS, self._cards))
@@ -112,14 +121,9 @@ class RepeatPrevious(JaxEnv):
         # The place of the next card still holds the queried card.
         place = time % self._k
         asked = state.recent[place]
-        reward = graded(action == asked, 1 / (self._cards - self._k))
+        reward = jnp.where(time >= self._k, graded(action == asked, 1 / (self._cards - self._k)), 0.0)
         recent = jnp.where(jnp.arange(self._k) == place, suit, state.recent)
-        return RepeatPreviousState(recent, left, time), TimeStep(
-            obs=suit,
-            reward=jnp.where(time >= self._k, reward, 0.0),
-            terminated=left.sum() == 0,
-            truncated=jnp.zeros((), bool),
-        )
+        return RepeatPreviousState(recent, left, time), _step(suit, reward, left.sum() == 0)
 
     def solve(self, state: RepeatPreviousState) -> jax.Array:
         """int32[]: the correct suit; any in the first steps, which do not count."""
@@ -141,7 +145,7 @@ class AutoencodeState:
     time: jax.Array
 
 
-class Autoencode(JaxEnv):
+class Autoencode(_CardGame):
     """All n cards are shown, then each action must be the suit of the latest card not recalled yet.
 
     Observation MultiDiscrete[2, 4]: 1 while cards are shown and 0 from the last one on, where the first
@@ -154,14 +158,8 @@ class Autoencode(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        label = "jaxrl:memory/Autoencode"
-        self._cards = check_decks(f"{label}: num_decks", num_decks)
-        self.spec = EnvSpec(
-            name=changed_call(label, Autoencode, locals()),
-            observation_space=MultiDiscrete((2, _SUITS)),
-            action_space=Discrete(_SUITS),
-            max_episode_steps=2 * self._cards - 1,
-        )
+        super().__init__(num_decks)
+        self._declare(locals(), MultiDiscrete((2, _SUITS)), _SUITS, 2 * self._cards - 1)
 
     def reset(self, key: jax.Array) -> tuple[AutoencodeState, jax.Array]:
         suit, left = deal(random_words(key, 1)[0], full_deck(_SUITS, self._cards))
@@ -177,14 +175,10 @@ class Autoencode(JaxEnv):
         suit = jnp.where(watches, suit, 0)
         left = jnp.where(watches, left, state.left)
         asked = state.shown[jnp.clip(2 * last - state.time, 0, last)]
-        reward = graded(action == asked, 1 / self._cards)
+        reward = jnp.where(watches, 0.0, graded(action == asked, 1 / self._cards))
         shown = jnp.where(watches & (jnp.arange(self._cards) == time), suit, state.shown)
-        return AutoencodeState(shown, left, time), TimeStep(
-            obs=jnp.stack([(time < last).astype(jnp.int32), suit]),
-            reward=jnp.where(watches, 0.0, reward),
-            terminated=time > 2 * last,
-            truncated=jnp.zeros((), bool),
-        )
+        obs = jnp.stack([(time < last).astype(jnp.int32), suit])
+        return AutoencodeState(shown, left, time), _step(obs, reward, time > 2 * last)
 
 
 @flax.struct.dataclass
@@ -195,7 +189,7 @@ class HigherLowerState:
     left: jax.Array
 
 
-class HigherLower(JaxEnv):
+class HigherLower(_CardGame):
     """Action 0 predicts that the next card is higher than the current one, 1 that it is lower.
 
     Observation Discrete(13), the rank, aces lowest; action Discrete(2). With n cards an episode has n - 1
@@ -207,14 +201,8 @@ class HigherLower(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        label = "jaxrl:memory/HigherLower"
-        self._cards = check_decks(f"{label}: num_decks", num_decks)
-        self.spec = EnvSpec(
-            name=changed_call(label, HigherLower, locals()),
-            observation_space=Discrete(_RANKS),
-            action_space=Discrete(2),
-            max_episode_steps=self._cards - 1,
-        )
+        super().__init__(num_decks)
+        self._declare(locals(), Discrete(_RANKS), 2, self._cards - 1)
 
     def reset(self, key: jax.Array) -> tuple[HigherLowerState, jax.Array]:
         rank, left = deal(random_words(key, 1)[0], full_deck(_RANKS, self._cards))
@@ -224,9 +212,7 @@ class HigherLower(JaxEnv):
         rank, left = deal(random_words(key, 1)[0], state.left)
         guessed = jnp.where(action == 0, 1, -1)
         reward = (guessed * jnp.sign(rank - state.rank)).astype(jnp.float32) / self._cards
-        return HigherLowerState(rank, left), TimeStep(
-            obs=rank, reward=reward, terminated=left.sum() == 0, truncated=jnp.zeros((), bool)
-        )
+        return HigherLowerState(rank, left), _step(rank, reward, left.sum() == 0)
 
 
 @flax.struct.dataclass
@@ -244,7 +230,7 @@ class CountRecallState:
     query: jax.Array
 
 
-class CountRecall(JaxEnv):
+class CountRecall(_CardGame):
     """Each step shows a card and asks how many of some kind were seen so far, that card included.
 
     Observation MultiDiscrete[K, K]: the kind of the card and the queried kind, each from a deck of
@@ -257,15 +243,10 @@ class CountRecall(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1, deck_type: str = "colors"):
-        label = "jaxrl:memory/CountRecall"
-        self._cards = check_decks(f"{label}: num_decks", num_decks)
-        self._kinds = KINDS[check_choice(f"{label}: deck_type", deck_type, tuple(KINDS))]
-        self.spec = EnvSpec(
-            name=changed_call(label, CountRecall, locals()),
-            observation_space=MultiDiscrete((self._kinds,) * 2),
-            action_space=Discrete(self._cards // self._kinds + 1),
-            max_episode_steps=self._cards - 1,
-        )
+        super().__init__(num_decks)
+        self._kinds = KINDS[check_choice(f"{self._label}: deck_type", deck_type, tuple(KINDS))]
+        actions = self._cards // self._kinds + 1
+        self._declare(locals(), MultiDiscrete((self._kinds,) * 2), actions, self._cards - 1)
 
     def reset(self, key: jax.Array) -> tuple[CountRecallState, jax.Array]:
         full = full_deck(self._kinds, self._cards)
@@ -275,9 +256,7 @@ class CountRecall(JaxEnv):
         seen = self._cards // self._kinds - state.values[state.query]
         reward = graded(action == seen, 1 / (self._cards - 1))
         state, obs = self._deal(key, state.values, state.queries)
-        return state, TimeStep(
-            obs=obs, reward=reward, terminated=state.values.sum() == 0, truncated=jnp.zeros((), bool)
-        )
+        return state, _step(obs, reward, state.values.sum() == 0)
 
     def _deal(
         self, key: jax.Array, values: jax.Array, queries: jax.Array

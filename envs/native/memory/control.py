@@ -36,7 +36,11 @@ _MIDDLE = 16.2736044 / 2  # of the rewards, without the sign
 
 
 class _Control(JaxEnv):
-    """A task of Gymnasium's that is truncated after T steps, with two numbers of its state in view."""
+    """A task of Gymnasium's that is truncated after T steps, with two numbers of its state in view.
+
+    Args:
+      max_episode_length: T.
+    """
 
     _bounds: tuple[float, float]  # of what is seen, without the sign
     _actions: Space
@@ -102,11 +106,7 @@ class _CartPole(_Control):
 
 
 class PositionOnlyCartPole(_CartPole):
-    """CartPole with observed position and angle: float32[2]. The best return is 1.
-
-    Args:
-      max_episode_length: T; each step has a reward of 1 / T.
-    """
+    """CartPole with observed position and angle: float32[2]. The best return is 1."""
 
 
 class NoisyPositionOnlyCartPole(_CartPole):
@@ -126,9 +126,6 @@ class VelocityOnlyCartPole(_CartPole):
 
     The first observation of an episode is of the place and the angle instead, as in POPGym: a policy with
     memory can add up the rest.
-
-    Args:
-      max_episode_length: T; each step has a reward of 1 / T.
     """
 
     _seen = _VELOCITIES
@@ -192,11 +189,7 @@ class _Pendulum(_Control):
 
 
 class PositionOnlyPendulum(_Pendulum):
-    """Pendulum whose angle is observed and its speed is not.
-
-    Args:
-      max_episode_length: T.
-    """
+    """Pendulum whose angle is observed and its speed is not."""
 
 
 class NoisyPositionOnlyPendulum(_Pendulum):

@@ -198,13 +198,9 @@ class LabyrinthEscape(_Labyrinth):
 class LabyrinthExplore(_Labyrinth):
     """Visit every square of a maze.
 
-    Observations and actions are as in `LabyrinthEscape`, without a goal. A step to a new square has a
-    reward of 1 / (free squares but the start), so that all of them have 1; any other has -1 / T. The episode
-    terminates when no square is left, and is truncated after T - 1 steps.
-
-    Args:
-      maze_dims: twice the cells a side, twice: (10, 10) has 5 by 5 cells and 11 by 11 squares.
-      episode_length: T.
+    Arguments, observations and actions are as in `LabyrinthEscape`, without a goal. A step to a new square
+    has a reward of 1 / (free squares but the start), so that all of them have 1; any other has -1 / T. The
+    episode terminates when no square is left, and is truncated after T - 1 steps.
     """
 
     _has_goal = False

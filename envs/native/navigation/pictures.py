@@ -30,7 +30,7 @@ def draw(state: NavigationState, rays: int) -> np.ndarray:
     reach = np.asarray(lidar(state.position, obstacles, rays))
     along = np.linspace(0.0, 1.0, _POINTS_PER_RAY)[:, None] * reach
     x, y = (position[i] + along * ray for i, ray in enumerate(directions(rays)))
-    picture[_row(y), _column(x)] = _RAY
+    picture[_column(-y), _column(x)] = _RAY
     for k in range(len(obstacles.x)):
         colour = _MOVES if obstacles.direction_x[k] or obstacles.direction_y[k] else _STANDS
         _disc(picture, (obstacles.x[k], obstacles.y[k]), obstacles.radius[k], colour)
@@ -48,7 +48,3 @@ def _disc(picture: np.ndarray, centre: Any, radius: Any, colour: tuple[int, int,
 
 def _column(x: np.ndarray) -> np.ndarray:
     return np.clip(((x + HALF_WIDTH) / (2 * HALF_WIDTH) * SIZE).astype(int), 0, SIZE - 1)
-
-
-def _row(y: np.ndarray) -> np.ndarray:
-    return _column(-y)

@@ -21,12 +21,8 @@ _SEEN_ROWS, _SEEN_COLUMNS = (-4, 5), (-5, 6)  # of the state vector and the way,
 _NUM_SEEN = len(range(*_SEEN_ROWS)) * len(range(*_SEEN_COLUMNS))
 _FAR = 5  # tiles by which a way is shorter or longer, beyond which the observation tells no difference
 _NUM_BODY = 16
-_GREY_SOLID = 90
-_GREY_MINE = 255
-_GREY_SWITCH = 200
-_GREY_EXIT = 160
-_GREY_CLOSED = 50
-_GREY_PLAYER = 128
+_GREY_SOLID, _GREY_MINE, _GREY_SWITCH = 90, 255, 200
+_GREY_EXIT, _GREY_CLOSED, _GREY_PLAYER = 160, 50, 128
 
 
 @flax.struct.dataclass
@@ -49,6 +45,11 @@ class PlatformerState:
     on: jax.Array
     time: jax.Array
 
+    @property
+    def tile(self) -> tuple[jax.Array, jax.Array]:
+        """(column, row) of the tile under the player's middle."""
+        return (self.x + SIZE // 2) // TILE, (self.y + SIZE // 2) // TILE
+
 
 def spaces_of(modality: str, graphs: GraphTables | None) -> tuple[tuple[str, Space], ...]:
     """The spaces of one modality, by key; only "graph" needs `graphs`."""
@@ -67,10 +68,7 @@ class Observer:
     """Draws observations of some levels; only the modality "graph" needs `graphs`."""
 
     def __init__(self, tables: LevelTables, graphs: GraphTables | None):
-        self._solid = tables.solid
-        self._mines = tables.mines
-        self._switch = tables.switch
-        self._exit = tables.exit
+        self._tables = tables
         # Of all levels to the switch, then of all to the exit.
         self._distances = np.concatenate([tables.to_switch, tables.to_exit]).astype(np.int16).reshape(-1)
         self._num_levels = len(tables.switch)
@@ -85,27 +83,30 @@ class Observer:
         """
         if modality == "graph":
             assert self._graphs is not None
-            column = (state.x + SIZE // 2) // TILE
-            row = (state.y + SIZE // 2) // TILE
             player = jnp.concatenate(self._body(state, touches))
-            return {"graph": self._graphs.observe(state.level, column, row), "player": player}
-        if modality == "local":
-            return {modality: self._local(state)}
-        if modality == "way":
-            return {modality: self._way(state)}
-        return {modality: self._whole(state) if modality == "global" else self._vector(state, touches)}
+            return {"graph": self._graphs.observe(state.level, *state.tile), "player": player}
+        if modality == "state":
+            return {modality: self._vector(state, touches)}
+        draw = {"local": self._local, "way": self._way, "global": self._whole}[modality]
+        return {modality: draw(state)}
 
     def _vector(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> jax.Array:
-        column = (state.x + SIZE // 2) // TILE
-        row = (state.y + SIZE // 2) // TILE
-        patches = [self._patch(table, state.level, row, column) for table in (self._solid, self._mines)]
-        return jnp.concatenate([*self._body(state, touches), *patches])
+        column, row = state.tile
+        rows = row + np.arange(*_SEEN_ROWS, dtype=np.int32)
+        columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
+        patches = [
+            _bits(table, state.level, rows, columns) for table in (self._tables.solid, self._tables.mines)
+        ]
+        return jnp.concatenate(
+            [*self._body(state, touches), *(x.astype(jnp.float32).reshape(-1) for x in patches)]
+        )
 
     def _body(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> list[jax.Array]:
         """The player itself and the way it has to go, `_NUM_BODY` numbers in all."""
         middle = jnp.stack([state.x, state.y]) + SIZE // 2
         size = np.array([COLUMNS * TILE, ROWS * TILE], np.float32)
-        targets = [jnp.asarray(table)[state.level] * TILE + TILE // 2 for table in (self._switch, self._exit)]
+        places = (self._tables.switch, self._tables.exit)
+        targets = [jnp.asarray(table)[state.level] * TILE + TILE // 2 for table in places]
         ways = [(target - middle).astype(jnp.float32) / size for target in targets]
         return [
             2 * middle.astype(jnp.float32) / size - 1,
@@ -116,19 +117,12 @@ class Observer:
             jnp.where(state.on, ways[1], ways[0]),
         ]
 
-    def _patch(self, table: np.ndarray, level: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
-        """float32[rows * columns]: tiles around a place, 1 where the table's bit is set."""
-        words = rows_of(table, level, row + np.arange(*_SEEN_ROWS, dtype=np.int32))
-        columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
-        return ((words[:, None] >> columns[None]) & 1).astype(jnp.float32).reshape(-1)
-
     def _way(self, state: PlatformerState) -> jax.Array:
         """float32[rows * columns]: by how much the way is shorter from the tiles around the player.
 
         To the switch, or to the exit once it is open; over `_FAR`, from -1, which solid tiles have, to 1.
         """
-        column = (state.x + SIZE // 2) // TILE
-        row = (state.y + SIZE // 2) // TILE
+        column, row = state.tile
         level = state.level + jnp.where(state.on, self._num_levels, 0)
         rows = jnp.clip(row + np.arange(*_SEEN_ROWS, dtype=np.int32), 0, ROWS - 1)
         columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
@@ -141,19 +135,14 @@ class Observer:
         rows = np.arange(ROWS, dtype=np.int32)
         columns = np.arange(COLUMNS, dtype=np.int32)
 
-        def plane(table: np.ndarray) -> jax.Array:
-            return (rows_of(table, state.level, jnp.asarray(rows))[:, None] >> columns[None]) & 1
-
-        def one(place: jax.Array) -> jax.Array:
+        def one(place: Any) -> jax.Array:
             return ((rows[:, None] == place[1]) & (columns[None] == place[0])).astype(jnp.int32)
 
-        player = (jnp.stack([state.x, state.y]) + SIZE // 2) // TILE
         planes = [
-            plane(self._solid),
-            plane(self._mines),
-            one(jnp.asarray(self._switch)[state.level]) * (1 - state.on.astype(jnp.int32)),
-            one(jnp.asarray(self._exit)[state.level]),
-            one(player),
+            *(_bits(x, state.level, rows, columns) for x in (self._tables.solid, self._tables.mines)),
+            one(jnp.asarray(self._tables.switch)[state.level]) * (1 - state.on.astype(jnp.int32)),
+            one(jnp.asarray(self._tables.exit)[state.level]),
+            one(state.tile),
         ]
         return jnp.stack(planes, axis=-1).astype(jnp.uint8)
 
@@ -165,24 +154,27 @@ class Observer:
         row = jnp.clip(y // TILE, 0, ROWS - 1)
         column = jnp.clip(x // TILE, 0, COLUMNS - 1)
 
-        def bits(table: np.ndarray) -> jax.Array:
-            return ((rows_of(table, state.level, row)[:, None] >> column[None]) & 1) > 0
-
-        def at(place: jax.Array) -> jax.Array:
+        def at(places: np.ndarray) -> jax.Array:
+            place = jnp.asarray(places)[state.level]
             return (row[:, None] == place[1]) & (column[None] == place[0])
 
+        solid, mines = (
+            _bits(z, state.level, row, column) > 0 for z in (self._tables.solid, self._tables.mines)
+        )
         inner = ((y % TILE >= 2) & (y % TILE < 6))[:, None] & ((x % TILE >= 2) & (x % TILE < 6))[None]
-        body = (np.abs(offset - SIZE // 2) <= SIZE // 2)[:, None] & (np.abs(offset - SIZE // 2) <= SIZE // 2)[
-            None
-        ]
-        grey = jnp.where(bits(self._solid), _GREY_SOLID, 0)
-        grey = jnp.where(bits(self._mines) & inner, _GREY_MINE, grey)
-        grey = jnp.where(at(jnp.asarray(self._switch)[state.level]) & ~state.on, _GREY_SWITCH, grey)
-        door = jnp.where(state.on, _GREY_EXIT, _GREY_CLOSED)
-        grey = jnp.where(at(jnp.asarray(self._exit)[state.level]), door, grey)
-        return jnp.where(body, _GREY_PLAYER, grey).astype(jnp.uint8)[..., None]
+        near = np.abs(offset - SIZE // 2) <= SIZE // 2
+        grey = jnp.where(solid, _GREY_SOLID, 0)
+        grey = jnp.where(mines & inner, _GREY_MINE, grey)
+        grey = jnp.where(at(self._tables.switch) & ~state.on, _GREY_SWITCH, grey)
+        grey = jnp.where(at(self._tables.exit), jnp.where(state.on, _GREY_EXIT, _GREY_CLOSED), grey)
+        return jnp.where(near[:, None] & near[None], _GREY_PLAYER, grey).astype(jnp.uint8)[..., None]
 
 
 def rows_of(table: np.ndarray, level: jax.Array, rows: jax.Array) -> jax.Array:
     """int32[...], the words of some rows of a level; rows beyond it are its border."""
     return jnp.asarray(table)[level * ROWS + jnp.clip(rows, 0, ROWS - 1)]
+
+
+def _bits(table: np.ndarray, level: jax.Array, rows: Any, columns: Any) -> jax.Array:
+    """int32[rows, columns], 1 where the table's bit of that tile is set."""
+    return (rows_of(table, level, rows)[:, None] >> columns[None]) & 1

@@ -162,8 +162,7 @@ class Platformer(JaxEnv):
         blocked = self._wall_test(state.level)
         touches: tuple[jax.Array, ...] = ()
         if "state" in self._modalities or "graph" in self._modalities:
-            x = state.x
-            y = state.y
+            x, y = state.x, state.y
             touches = (blocked(x, y + 1), blocked(x - 1, y), blocked(x + 1, y))
         found: dict[str, Any] = {}
         for name in self._modalities:
@@ -172,15 +171,11 @@ class Platformer(JaxEnv):
 
     def _wall_test(self, level: jax.Array) -> Any:
         def blocked(x: jax.Array, y: jax.Array) -> jax.Array:
-            words = self._row(self._tables.solid, level, y) | self._row(
-                self._tables.solid, level, y + SIZE - 1
-            )
+            upper, lower = (rows_of(self._tables.solid, level, at // TILE) for at in (y, y + SIZE - 1))
+            words = upper | lower
             return (((words >> (x // TILE)) | (words >> ((x + SIZE - 1) // TILE))) & 1) > 0
 
         return blocked
-
-    def _row(self, table: np.ndarray, level: jax.Array, y: jax.Array) -> jax.Array:
-        return rows_of(table, level, y // TILE)
 
     def _touches(self, places: np.ndarray, level: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         """bool[]: whether the player overlaps the tile of the switch or the exit."""
@@ -197,13 +192,12 @@ class Platformer(JaxEnv):
 
     def _way(self, state: PlatformerState) -> jax.Array:
         """int32[]: tiles to walk from here to the switch and on to the exit, or from here to the exit."""
-        level = state.level
         tables = self._tables
-        column = (state.x + SIZE // 2) // TILE
-        row = (state.y + SIZE // 2) // TILE
-        index = (level * ROWS + row) * COLUMNS + column
-        switch = jnp.asarray(tables.switch)[level]
-        switch_index = (level * ROWS + switch[1]) * COLUMNS + switch[0]
+        switch = jnp.asarray(tables.switch)[state.level]
+        index, switch_index = (
+            (state.level * ROWS + row) * COLUMNS + column
+            for column, row in (state.tile, (switch[0], switch[1]))
+        )
         to_switch, to_exit = (jnp.asarray(table.reshape(-1)) for table in (tables.to_switch, tables.to_exit))
         first = jnp.where(state.on, to_exit[index], to_switch[index])
         return first + jnp.where(state.on, 0, to_exit[switch_index])

@@ -177,25 +177,6 @@ def test_the_only_move_is_found(moves: tuple[int, ...], expected: int) -> None:
     assert set(np.asarray(player(after(game, moves), jax.random.split(KEY, 8))).tolist()) == {expected}
 
 
-# Visits are those of UCT, above.
-@pytest.mark.long
-def test_more_simulations_are_nearer_to_the_solution() -> None:
-    """Over states of random play: the share of moves that the solution allows."""
-    game, rng = TicTacToe(), np.random.default_rng(0)
-    states = [after(game, tuple(rng.permutation(9)[: rng.integers(1, 6)])) for _ in range(150)]
-    states = [state for state in states if not game.is_over(state)]
-    batch = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    allowed = np.asarray(jax.vmap(game.best_moves)(batch))
-    share = []
-    for name in ("random", "mcts-20", "mcts-1000"):
-        player = jax.jit(jax.vmap(players.make("test", game, name)))
-        chosen = np.asarray(player(batch, jax.random.split(KEY, len(states))))
-        share.append(allowed[np.arange(len(states)), chosen].mean())
-    assert share[0] < 0.7
-    assert share[1] > share[0] + 0.1
-    assert share[2] > 0.95
-
-
 @pytest.mark.slow
 def test_one_simulation_is_a_random_move() -> None:
     game = TicTacToe()

@@ -23,7 +23,6 @@ from tests.experience.task_environments import LEVELS
 N, T, CAPACITY = 6, 12, 20
 MAZE = "jaxrl:Maze"
 POOL = "tests.experience.task_environments:PooledCorridor"
-_NOTHING = np.zeros(13, np.int32)
 
 
 def sampler(env: str = MAZE, name: str = "plr", **fields: Any) -> LevelReplaySampler:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import jax
@@ -263,14 +260,6 @@ def test_states_under_vmap_are_each_like_one() -> None:
     for i in range(3):
         part = jax.tree.map(lambda x, i=i: x[i], together)
         jax.tree.map(np.testing.assert_array_equal, part, alone(first[i], keys[i]))
-
-
-# Those of training: test_replay_memory.py and test_priority_tree.py.
-@pytest.mark.long
-def test_states_of_two_devices_are_each_like_one() -> None:
-    # In a process of its own, which has two devices.
-    env = dict(os.environ, JAX_NUM_CPU_DEVICES="2", JAX_PLATFORMS="cpu")
-    subprocess.run([sys.executable, __file__], env=env, check=True, timeout=300)
 
 
 def on_two_devices() -> None:

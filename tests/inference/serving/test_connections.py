@@ -94,7 +94,6 @@ def test_a_head_that_does_not_come_ends_the_connection(monkeypatch: pytest.Monke
     ("request_line", "rest"),
     [
         (b"POST /refused", (b"",)),  # The rest of the body never comes.
-        (b"POST /refused", (b"x",) * 5),  # It comes too slowly.
         (b"POST /refused", (b"x" * 20,)),  # It comes, and no other request does.
         (b"POST /", (b"x" * 20, b"\r\n")),  # No request begins with a blank line.
     ],

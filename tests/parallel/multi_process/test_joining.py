@@ -74,21 +74,11 @@ def slurm(index: int, port: int) -> dict[str, str]:
     }
 
 
-def open_mpi(index: int, port: int) -> dict[str, str]:
-    names = {"OMPI_MCA_orte_hnp_uri": "4096.0;tcp://127.0.0.1:1", "OMPI_COMM_WORLD_SIZE": "2"}
-    ranks = {"OMPI_COMM_WORLD_RANK": str(index), "OMPI_COMM_WORLD_LOCAL_RANK": str(index)}
-    return names | ranks | {"JAX_COORDINATOR_PORT": str(port)}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("launcher", "environment"),
-    [("SLURM", slurm), pytest.param("Open MPI", open_mpi, marks=pytest.mark.long)],
-)
-def test_processes_of_a_cluster_meet_and_fail_as_one(launcher, environment, tmp_path: Path) -> None:
+def test_processes_of_a_cluster_meet_and_fail_as_one(tmp_path: Path) -> None:
     port = free_port()
     started = [
-        start(environment(index, port) | {"JAX_NUM_CPU_DEVICES": "2"}, "-c", _PROCESS, str(tmp_path))
+        start(slurm(index, port) | {"JAX_NUM_CPU_DEVICES": "2"}, "-c", _PROCESS, str(tmp_path))
         for index in (0, 1)
     ]
     try:
@@ -99,7 +89,7 @@ def test_processes_of_a_cluster_meet_and_fail_as_one(launcher, environment, tmp_
             assert folder.startswith("`--workdir` (=")
             assert unseen in folder
             assert report == {
-                "launcher": launcher,
+                "launcher": "SLURM",
                 "texts": [[0, 0], [1, 3000]],
                 "first": ["done by", 0],
                 "told": [[0.0, 10.0], [1.0, 11.0]],

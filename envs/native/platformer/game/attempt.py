@@ -36,8 +36,7 @@ class Attempt:
         self._contacts = Contacts(level)
         self._max_steps = max_steps
         self._on: Any = np.bool_(False)
-        x, y = self._contacts.start
-        self._body: Any = tuple(np.int32(part) for part in (x, y, 0, 0))
+        self._body = self._contacts.start
 
     def step(self, action: int) -> None:
         """Makes one step; the attempt must not be over."""
@@ -52,8 +51,7 @@ class Attempt:
     @property
     def place(self) -> tuple[int, int]:
         """Row and first column of the player in `picture`."""
-        x = int(self._body[0])
-        y = int(self._body[1])
+        x, y = (int(part) for part in self._body[:2])
         return (y + SIZE // 2) // TILE, (x * 2 + TILE // 2) // TILE
 
     def picture(self) -> list[str]:

@@ -123,10 +123,8 @@ def _storeys(rng: np.random.Generator, grid: Grid) -> None:
 
 def _rooms(rng: np.random.Generator, grid: Grid) -> None:
     """A maze of 4 by 3 rooms: doors along a random tree, and one more."""
-    across = 4
-    down = 3
-    width = 6
-    height = 5
+    across, down = 4, 3
+    width, height = 6, 5
     rows, columns = grid.shape
     grid[height : rows - 1 : height, :] = SOLID
     grid[:, width - 1 : columns - 1 : width] = SOLID

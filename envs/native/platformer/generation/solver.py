@@ -51,7 +51,7 @@ class Contacts:
         self.mine = _touching(level.tiles_of(MINE), *MINE_PART)
         self.switch, self.exit = (_touching(level.tiles_of(letter)) for letter in (SWITCH, EXIT))
         column, row = level.place_of(START)
-        self.start = start_of(column, row)
+        self.start: Any = tuple(np.int32(part) for part in (*start_of(column, row), 0, 0))
 
     def step(
         self, body: Body, on: np.ndarray, action: Any
@@ -72,8 +72,7 @@ def solve(level: PlatformerLevel) -> str | None:
     contacts = Contacts(level)
     seen, parent, chosen, order = _memory()
     seen[:] = False
-    x, y = (np.array([part], np.int32) for part in contacts.start)
-    body = (x, y, np.zeros_like(x), np.zeros_like(x))
+    body: Any = tuple(np.array([part]) for part in contacts.start)
     on = np.array([False])
     frontier = _pack(body, on)
     seen[frontier], start = True, int(frontier[0])
@@ -103,8 +102,7 @@ def solve(level: PlatformerLevel) -> str | None:
 def solves(level: PlatformerLevel, actions: str) -> bool:
     """True if these actions reach the exit with the last of them, and not before."""
     contacts = Contacts(level)
-    x, y = contacts.start
-    body: Any = tuple(np.int32(part) for part in (x, y, 0, 0))
+    body = contacts.start
     on: Any = np.bool_(False)
     for t, action in enumerate(actions):
         body, on, mine, done = contacts.step(body, on, np.int32(int(action)))
@@ -116,9 +114,7 @@ def solves(level: PlatformerLevel, actions: str) -> bool:
 @functools.cache
 def _memory() -> tuple[np.ndarray, ...]:
     """The arrays that a search writes, one entry per state; shared by all searches."""
-    dtypes = (bool, np.int32, np.int8, np.int32)
-    seen, parent, chosen, order = (np.zeros(_STATES, dtype) for dtype in dtypes)
-    return seen, parent, chosen, order
+    return tuple(np.zeros(_STATES, dtype) for dtype in (bool, np.int32, np.int8, np.int32))
 
 
 def _way_to(state: int, parent: np.ndarray, chosen: np.ndarray, start: int) -> str:
