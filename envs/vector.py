@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.scatters import without_scatters
 from jaxrl.envs.spaces import Discrete, MultiDiscrete, has_choice
 from jaxrl.envs.tasks import default_task
 from jaxrl.envs.trees import select_rows, strong_types
@@ -88,10 +89,12 @@ class VectorEnv:
         `[1, spec.max_episode_steps]` (at most 2^31 - 2). Environments with a fixed time limit would
         otherwise end together for ever, and a batch would hold only one phase of the episode. No effect
         without a time limit.
+      few_kernels: write small scatters of the environment as selections (`jaxrl.envs.scatters`), for GPUs.
     """
 
-    def __init__(self, env: JaxEnv, stagger: bool = False):
+    def __init__(self, env: JaxEnv, stagger: bool = False, few_kernels: bool = False):
         self.env = env
+        self._written = without_scatters if few_kernels else lambda function: function
         longest = (env.spec.max_episode_steps or 0) if stagger else 0
         self._first_episode_max = min(longest, _MAX_STAGGER)
 
@@ -138,10 +141,10 @@ class VectorEnv:
         if self.spec.task_space is None:
             if task_B is not None:
                 raise ValueError(f"{self.spec.name} takes no tasks: its spec has no task_space")
-            started = jax.vmap(self.env.reset)(keys_B)
+            started = jax.vmap(self._written(self.env.reset))(keys_B)
         else:
             task, axis = (default_task(self.env), None) if task_B is None else (task_B, 0)
-            started = jax.vmap(self.env.reset, in_axes=(0, axis))(keys_B, task)  # type: ignore[call-arg]
+            started = jax.vmap(self._written(self.env.reset), in_axes=(0, axis))(keys_B, task)
         return strong_types(started)
 
     def step(
@@ -166,7 +169,9 @@ class VectorEnv:
           conditional: compute it only in the steps in which an episode ends, under a condition.
           task_B: the tasks of episodes that start in this step, see `reset`; other episodes keep theirs.
         """
-        env_state, timestep = strong_types(jax.vmap(self.env.step)(keys_B, state.env, action_B))
+        env_state, timestep = strong_types(
+            jax.vmap(self._written(self.env.step))(keys_B, state.env, action_B)
+        )
         left = state.first_episode_left
         if left is not None:
             timestep = dataclasses.replace(timestep, truncated=timestep.truncated | (left == 1))

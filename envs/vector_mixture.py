@@ -28,13 +28,13 @@ class MixtureVectorEnv:
 
     Args:
       env: the tasks.
-      stagger: see `VectorEnv`.
+      stagger, few_kernels: see `VectorEnv`.
     """
 
-    def __init__(self, env: TaskMixture, stagger: bool = False):
+    def __init__(self, env: TaskMixture, stagger: bool = False, few_kernels: bool = False):
         self.env = env
         self._played = sorted(set(env.pattern.tolist()))
-        self._parts = tuple(VectorEnv(env.tasks[i], stagger) for i in self._played)
+        self._parts = tuple(VectorEnv(env.tasks[i], stagger, few_kernels) for i in self._played)
         # Of each task its columns where rows are dealt out to as many as the pattern has.
         self._columns = [np.flatnonzero(env.pattern == i).tolist() for i in self._played]
 
@@ -160,11 +160,13 @@ class MixtureVectorEnv:
 BatchedEnv = VectorEnv | MixtureVectorEnv | AgentRows
 
 
-def vector_env(env: JaxEnv, stagger: bool = False) -> BatchedEnv:
-    """A batch of `env`, as `VectorEnv(env, stagger)`.
+def vector_env(env: JaxEnv, stagger: bool = False, few_kernels: bool = False) -> BatchedEnv:
+    """A batch of `env`, as `VectorEnv(env, stagger, few_kernels)`.
 
     Of a `TaskMixture` each row is of one task, of an environment of several agents each row is an agent.
     """
     if env.spec.agents:
-        return AgentRows(cast(MultiAgentEnv, env), stagger)
-    return MixtureVectorEnv(env, stagger) if isinstance(env, TaskMixture) else VectorEnv(env, stagger)
+        return AgentRows(cast(MultiAgentEnv, env), stagger, few_kernels)
+    if isinstance(env, TaskMixture):
+        return MixtureVectorEnv(env, stagger, few_kernels)
+    return VectorEnv(env, stagger, few_kernels)

@@ -23,12 +23,13 @@ class AgentRows:
     Args:
       env: the environment; every A rows are a copy of it.
       stagger: as of `VectorEnv`; it cuts whole environments off.
+      few_kernels: as of `VectorEnv`.
     """
 
-    def __init__(self, env: MultiAgentEnv, stagger: bool = False):
+    def __init__(self, env: MultiAgentEnv, stagger: bool = False, few_kernels: bool = False):
         self.env = env
         self._agents = env.spec.num_agents
-        self._whole = VectorEnv(WholeEnv(env), stagger)
+        self._whole = VectorEnv(WholeEnv(env), stagger, few_kernels)
 
     @property
     def spec(self) -> EnvSpec:

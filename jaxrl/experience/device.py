@@ -17,7 +17,7 @@ from jaxrl.envs.trees import select_rows
 from jaxrl.envs.vector import Environments
 from jaxrl.experience import final_rows
 from jaxrl.experience.collector import Collector
-from jaxrl.experience.packing import Packing
+from jaxrl.experience.packing import Packing, is_small
 from jaxrl.experience.rollout_loop import (
     FinalObservations,
     RolloutLoop,
@@ -28,6 +28,7 @@ from jaxrl.experience.rollout_loop import (
     randomness,
     where_cut,
 )
+from jaxrl.experience.starts import SplitStarts
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports, count_episodes
 from jaxrl.experience.tasks import TASK_KEY, TaskSampler
 from jaxrl.types import (
@@ -41,13 +42,10 @@ from jaxrl.types import (
     Trajectory,
 )
 
-# First states of episodes are computed ahead of a rollout if one environment's take less: then they take no
-# more memory than the trajectory.
-_MOST_BYTES_OF_STARTS = 256
 # Steps in a turn of the loop, if few kernels count: the operations between two networks become one or two
 # kernels, and steps share those that store. A step of more operations would take too long to compile.
 _STEPS_OF_TURN = 8
-_MOST_OPERATIONS = 600
+_MOST_OPERATIONS = 750
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,12 @@ class DeviceCollector(Collector):
         index_B = self.axis.index() * len(keys_B) + jnp.arange(len(keys_B))
         keys_TB, noise_TB = randomness(self.agent, keys_B, index_B, self.length)
         task_TB = None if self.tasks is None else jax.vmap(self._choose_tasks, (None, 0))(tasks, keys_TB)
-        starts_TB = self._starts(keys_TB, task_TB) if self.few_kernels else None
+        starts_TB = None
+        if self.few_kernels and not self.env.resets_in_rounds:
+            environment_task = self._of_environment(task_TB)
+            first = jax.tree.map(lambda x: x[0], environment_task)
+            split = SplitStarts.of(self.env.starts, keys_TB[0], first)
+            starts_TB = jax.vmap(split.ahead)(keys_TB, environment_task)
         return StepInputs(keys_TB, noise_TB, task_TB, starts_TB)
 
     def _choose_tasks(self, tasks: PyTree, keys_B: Array) -> PyTree:
@@ -182,7 +185,9 @@ class DeviceCollector(Collector):
             return self._step(acting, loop, xs)
 
         def separate_step(loop: RolloutLoop, xs: StepInputs) -> tuple[RolloutLoop, PyTree]:
-            # Else XLA computes states again from those before the turn, in each of its kernels.
+            # Else XLA computes small states again from those before the turn, in each of its kernels.
+            if not all(map(is_small, jax.tree.leaves(loop.at.env_state))):
+                return plain_step(loop, xs)
             at = dataclasses.replace(loop.at, env_state=jax.lax.optimization_barrier(loop.at.env_state))
             return plain_step(dataclasses.replace(loop, at=at), xs)
 
@@ -268,7 +273,7 @@ class DeviceCollector(Collector):
         """(state, timestep, bool[B], True if an episode begins with the next row, `valid` of this row)."""
         task_B = self._of_environment(given.task)
         options: dict[str, Any] = {
-            "starts": given.starts,
+            "starts": self._starts(given),
             "conditional": not self.few_kernels,
             "task_B": task_B,
         }
@@ -293,16 +298,12 @@ class DeviceCollector(Collector):
         assert isinstance(space, Discrete | MultiDiscrete)
         return has_choice(space, mask_TB)
 
-    def _starts(self, keys_TB: Array, task_TB: PyTree) -> PyTree:
-        """First states of episodes for every step if they are small enough to keep, else None."""
-        task_TB = self._of_environment(task_TB)
-        if self.env.resets_in_rounds:
+    def _starts(self, given: StepInputs) -> PyTree:
+        """First states of episodes that start in a step, if they are not computed by the environments."""
+        if given.starts is None:
             return None
-        first = jax.tree.map(lambda x: x[0], task_TB)
-        one_step = jax.tree.leaves(jax.eval_shape(self.env.starts, keys_TB[0], first))
-        if sum(x.size * x.dtype.itemsize for x in one_step) > _MOST_BYTES_OF_STARTS * keys_TB.shape[1]:
-            return None
-        return jax.vmap(self.env.starts)(keys_TB, task_TB)
+        task_B = self._of_environment(given.task)
+        return SplitStarts.of(self.env.starts, given.keys, task_B).finish(given.starts, given.keys, task_B)
 
     def _bootstrap(self, acting: Acting, timestep: TimeStep, carry: PyTree) -> PyTree:
         """`Agent.bootstrap` of final observations, with the carry after the last step; 0 where none was cut.

@@ -19,6 +19,11 @@ _LARGEST = 32
 _Loop = TypeVar("_Loop")
 
 
+def is_small(x: Array) -> bool:
+    """True if an array [B, ...] has few elements per environment."""
+    return math.prod(x.shape[1:]) <= _LARGEST
+
+
 @dataclass(frozen=True)
 class _Leaf:
     """The place of a leaf: rows `first` to `last` of the array `name`, or all of it if `last` is None."""
@@ -49,7 +54,7 @@ class Packing:
         for number, x in enumerate(shapes):
             name = _storage_dtype(x.dtype).name
             size = math.prod(x.shape[1:])
-            if size > _LARGEST:
+            if not is_small(x):
                 leaves.append(_Leaf(f"leaf {number}", 0, None, x.shape[1:], x.dtype))
                 continue
             first = rows.get(name, 0)

@@ -21,7 +21,7 @@ class StepInputs:
     Attributes:
       noise: tree, of the actions.
       task: tree, of episodes that start in the step; None without a task sampler.
-      starts: first states of episodes, if they are computed ahead.
+      starts: what `SplitStarts.ahead` computed of first states of episodes; None without `few_kernels`.
     """
 
     keys: Array

@@ -126,7 +126,7 @@ class Categorical:
         """
         chex.assert_shape(noise, self.logits.shape[:-1])
         logits = self.logits.astype(jnp.float32)
-        weight = jnp.exp(logits - self._over(jnp.maximum, jnp.max, logits)[..., None])
+        weight = self._weights(logits)
         threshold = noise * self._over(jnp.add, jnp.sum, weight)
         num_categories = weight.shape[-1]
         if num_categories > _MAX_UNROLLED_CATEGORIES:
@@ -158,6 +158,13 @@ class Categorical:
     def mode(self) -> Array:
         """int32[...]: the most probable action, the first of equals."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
+
+    def _weights(self, logits: Array) -> Array:
+        highest = self._over(jnp.maximum, jnp.max, logits)
+        if not self.written_out or logits.shape[-1] > _MAX_UNROLLED_CATEGORIES:
+            return jnp.exp(logits - highest[..., None])
+        # Category by category: XLA computes the exponentials of all in a separate kernel.
+        return jnp.stack([jnp.exp(logits[..., i] - highest) for i in range(logits.shape[-1])], axis=-1)
 
     def _log_probs(self) -> Array:
         logits = self.logits.astype(jnp.float32)

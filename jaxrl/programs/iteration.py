@@ -87,14 +87,15 @@ class Iteration:
             reports = EpisodeReports.of(env.spec, config.env.success)
             tasks = tasks or curriculum.build(config, env, reports)
             others = opponents.build(config, env, agent, axis)
-            environments: Environments = vector_env(env, stagger=config.env.stagger)
+            few_kernels = axis.pays_for_launches
+            environments: Environments = vector_env(env, config.env.stagger, few_kernels)
             collector = DeviceCollector(
                 agent=algorithm.collecting_agent,
                 env=environments if others is None else others.matches,
                 length=config.rollout_length,
                 chunk=config.sequence_length,
                 axis=axis,
-                few_kernels=axis.pays_for_launches,
+                few_kernels=few_kernels,
                 unroll=axis.unroll,
                 reports=reports,
                 tasks=tasks,
