@@ -66,8 +66,8 @@ def _evaluate(traced: ClosedJaxpr, *arguments: jax.Array) -> list[jax.Array]:
         operands = [read(values, x) for x in equation.invars]
         combined = _COMBINED.get(equation.primitive.name)
         if combined is not None and _is_small(equation):
-            operands = list(map(jnp.asarray, operands, [x.aval.dtype for x in equation.invars]))
-            results = [_select(combined, *operands, equation.params)]
+            arrays = map(jnp.asarray, operands, [x.aval.dtype for x in equation.invars])
+            results = [_select(combined, *arrays, **equation.params)]
         else:
             results = apply(equation, operands, _rewrite)
         values |= zip(equation.outvars, results, strict=True)
@@ -84,7 +84,8 @@ def _rewrite(value: Any) -> Any:
 
 
 def _is_small(equation: JaxprEqn) -> bool:
-    operand, indices = (x.aval for x in equation.invars[:2])
+    avals: list[Any] = [x.aval for x in equation.invars]
+    operand, indices, _ = avals
     # `x.at[i].apply(function)` is a scatter too.
     applies = equation.primitive.name == "scatter" and equation.params["update_jaxpr"] is not None
     opaque = jnp.issubdtype(operand.dtype, jax.dtypes.extended)
@@ -97,11 +98,14 @@ def _select(
     operand: jax.Array,
     indices: jax.Array,
     updates: jax.Array,
-    params: dict[str, Any],
+    *,
+    dimension_numbers: lax.ScatterDimensionNumbers,
+    mode: Any,
+    **_: Any,
 ) -> jax.Array:
     """The result of a scatter: for each row of indices, a selection of the elements in its window."""
-    how = params["dimension_numbers"]
-    clips = params["mode"] == lax.GatherScatterMode.CLIP
+    how = dimension_numbers
+    clips = mode == lax.GatherScatterMode.CLIP
     single = (*how.inserted_window_dims, *how.operand_batching_dims)
     windowed = [axis for axis in range(operand.ndim) if axis not in single]
     sizes = [1] * operand.ndim

@@ -58,7 +58,7 @@ class SplitStarts:
                 needed += _variables(equation.invars)
         needed += _variables(jaxpr.outvars)
         kept = tuple(x for x in dict.fromkeys(needed) if x in ready and x not in jaxpr.invars)
-        if sum(x.aval.size * x.aval.dtype.itemsize for x in kept) > _MOST_BYTES * count:
+        if sum(map(_bytes, kept)) > _MOST_BYTES * count:
             early, late, kept = set(), early | late, ()
         return cls(traced, jax.tree.structure(shape), frozenset(early), frozenset(late), kept)
 
@@ -84,6 +84,11 @@ class SplitStarts:
                 operands = [read(values, x) for x in equation.invars]
                 values |= zip(equation.outvars, apply(equation, operands), strict=True)
         return values
+
+
+def _bytes(x: Any) -> int:
+    size: int = x.aval.size * x.aval.dtype.itemsize
+    return size
 
 
 def _variables(atoms: Iterable[Any]) -> list[Var]:

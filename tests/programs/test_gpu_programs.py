@@ -36,9 +36,9 @@ def compiled(function: object, *arguments: PyTree) -> Launches:
     return read_launches(jax.jit(function).lower(*on_device).compile().as_text())  # type: ignore[arg-type]
 
 
-def rollout(**fields: object) -> Launches:
+def rollout(name: str = "gymnax:CartPole-v1", **fields: object) -> Launches:
     config = tiny_config(**{"env__num_envs": 1024, "ppo__rollout_length": 32} | fields)
-    env = registry.make("gymnax:CartPole-v1", ())
+    env = registry.make(name, ())
     agent = algorithms.build_agent(config, env.spec)
     iteration = Iteration.build(config, env, agent, GPU)
     hyperparams = iteration.learning.algorithm.hyperparameters(config)
@@ -67,6 +67,20 @@ def test_a_rollout_step_of_an_lstm() -> None:
     step = launches.innermost("rollout")
     assert step is not None
     assert step.turns * step.kernels / 32 <= 11
+    assert launches.conditionals == 0
+
+
+def test_a_rollout_step_of_breakout() -> None:
+    launches = rollout(
+        "gymnax:Breakout-MinAtar",
+        network__encoder="minatar",
+        network__core="none",
+        network__hidden_sizes=(64,),
+    )
+    step = launches.innermost("rollout")
+    assert step is not None
+    assert step.turns == 4
+    assert step.turns * step.kernels / 32 <= 9
     assert launches.conditionals == 0
 
 
