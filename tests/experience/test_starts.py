@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,18 +16,13 @@ B = 3
 KEYS = jax.random.split(jax.random.key(0), B)
 
 
-def same(x: PyTree, y: PyTree) -> None:
-    assert jax.tree.structure(x) == jax.tree.structure(y)
-    jax.tree.map(np.testing.assert_array_equal, x, y)
-
-
 def test_large_states_are_made_from_few_random_numbers() -> None:
     starts = VectorEnv(registry.make("gymnax:Breakout-MinAtar", ())).starts
     split = SplitStarts.of(starts, KEYS, None)
     finish = lambda kept: split.finish(kept, KEYS, None)  # noqa: E731
     kept = jax.jit(lambda: split.ahead(KEYS, None))()
     assert 0 < sum(x.nbytes for x in kept) <= 256 * B
-    same(jax.jit(finish)(kept), jax.jit(lambda: starts(KEYS))())
+    chex.assert_trees_all_equal(jax.jit(finish)(kept), jax.jit(lambda: starts(KEYS))())
     # Nothing random is left for the steps.
     assert "random" in str(jax.make_jaxpr(starts)(KEYS))
     assert "random" not in str(jax.make_jaxpr(finish)(kept))
@@ -41,7 +37,7 @@ def test_small_states_are_computed_ahead_from_keys_and_tasks() -> None:
     split = SplitStarts.of(starts, KEYS, task)
     kept = split.ahead(KEYS, task)
     assert [x.shape for x in kept] == [(B, 32)] * 2
-    same(split.finish(kept, KEYS, task), starts(KEYS, task))
+    chex.assert_trees_all_equal(split.finish(kept, KEYS, task), starts(KEYS, task))
     # The values come from those that were kept.
     zeros = jax.tree.map(jnp.zeros_like, kept)
     assert not np.any(split.finish(zeros, KEYS, task)[0]["state"])
@@ -53,4 +49,4 @@ def test_nothing_is_kept_if_it_were_too_much() -> None:
 
     split = SplitStarts.of(starts, KEYS, None)
     assert split.ahead(KEYS, None) == []
-    same(split.finish([], KEYS, None), starts(KEYS, None))
+    chex.assert_trees_all_equal(split.finish([], KEYS, None), starts(KEYS, None))
