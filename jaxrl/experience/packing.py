@@ -53,10 +53,10 @@ class Packing:
         leaves = []
         for number, x in enumerate(shapes):
             name = _storage_dtype(x.dtype).name
-            size = math.prod(x.shape[1:])
             if not is_small(x):
                 leaves.append(_Leaf(f"leaf {number}", 0, None, x.shape[1:], x.dtype))
                 continue
+            size = math.prod(x.shape[1:])
             first = rows.get(name, 0)
             rows[name] = first + size
             leaves.append(_Leaf(name, first, first + size, x.shape[1:], x.dtype))
