@@ -12,8 +12,8 @@ from jax.extend.core import ClosedJaxpr, Literal, Var
 from jaxrl.envs.scatters import apply, read
 from jaxrl.types import Array, PyTree
 
-# Of the values of one environment and step that are kept over a rollout: bytes of all, so that they take no more
-# memory than the trajectory, and elements of each.
+# Of the values of one environment and step that are kept over a rollout: bytes of all, so that they take no
+# more memory than the trajectory, and elements of each.
 _MOST_BYTES = 256
 _MOST_ELEMENTS = 32
 
