@@ -111,7 +111,7 @@ class RunCollection:
         """
         of_env: dict[str, list[RunView]] = {}
         for run in self._runs_of(names):
-            of_env.setdefault(str(run.config.get("env.name")), []).append(run)
+            of_env.setdefault(str(run.config.get("env.name", "unknown environment")), []).append(run)
         return [curve for env, runs in of_env.items() for curve in self._curves_of(env, runs, metric)]
 
     def _curves_of(self, env: str, runs: Sequence[RunView], metric: str) -> Iterator[dict[str, Any]]:
@@ -209,7 +209,9 @@ def _label(members: Sequence[RunView], fields: Sequence[str]) -> str:
         # Of cart_10 and cart_11 it is cart, which is no folder.
         common = os.path.commonprefix([run.name for run in members])  # noqa: RUF071
         common = re.sub(r"\d*$", "", common).rstrip("/_-. ")
-        name = f"{common or name + ', …'} ({len(members)} seeds)"
+        seeds = {run.config.get("seed") for run in members}
+        kind = "seeds" if len(seeds) == len(members) else "runs"
+        name = f"{common or name + ', …'} ({len(members)} {kind})"
     said = ", ".join(f"{field}={_short(members[0].config.get(field))}" for field in fields)
     return f"{name}: {said}" if 0 < len(fields) <= _FEW_FIELDS else name
 

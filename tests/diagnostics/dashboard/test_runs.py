@@ -69,6 +69,15 @@ def test_environments_have_curves_of_their_own_that_are_named_as_runs(tmp_path: 
     ]
     (curve,) = runs.curves(["many/cart_10", "many/cart_11"], "episode/return")
     assert curve["label"] == "many/cart (2 seeds)"
+    write_run(tmp_path / "many/again", [1.0], 11)
+    write_run(tmp_path / "many/unreadable", [1.0])
+    (tmp_path / "many/unreadable/config.json").write_text("{")
+    runs = RunCollection(str(tmp_path), 1.0)
+    runs.look()
+    (curve,) = runs.curves(["many/cart_11", "many/again"], "episode/return")
+    assert curve["label"] == "many (2 runs)"  # of one seed
+    (curve,) = runs.curves(["many/unreadable"], "episode/return")
+    assert curve["env"] == "unknown environment"
     # Of another version, which lacks a field and has one that is a constant by now.
     file = tmp_path / "many/cart_11/config.json"
     config = json.loads(file.read_text())

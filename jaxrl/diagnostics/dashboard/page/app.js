@@ -60,6 +60,10 @@ const named = (runs) => runs.map((run) => ["run", run]);
 const chosen = () => (state.runs.length ? state.runs
   : table.runs.filter((run) => run.state !== "saved").slice(0, 8).map((run) => run.name));
 
+// Why no run is chosen.
+const nothing = () => (table.runs.length ? "Select a run in the table." : table.total ? "The filter fits no run."
+  : "No runs here yet: they appear as training begins.");
+
 function number(x) {
   if (typeof x !== "number") return "-";
   if (Number.isInteger(x) && Math.abs(x) < 1e7) return x.toLocaleString("en");
@@ -154,7 +158,7 @@ const VIEWS = {
     const what = state.runs.length ? "The selected runs" : "The newest runs: select others in the table";
     view.querySelector("p").textContent = curves.some((curve) => curve.steps.length)
       ? `${what}; those that differ in the seed alone are one curve, its band from the lowest to the highest.`
-      : `No row of these runs has ${state.metric} yet.`;
+      : runs.length ? `No row of these runs has ${state.metric} yet.` : nothing();
   },
   async difference(view) {
     const found = await ask("api/difference", named(chosen()));
@@ -164,11 +168,11 @@ const VIEWS = {
       .map((text) => element("td", { class: "word", textContent: shorter(text, 60), title: text }))));
     view.replaceChildren(found.rows.length
       ? element("div", { class: "wide" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)))
-      : element("p", { class: "grey", textContent: "The configurations are the same." }));
+      : element("p", { class: "grey", textContent: found.runs.length ? "The configurations are the same." : nothing() }));
   },
   async run(view) {
     const name = state.open || chosen()[0];
-    if (!name) return view.replaceChildren(element("p", { class: "grey", textContent: "No run." }));
+    if (!name) return view.replaceChildren(element("p", { class: "grey", textContent: nothing() }));
     await showRun(view, name);
   },
   async searches(view) {
@@ -197,21 +201,24 @@ function grid(columns, rows, words) {
       element("tr", {}, ...row.map((text, i) => element("td", { class: style(i), textContent: text ?? "-" })))))));
 }
 
-let shownTab = "";
+// Each page has an element of its own: an answer that comes late fills one that is no longer shown.
+let view, shown;
 async function showView() {
   showTabs();
-  const view = byId("view");
-  if (shownTab !== state.tab) {
-    view.replaceChildren();
-    delete view.dataset.mark;
-    shownTab = state.tab;
+  const page = state.tab === "run" ? "run " + state.open : state.tab;
+  if (shown !== page) {
+    shown = page;
+    view = element("div");
+    byId("view").replaceChildren(view);
   }
+  const own = view;
+  let problem = "";
   try {
-    await VIEWS[state.tab](view);
-    byId("problem").textContent = "";
+    await VIEWS[state.tab](own);
   } catch (error) {
-    byId("problem").textContent = String(error.message || error);
+    problem = String(error.message || error);
   }
+  if (own === view) byId("problem").textContent = problem;
 }
 
 async function refresh() {
