@@ -101,7 +101,9 @@ def _ensemble(flags: _Flags, runs: Sequence[str]) -> int:
 
 
 def _output(flags: _Flags, default: str) -> str:
-    """The folder to write, which must be a local one that can be written."""
+    """The folder to write, which must be a local one that can be written, and no run's."""
+    from jaxrl.runs import records
+
     kind = flags.format
     if flags.batch and kind in ("numpy", "safetensors"):
         raise ConfigError(f"`--batch` does not apply to --format={kind}: arrays have no batch")
@@ -109,6 +111,7 @@ def _output(flags: _Flags, default: str) -> str:
     if is_remote(output):
         raise ConfigError(f"`--output` (={output!r}) must be a local folder")
     command_line.require_writable_folder("output", output)
+    records.require_no_runs(output, "output", own=(), depth=0)
     return output
 
 

@@ -125,14 +125,23 @@ def require_place(name: str, flag: str = "DIR") -> None:
         raise ConfigError(f"`{flag}` (={name!r}) is no folder")
 
 
-def require_no_runs(workdir: str) -> None:
-    """Raises ConfigError if a local folder, which is no run, holds runs: one in it would hide them."""
-    own = ("config.json", MEMBERS)
-    if storage.is_remote(workdir) or any(os.path.exists(os.path.join(workdir, name)) for name in own):
+def require_no_runs(
+    folder: str, flag: str = "workdir", own: Sequence[str] = ("config.json", MEMBERS), depth: int = 2
+) -> None:
+    """Raises ConfigError if a local folder is or holds a run, which what is written there would hide or mix with.
+
+    Args:
+      folder: what `--flag` gives.
+      flag: its name.
+      own: the files and folders of which one says that the folder belongs to what writes there.
+      depth: how many levels below the folder are searched; 0: the folder itself alone.
+    """
+    if storage.is_remote(folder) or any(os.path.exists(os.path.join(folder, name)) for name in own):
         return
     with contextlib.suppress(OSError):
-        for run in runs_below(epath.Path(workdir), depth=2):
-            raise ConfigError(f"`--workdir` (={workdir!r}) holds runs, such as {run}: name another folder")
+        for run in runs_below(epath.Path(folder), depth):
+            there = "is a run" if run == epath.Path(folder) else f"holds runs, such as {run}"
+            raise ConfigError(f"`--{flag}` (={folder!r}) {there}: name another folder")
 
 
 def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:

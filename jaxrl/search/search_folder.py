@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from jaxrl.config import Config, ConfigError, to_json
 from jaxrl.config.local_files import is_remote, replace_text
 from jaxrl.runs.child_process import take_lock
-from jaxrl.runs.records import stored_object
+from jaxrl.runs.records import require_no_runs, stored_object
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
 
@@ -50,11 +50,13 @@ class SearchFolder:
         """Writes the description of the search, and counts as active here during the block.
 
         Raises:
-          ConfigError: the folder holds another search.
+          ConfigError: the folder holds another search, or is or holds runs of none.
         """
         given = _description(config, space, options)
         content = json.dumps(given, indent=2) + "\n"
         stored = stored_object(self.path / "study.json")
+        if not stored:
+            require_no_runs(str(self.path), own=())
         if stored and (self.path / "trials.jsonl").exists():
             changed = [name for name, value in json.loads(content).items() if stored.get(name) != value]
             if changed:
