@@ -182,13 +182,13 @@ def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None)
         print(f"decides     {trained.mode}, in the evaluations during training")
     # A pipeline keeps the last one named.
     for result, reported in sorted(found.values(), key=lambda each: each[0].mode == trained.mode):
-        command_line.say(f"written to {_record(trained, asked, result, reported)}")
+        _record(trained, asked, result, reported)
 
 
 def _record(
     trained: TrainedPolicy, asked: Mapping[str, Any], result: Result, reported: Mapping[str, float]
-) -> str:
-    """Writes the record of the episodes of a mode; returns its file."""
+) -> None:
+    """Writes the record of the episodes of a mode, and says where."""
     from jaxrl.runs.folder import RunFolder
 
     asked_for = {"step": trained.step, "seed": asked["seed"]}
@@ -198,7 +198,8 @@ def _record(
         name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
     made_with = {"versions": versions(), "commits": commits(), **origin()}
     record = asked_for | dataclasses.asdict(result) | dict(reported) | made_with
-    return RunFolder(trained.folder).write_evaluation(name, record)
+    for line in RunFolder(trained.folder).record_evaluation(name, record):
+        command_line.say(line)
 
 
 def _check_video(given: str, is_folder: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import logging
@@ -19,6 +20,7 @@ from etils import epath
 
 from jaxrl.config import Config, ConfigError, changed_fields, foreign_files, from_json, to_json
 from jaxrl.config.data_files import read_bytes, read_object
+from jaxrl.config.errors import RunError
 from jaxrl.config.local_files import is_remote, replace_text, require_no_links
 from jaxrl.parallel import process_group
 from jaxrl.runs import folder_lock, storage
@@ -245,15 +247,28 @@ class RunFolder:
         """Writes NAME.json."""
         return self._write_json(f"{name}.json", content)
 
-    def write_evaluation(self, name: str, result: Mapping[str, Any]) -> epath.Path:
-        return self._write_json(f"evaluations/{name}.json", result)
+    def record_evaluation(self, name: str, result: Mapping[str, Any], png: bytes | None = None) -> list[str]:
+        """Writes evaluations/NAME.json, and NAME.png if there is a plot.
 
-    def write_evaluation_plot(self, name: str, png: bytes) -> epath.Path:
-        """Writes evaluations/NAME.png."""
-        file = self.path / "evaluations" / f"{name}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(png)
-        return file
+        Returns:
+          Lines that say where, or that a folder which this user only reads has no record.
+
+        Raises:
+          RunError: it cannot be written for another reason, such as a full disk.
+        """
+        file = self.path / "evaluations" / f"{name}.json"
+        try:
+            lines = [f"written to {self._write_json(f'evaluations/{name}.json', result)}"]
+            if png is not None:
+                plot = file.with_suffix(".png")
+                plot.write_bytes(png)
+                lines.append(f"plot: {plot}")
+        except (OSError, ConfigError) as error:
+            cause = error.__cause__ or error
+            if not isinstance(cause, OSError) or cause.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise RunError(f"{file} cannot be written: {cause}") from error
+            return [f"not recorded: {file}: {os.strerror(cause.errno)}"]
+        return lines
 
     def _read_from_checkpoint(self, name: str) -> Any:
         """An entry of the `meta` of the latest checkpoint with an intact record; None without one."""

@@ -128,7 +128,7 @@ def require_place(name: str, flag: str = "DIR") -> None:
 def require_no_runs(
     folder: str, flag: str = "workdir", own: Sequence[str] = ("config.json", MEMBERS), depth: int = 2
 ) -> None:
-    """Raises ConfigError if a local folder is or holds a run, which what is written there would hide or mix with.
+    """Raises ConfigError if a local folder is or holds a run: what is written there would mix with it.
 
     Args:
       folder: what `--flag` gives.

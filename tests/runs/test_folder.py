@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -14,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import ConfigError, default_config, resolve, to_json
+from jaxrl.config.errors import RunError
 from jaxrl.reporting.logs import log_to
 from jaxrl.reporting.writers import TensorBoardWriter
 from jaxrl.reporting.writers.tracker import RunIds
+from jaxrl.runs import folder as folder_module
 from jaxrl.runs.folder import RunFolder
 from tests.runs.checkpoint.checkpoints import file_size_limit, save_run
 
@@ -63,9 +66,28 @@ def test_spoiled_config_is_answered_with_a_config_error(tmp_path: Path, text: st
 
 
 def test_evaluations_have_a_folder(tmp_path: Path) -> None:
-    written = RunFolder(str(tmp_path)).write_evaluation("step-5-greedy-10", {"mean": 1.5})
-    assert written == tmp_path / "evaluations" / "step-5-greedy-10.json"
-    assert json.loads(written.read_text()) == {"mean": 1.5}
+    lines = RunFolder(str(tmp_path)).record_evaluation("step-0.5-greedy-10", {"mean": 1.5}, b"picture")
+    file = tmp_path / "evaluations" / "step-0.5-greedy-10.json"
+    assert lines == [f"written to {file}", f"plot: {str(file).removesuffix('json')}png"]
+    assert json.loads(file.read_text()) == {"mean": 1.5}
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_an_evaluation_of_a_run_that_is_only_read_is_not_recorded(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, text: str) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(folder_module, "replace_text", fail)
+    run = RunFolder(str(tmp_path))
+    if number == errno.ENOSPC:
+        with pytest.raises(RunError, match="cannot be written: .*No space left"):
+            run.record_evaluation("step-5-greedy-10", {})
+    else:
+        file = tmp_path / "evaluations" / "step-5-greedy-10.json"
+        lines = run.record_evaluation("step-5-greedy-10", {})
+        assert lines == [f"not recorded: {file}: {os.strerror(number)}"]
 
 
 def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
@@ -73,7 +95,7 @@ def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to(tmp_path / "scratch")
     folder = RunFolder(str(tmp_path / "latest"))
     folder.create()
-    folder.write_evaluation("step-5-greedy-10", {"mean": 1.5})
+    folder.record_evaluation("step-5-greedy-10", {"mean": 1.5})
     assert {path.name for path in (tmp_path / "scratch").iterdir()} == {".run", "evaluations"}
 
 
@@ -86,8 +108,8 @@ def test_links_in_the_folder_are_not_written_through(tmp_path: Path) -> None:
     for name in ("summary.json", ".summary.json.tmp", "train.log", ".run", ".writable"):
         (run / name).symlink_to(outside / name)
     folder = RunFolder(str(run))
-    with pytest.raises(ConfigError, match="it is a symbolic link, which is not followed"):
-        folder.write_evaluation("step-5-greedy-10", {"mean": 1.5})
+    with pytest.raises(RunError, match="it is a symbolic link, which is not followed"):
+        folder.record_evaluation("step-5-greedy-10", {"mean": 1.5})
     folder.write_summary({"steps": 3})
     with log_to(run / "train.log"):
         logging.getLogger("jaxrl").warning("a line")
@@ -146,6 +168,7 @@ def test_a_lost_config_that_no_checkpoint_holds(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys, time
+from jaxrl.runs import folder as folder_module
 from jaxrl.runs.folder import RunFolder
 with RunFolder(sys.argv[1]).lock():
     print("locked", flush=True)

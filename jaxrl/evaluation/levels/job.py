@@ -93,11 +93,9 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
         record["named"] = dict(zip(names, rates.tolist(), strict=True))
     _show(record)
     record |= {"versions": versions(), "commits": commits(), **origin()}
-    folder = RunFolder(policy.folder)
     name = "levels-step-{step}-{mode}-{levels}-seed-{seed}".format(**record)
-    print(f"written to {folder.write_evaluation(name, record)}")
-    if asked.cvar:
-        print(f"plot: {folder.write_evaluation_plot(name, _plot(record))}")
+    plot = _plot(record) if asked.cvar else None
+    print("\n".join(RunFolder(policy.folder).record_evaluation(name, record, plot)))
 
 
 def _environment(policy: TrainedPolicy, asked: LevelQuestion) -> JaxEnv:

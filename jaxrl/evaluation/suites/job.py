@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -85,9 +86,8 @@ def run(
         report = _report(policy, levels)
         show(report)
         name = f"suite-{suite.name}-step-{policy.step}"
-        written = RunFolder(policy.folder).write_evaluation(name, report)
-        say(f"written to {written}")
-        for line in _videos(policy, levels, asked.video) if asked.video else ():
+        videos = _videos(policy, levels, asked.video) if asked.video else ()
+        for line in itertools.chain(RunFolder(policy.folder).record_evaluation(name, report), videos):
             say(line)
 
 

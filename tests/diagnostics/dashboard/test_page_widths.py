@@ -28,8 +28,10 @@ pytestmark = [
 # What is cut has content that is wider than itself.
 MEASURE = """JSON.stringify({
   ready: document.documentElement.dataset.ready, drawn: document.querySelectorAll(".chart .main-svg").length,
-  page: document.documentElement.scrollWidth - innerWidth, problem: document.querySelector("#problem").textContent,
-  below: document.documentElement.scrollHeight - innerHeight, choice: !!document.querySelector("#view select"),
+  page: document.documentElement.scrollWidth - innerWidth,
+  below: document.documentElement.scrollHeight - innerHeight,
+  problem: document.querySelector("#problem").textContent,
+  choice: !!document.querySelector("#view select"),
   cut: [...document.querySelectorAll(".wide, td, th, figure, .bar, h2")]
     .filter((x) => x.scrollWidth > x.clientWidth + 1)
     .map((x) => x.className + " " + x.textContent.slice(0, 40)),
