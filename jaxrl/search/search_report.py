@@ -35,6 +35,7 @@ _NOTES = (
     "time, as stop.seconds counts it.",
 )
 _MOST_TICKS = 8
+_WIDE = 10.0  # the ratio of seconds from which on their axis is logarithmic; ticks of shorter ones overlap
 FEWEST = 8  # trials
 _MOST_BINS = 5
 _SHUFFLES = 200
@@ -130,7 +131,9 @@ def history(trials: Sequence[StudyTrial], objective: Objective) -> Figure:
     done = [t for t in trials if t.state == DONE and t.score is not None]
     best = [objective.rank(done[: i + 1])[0].score for i in range(len(done))]
     ax.step([t.number for t in done], best, where="post", color=COLORS[1])
-    ax.set_xlabel("trial (crosses were stopped early)")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    pruned = any(t.state == PRUNED for t in trials)
+    ax.set_xlabel("trial (crosses were stopped early)" if pruned else "trial")
     ax.set_ylabel(f"{objective.score} {objective.metric}")
     return figure
 
@@ -155,7 +158,8 @@ def seconds_front(trials: Sequence[StudyTrial], best: Sequence[StudyTrial], obje
     ax.plot([t.seconds for t in best], [t.score for t in best], "o-", color=COLORS[1], markersize=4)
     ax.set_xlabel("seconds of training")
     ax.set_ylabel(f"{objective.score} {objective.metric}")
-    if shown:
+    seconds = [t.seconds for t in shown]
+    if seconds and max(seconds) > _WIDE * min(seconds):
         ax.set_xscale("log")
     return figure
 
@@ -186,6 +190,7 @@ def parallel_coordinates(
     names = [*(d.name for d in space.dimensions), objective.metric]
     ax.set_xticks(range(columns), [name.replace(".", ".\n", 1) for name in names], fontsize=7)
     ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
     ax.set_xlim(-0.1, columns - 0.5)
     return figure

@@ -71,6 +71,13 @@ def test_importance_is_one_minus_the_variance_within() -> None:
     assert importance(space, made, Objective())["network.hidden_sizes"] == pytest.approx(1 - (10 / 6) / 6)
 
 
+@pytest.mark.parametrize(("seconds", "scale"), [((1.82, 1.86), "linear"), ((2.0, 60.0), "log")])
+def test_seconds_that_are_close_have_an_axis_without_powers(seconds: tuple[float, ...], scale: str) -> None:
+    pytest.importorskip("matplotlib")
+    made = [StudyTrial(n, {}, DONE, float(n), x) for n, x in enumerate(seconds)]
+    assert search_report.seconds_front(made, made, Objective()).axes[0].get_xscale() == scale
+
+
 def test_the_winner_and_the_axes_of_the_parallel_coordinates() -> None:
     pytest.importorskip("matplotlib")
     space = Space.parse(
