@@ -175,7 +175,7 @@ def test_a_wrong_architecture_is_answered_with_the_list(capfd: pytest.CaptureFix
         f"--output-dir={tmp_path}",
     ]
     assert main(["jaxrl experiment", *given, "--architectures", "gcm", "--num-gpus", "0"]) == 2
-    assert "must be one of full_hgt, simplified_hgt, gat" in capfd.readouterr().err
+    assert "is no architecture, nor module:attribute; did you mean `gcn`?" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,24 +135,30 @@ def record_episodes(
       HostEnvError: an environment on the host failed.
     """
     spec = registry.spec_of(env, wrappers)
-    count = min(episodes, _MOST_ENVIRONMENTS)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(
-        jax.random.fold_in(jax.random.key(seed), _STREAM), jnp.arange(count)
-    )
     reports = EpisodeReports.of(spec, success)
-    sheets = [_Sheet(reports, player.name, seed) for _ in range(count)]
-    steps = (_host_steps if registry.is_host(env) else _device_steps)(env, wrappers, player, keys, reports)
-    left = quotas(count, episodes)
     limit = spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
-    for row in steps:
-        for b in np.flatnonzero(left > 0).tolist():
-            if not sheets[b].add(row, b, limit):
-                continue
-            yield in_own_numbers(sheets[b].episode(), spec)
-            sheets[b] = _Sheet(reports, player.name, seed)
-            left[b] -= 1
-        if not (left > 0).any():
-            return
+    stream = jax.random.fold_in(jax.random.key(seed), _STREAM)
+    started = 0
+    while episodes:
+        count = min(episodes, _MOST_ENVIRONMENTS)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(stream, started + jnp.arange(count))
+        started += count
+        sheets = [_Sheet(reports, player.name, seed) for _ in range(count)]
+        left = quotas(count, episodes)
+        steps = (_host_steps if registry.is_host(env) else _device_steps)(
+            env, wrappers, player, keys, reports
+        )
+        with contextlib.closing(steps):
+            while (left > 0).any():
+                row = next(steps)
+                for b in np.flatnonzero(left > 0).tolist():
+                    if not sheets[b].add(row, b, limit):
+                        continue
+                    yield in_own_numbers(sheets[b].episode(), spec)
+                    sheets[b] = _Sheet(reports, player.name, seed)
+                    episodes -= 1
+                    # Nothing resets an environment on the host: another one plays what is left of its share.
+                    left[b] = left[b] - 1 if row.terminated[b] | row.truncated[b] else 0
 
 
 @dataclass(frozen=True)
@@ -232,7 +239,7 @@ class _Sheet:
 
 def _device_steps(
     name: str, wrappers: tuple[str, ...], player: Player, keys_B: Array, reports: EpisodeReports
-) -> Iterator[_Row]:
+) -> Generator[_Row, None, None]:
     made = registry.make(name, wrappers)
     if made.spec.max_episode_steps is None:
         made = TimeLimit(made, DEFAULT_MAX_EPISODE_STEPS)
@@ -273,7 +280,7 @@ def _device_steps(
 
 def _host_steps(
     name: str, wrappers: tuple[str, ...], player: Player, keys_B: Array, reports: EpisodeReports
-) -> Iterator[_Row]:
+) -> Generator[_Row, None, None]:
     factory = registry.make_host(name, wrappers)
     seeds = jax.vmap(lambda key: jax.random.randint(key, (), 0, 2**31 - 1))(keys_B)
     env = factory.start(HostOptions(seeds=tuple(map(int, seeds)), info_keys=reports.info_keys))

@@ -116,7 +116,7 @@ def _lookup(name: str) -> Any:
     given = f"`{_FIELD}` (={name!r})"
     if ":" not in name:
         hint = did_you_mean(name, ARCHITECTURES)
-        raise ConfigError(f"{given} must be one of {', '.join(ARCHITECTURES)}, or module:attribute{hint}")
+        raise ConfigError(f"{given} is no architecture, nor module:attribute{hint}")
     path, _, attribute = name.partition(":")
     with errors_as(ConfigError, f"{given} cannot be imported", ImportError, AttributeError, ValueError):
         found = getattr(modules.load(path), attribute)

@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl.envs import registry
 from jaxrl.evaluation import recordings
-from jaxrl.experience.demonstrations import Episode, record_episodes
+from jaxrl.experience.demonstrations import Episode, record_episodes, recording
 from jaxrl.experience.demonstrations.episode import check_episode
 from jaxrl.experience.demonstrations.recording import Player, RandomPlayer
 from jaxrl.types import Array, PyTree
@@ -99,6 +99,20 @@ def test_success_by_the_rule_of_the_configuration() -> None:
     found = recorded(CARTPOLE, Counting(), 6, success="length>=40")
     assert [episode.success for episode in found] == [len(episode) >= 40 for episode in found]
     assert recorded(CARTPOLE, Counting(), 1)[0].success is None
+
+
+@pytest.mark.slow
+def test_an_episode_that_is_cut_off_on_the_host_leaves_the_next_to_a_fresh_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("gymnasium")
+    monkeypatch.setattr(recording, "DEFAULT_MAX_EPISODE_STEPS", 5)
+    monkeypatch.setattr(recording, "_MOST_ENVIRONMENTS", 2)
+    found = recorded("gymnasium:tests.envs.host_environments:Count(length=1000)", Counting(), 5)
+    assert [len(episode) for episode in found] == [5] * 5
+    # Observations are (seed, episode, time): each begins where a reset has put it, by a seed of its own.
+    assert all(episode.observations[0][1:].tolist() == [0, 0] for episode in found)
+    assert len({float(episode.observations[0][0]) for episode in found}) == 5
 
 
 def test_episodes_without_an_end_are_counted() -> None:
