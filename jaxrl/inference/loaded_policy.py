@@ -98,6 +98,9 @@ class LoadedPolicy:
         hint = ": it is act(obs, carry, reset)" if name == "predict" else ""
         raise AttributeError(f"a loaded policy has no `{name}`{hint}")
 
+    def __repr__(self) -> str:
+        return f"<LoadedPolicy: {self._trained.folder}, {self._trained.checkpoint}, {self.mode}>"
+
     def initial_carry(self, batch: int | None = None) -> Any:
         """The carry at the start of an episode: zeros, [batch, ...], or [...] for a single observation."""
         if batch is not None:

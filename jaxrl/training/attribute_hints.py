@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jaxrl.config import Config
 from jaxrl.config.errors import did_you_mean
 
 # What other trainers call ours.
@@ -17,10 +16,11 @@ _OTHER_NAMES = dict.fromkeys(("train", "learn"), "fit()") | {
 }
 
 
-def hint(name: str, config: Config | None, public: Iterable[str]) -> str:
-    """Ends an error about the attribute `name`."""
+def hint(name: str, trainer: object, attributes: Iterable[str]) -> str:
+    """Ends an error about what a trainer lacks; `attributes` are those that its class does not show."""
     if name in _OTHER_NAMES:
         return f": it is {_OTHER_NAMES[name]}"
+    config = vars(trainer).get("config")  # None before it has one.
     if config is not None and hasattr(config.learner, name):
         return f": it is set({name}=...)"
-    return did_you_mean(name, public)
+    return did_you_mean(name, [x for x in (*dir(type(trainer)), *attributes) if not x.startswith("_")])

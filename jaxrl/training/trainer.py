@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 from ml_collections import ConfigDict
@@ -24,8 +24,8 @@ from jaxrl.programs.hyperparameters import with_hyperparameters
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training import attribute_hints
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.attribute_hints import hint
 from jaxrl.training.callbacks import Callbacks, notify
 from jaxrl.training.checkpoints import RunCheckpoints, StartingPoint, write_run
 from jaxrl.training.dispatch_queue import DispatchQueue
@@ -110,15 +110,17 @@ class Trainer:
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises AttributeError for what no trainer has: it would be accepted and do nothing."""
         if not (name.startswith("_") or name in _ATTRIBUTES or hasattr(type(self), name)):
-            raise AttributeError(f"a trainer has no `{name}` to set{self._hint(name)}")
+            raise AttributeError(f"a trainer has no `{name}` to set{hint(name, self, _ATTRIBUTES)}")
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a trainer has no `{name}`{self._hint(name)}")
+        raise AttributeError(f"a trainer has no `{name}`{hint(name, self, _ATTRIBUTES)}")
 
-    def _hint(self, name: str) -> str:
-        public = [x for x in (*dir(type(self)), *_ATTRIBUTES) if not x.startswith("_")]
-        return attribute_hints.hint(name, vars(self).get("config"), public)
+    def __repr__(self) -> str:
+        return f"<Trainer: {self.config.algorithm} on {self.config.env.name}, {self.steps:,} steps>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a trainer is neither copied nor pickled: use save(folder) and load(folder)")
 
     @property
     def state(self) -> TrainState:
@@ -214,8 +216,7 @@ class Trainer:
         Raises:
           ConfigError: there is no such hyperparameter, or its field does not allow the value.
         """
-        config = self._assembly.config
-        learning = self._runtime.learning
+        config, learning = self._assembly.config, self._runtime.learning
         self._run.replace(
             with_hyperparameters(config, learning.algorithm, learning.topology, self.state, hyperparameters)
         )
@@ -245,6 +246,8 @@ class Trainer:
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Takes the whole state of a run, its newest or of `RUN/checkpoints/STEP`; returns its metadata.
+
+        Schedules follow this trainer's configuration, whatever that of the run was.
 
         Raises:
           CheckpointError: there is none, it is damaged, or its arrays do not fit the configuration.

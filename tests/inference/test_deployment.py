@@ -118,7 +118,7 @@ def test_commands_of_models(registry: Path, capfd: pytest.CaptureFixture[str]) -
     assert "1 version     latest 1, production 1" in listed
     assert '"licence": "MIT"' in said("show", "walker@production")
     assert said("promote", "walker@1", "staging") == "staging of walker is version 1\n"
-    assert "has only ever been version 1" in said("rollback", "walker", "staging", code=2)
+    assert "has no version before 1" in said("rollback", "walker", "staging", code=2)
     assert said("verify") == "walker version 1: intact\n"
     for arguments in (
         ("lst",), ("show",), ("show", "other"), ("promote", "walker"), ("promote", "walker@1", "prod"),

@@ -180,6 +180,7 @@ def test_what_a_policy_lacks_and_what_is_no_run(loaded: LoadedPolicy) -> None:
         jaxrl.load("runs/mine", seed=-1)
     with pytest.raises(jaxrl.ConfigError, match=r"`batch` \(=-1\) must be at least 1"):
         loaded.initial_carry(-1)
+    assert repr(loaded).endswith(f", step 7, the latest, none was evaluated, {loaded.mode}>")
 
 
 def test_a_carry_of_another_batch_or_type_is_refused(loaded: LoadedPolicy) -> None:

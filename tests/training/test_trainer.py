@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,12 @@ def test_what_no_trainer_has_is_refused_by_name() -> None:
         with pytest.raises(AttributeError, match=f"a trainer has no `{name}`{hint}"):
             getattr(trainer, name)
     trainer.callbacks = trainer.callbacks
+    assert repr(trainer) == f"<Trainer: ppo on {trainer.config.env.name}, 0 steps>"
+    for job in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(
+            TypeError, match=r"neither copied nor pickled: use save\(folder\) and load\(folder\)"
+        ):
+            job(trainer)
 
 
 def test_update_needs_a_rollout() -> None:

@@ -172,7 +172,7 @@ class ModelRegistry:
         while past and past[-1] not in versions:
             past.pop()
         if not past:
-            raise ConfigError(f"{stage} of {name} has only ever been version {current}")
+            raise ConfigError(f"{stage} of {name} has no version before {current}")
         if problems := self.verify(name, past[-1]):
             raise RunError(f"{name} version {past[-1]} is damaged, {stage} was not moved: {problems[0]}")
         with (
