@@ -158,7 +158,7 @@ def seconds_front(trials: Sequence[StudyTrial], best: Sequence[StudyTrial], obje
     ax.plot([t.seconds for t in best], [t.score for t in best], "o-", color=COLORS[1], markersize=4)
     ax.set_xlabel("seconds of training")
     ax.set_ylabel(f"{objective.score} {objective.metric}")
-    seconds = [t.seconds for t in shown]
+    seconds = [t.seconds for t in shown if t.seconds]
     if seconds and max(seconds) > _WIDE * min(seconds):
         ax.set_xscale("log")
     return figure
