@@ -60,7 +60,8 @@ class NumpyPolicy:
       reset: bool[B], True if an episode begins: the carry is then taken as zeros.
       action_mask: bool[B, A], if the environment has masks.
 
-    Of an export of several policies, `member` names the one: `member_0` and so on.
+    Of an export of several policies, `member` names the one: `member_0` and so on. Observations that are not
+    finite are a ValueError.
     """
 
     def __init__(self, folder: str | Path, member: str = ""):
@@ -105,6 +106,8 @@ class NumpyPolicy:
     def _encode(self, encoder: dict[str, Any], obs: Any) -> Array:
         name = encoder["input"]
         x = np.asarray(obs[name.removeprefix("obs.")] if isinstance(obs, dict) else obs)
+        if x.dtype.kind == "f" and not np.isfinite(x).all():  # Of NaN the first action would be the best.
+            raise ValueError(f"`{name}` must be finite")
         if f"normalizer.{name}.mean" in self._arrays:
             mean, std = (self._arrays[f"normalizer.{name}.{part}"] for part in ("mean", "std"))
             x = (x.astype(np.float32) - mean) / std

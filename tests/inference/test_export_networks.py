@@ -56,7 +56,7 @@ def in_order(network: Any, space: Any) -> nn.Module:
     return Sorted()
 
 
-def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
+def test_parameters_of_an_auxiliary_loss_are_left_out_and_nan_is_refused(tmp_path: Path) -> None:
     policy = policy_of(
         env__name="jaxrl:ProbeMask",
         network__core="none",
@@ -66,6 +66,10 @@ def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
     said = exporting.write(policy, PolicyFunction.of(policy), tmp_path, "numpy")
     assert said["arrays"].keys() == NumpyPolicy(tmp_path)._arrays.keys()
     assert not [name for name in said["arrays"] if "auxiliary" in name]
+    numpy_policy = NumpyPolicy(tmp_path)
+    obs = np.full((1, *policy.spec.observation_space.shape), np.nan, np.float32)
+    with pytest.raises(ValueError, match="`obs` must be finite"):
+        numpy_policy(obs, numpy_policy.initial_carry(1), np.ones(1, bool), np.ones((1, 3), bool))
 
 
 @pytest.mark.parametrize(
