@@ -14,16 +14,10 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_positive, unknown
 from jaxrl.envs.trees import TimedState, strong_types
 
-_OBSERVATIONS = (
-    "categorical",
-    "categorical_first_person",
-    "rgb",
-    "rgb_first_person",
-    "symbolic",
-    "symbolic_first_person",
-)
-# Of tags, colours and states in "symbolic" observations. Networks scale bytes by the bound of their space.
-_LARGEST_SYMBOL = 11
+# The lowest and the highest number of each kind of observation. The suite's own bounds count neither the player nor
+# lava, nor the -1 of walls. Networks scale bytes by the bound of their space.
+_BOUNDS = {"categorical": (-1, 10), "rgb": (0, 255), "symbolic": (0, 11)}
+_OBSERVATIONS = tuple(f"{kind}{view}" for kind in _BOUNDS for view in ("", "_first_person"))
 
 
 def names() -> Sequence[str]:
@@ -61,12 +55,10 @@ class Navix(JaxEnv):
         self._keeps_sprites = observation.startswith("rgb")
         with suite_rules():
             _, obs = jax.eval_shape(self.reset, jax.random.key(0))
-        # The suite's own bound of its symbols is too low: it counts neither the player nor lava.
-        bound = _LARGEST_SYMBOL if "symbolic" in observation else self._env.observation_space.maximum
-        largest = 255 if self._keeps_sprites else int(np.max(bound))
+        low, high = _BOUNDS[observation.partition("_")[0]]
         self.spec = EnvSpec(
             name=changed_call(label, Navix, locals()),
-            observation_space=Box.of(0, largest, obs.shape, np.dtype(obs.dtype).type),
+            observation_space=Box.of(low, high, obs.shape, np.dtype(obs.dtype).type),
             action_space=Discrete(len(self._env.action_set)),
             max_episode_steps=int(self._env.max_steps),
             reports=(InfoMetric("success", "max"),),

@@ -198,6 +198,12 @@ def navix(says: Says) -> None:
             timestep = env.step(timestep, action)
         assert timestep.is_termination()
         says(REWARD, f"{float(timestep.reward):g} at the goal, at any time")
+    state = package.make("Navix-GoToDoor-5x5-v0").reset(KEY).state
+    other = state.replace(mission=jax.tree.map(lambda x: x * 0 + 1, state.mission))
+    for kind in ("symbolic", "symbolic_first_person", "categorical", "rgb"):
+        show = getattr(package.observations, kind)
+        np.testing.assert_array_equal(show(state), show(other))
+    says(OTHER, "What GoToDoor, GoToObject, Fetch and PutNear ask for is in no observation")
 
 
 def pgx(says: Says) -> None:

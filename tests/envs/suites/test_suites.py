@@ -158,6 +158,15 @@ def test_wrong_name(name, message):
     assert "\n" not in str(caught.value)
 
 
+def test_categories_of_navix_lie_within_their_bounds():
+    """Those of walls, -1, and of the player, 10, which the suite's own bounds leave out."""
+    pytest.importorskip("navix")
+    env = envs.make("navix:Navix-Empty-5x5-v0(observation='categorical')")
+    obs = np.asarray(jax.jit(env.reset)(jax.random.key(0))[1])
+    space = env.spec.observation_space
+    assert (obs.min(), obs.max()) == (min(space.low), max(space.high)) == (-1, 10)
+
+
 def test_the_map_of_craftax_is_what_lies_around_the_player():
     pytest.importorskip("craftax")
     env = envs.make("craftax:Craftax-Classic-Symbolic-v1(observation='parts')")
