@@ -18,8 +18,8 @@ def of(stage: str, folder: str) -> dict[str, float]:
     """The results of a stage in the folder of a pipeline; empty if it has none.
 
     `train` has the numbers of summary.json, `search` has its best trial's, and `evaluate` has numbers of its
-    episodes, and of its suites as `SUITE.NAME` and `SUITE.CATEGORY.NAME`, in the mode of these episodes if they
-    were played in it.
+    episodes, and of its suites as `SUITE.NAME` and `SUITE.CATEGORY.NAME`: in the mode of these episodes, if
+    they were played in it.
     """
     places = StagePlaces(folder)
     if stage == "search":

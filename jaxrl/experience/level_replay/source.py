@@ -65,7 +65,7 @@ class LevelSource:
         return cls(config.levels.capacity, None, draw, default_task(env))
 
     def numbered(self, key: Array, index_E: Array) -> PyTree:
-        """Levels [E, ...] by their numbers, with this key; of a pool each comes once before any comes again."""
+        """Levels [E, ...] by their numbers, with this key; all of a pool come before any comes again."""
         if self.pool is None:
             return jax.vmap(lambda i: self.draw(jax.random.fold_in(jax.random.fold_in(key, i), 1)))(index_E)
         order = jax.random.permutation(jax.random.fold_in(key, _ORDER), self.capacity)
