@@ -14,8 +14,8 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_positive, unknown
 from jaxrl.envs.trees import TimedState, strong_types
 
-# The lowest and the highest number of each kind of observation; bounds of the suite leave out the player, lava
-# and walls. Networks scale bytes by the bound of their space.
+# The lowest and the highest number of each kind of observation: the suite's own bounds leave out the player,
+# lava and walls. Networks scale bytes by the bound of their space.
 _BOUNDS = {"categorical": (-1, 10), "rgb": (0, 255), "symbolic": (0, 11)}
 _OBSERVATIONS = tuple(f"{kind}{view}" for kind in _BOUNDS for view in ("", "_first_person"))
 
