@@ -61,11 +61,12 @@ class NumpyPolicy:
       action_mask: bool[B, A], if the environment has masks.
 
     Of an export of several policies, `member` names the one: `member_0` and so on. Observations that are not
-    finite are a ValueError.
+    finite and a missing mask are a ValueError.
     """
 
     def __init__(self, folder: str | Path, member: str = ""):
         self.description = read_description(folder)
+        self._has_mask = "action_mask" in self.description["inputs"]
         if member:
             self.description = self.description["members"][member]
         self._network = self.description["architecture"]
@@ -80,6 +81,8 @@ class NumpyPolicy:
     def __call__(
         self, obs: Any, carry: Any, reset: Array, action_mask: Array | None = None
     ) -> dict[str, Any]:
+        if self._has_mask and action_mask is None:
+            raise ValueError("`action_mask` is missing: the environment has masks")
         features = []
         after = {}
         for trunk, part in self._network["trunks"].items():
