@@ -299,4 +299,7 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
             spec = envpool.make_spec(name, **options)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{label} is refused by envpool: {' '.join(str(error).split())}") from error
+    players = int(getattr(spec.config, "max_num_players", 1))
+    if players > 1:  # With one action for each environment some of envpool's end the process.
+        raise ValueError(f"{label} is for several players ({players}): only environments of one train here")
     return spec, options

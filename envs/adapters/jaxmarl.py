@@ -23,6 +23,7 @@ from jaxrl.envs.trees import strong_types
 
 # They need an opponent's parameters, give observations of no agent, or need packages that PyPI does not have.
 _LEFT_OUT = ("LearnedPolicyEnemySMAX", "storm", "storm_2p", "storm_np", "JaxRobotarium")
+_MABRAX = ("ant_", "halfcheetah_", "hopper_", "humanoid_", "walker2d_")
 _PIXELS, _HALF_WIDTH = 160, 1.6  # of a picture of particles, and what it shows of their plane
 
 
@@ -43,8 +44,9 @@ class JaxMARL(MultiAgentEnv):
     """An environment of JaxMARL, stepped below its automatic reset.
 
     Observations are float32, shorter vectors padded by zeros; if agents have different numbers of actions,
-    a mask shows which are theirs. An end by the limit of steps is a truncation. An agent that the suite calls
-    done is gone from then on. In `HeuristicEnemySMAX`, `info["success"]` is whether the allies have won.
+    a mask shows which are theirs. An end by the limit of steps is a truncation, but of `switch_riddle`, whose
+    days are part of the game. An agent that the suite calls done is gone from then on. In
+    `HeuristicEnemySMAX`, `info["success"]` is whether the allies have won.
 
     Args:
       name: one of `names()`.
@@ -59,6 +61,8 @@ class JaxMARL(MultiAgentEnv):
         self._is_mpe = name.startswith("MPE_")
         self._is_smax = name.endswith("SMAX")
         self._has_enemy = name == "HeuristicEnemySMAX"
+        self._has_days = name == "switch_riddle"
+        self._is_brax = name.startswith(_MABRAX)
         with refusals(label, kwargs, TypeError, AssertionError, ImportError):
             self._env = _jaxmarl().make(name, **_with_named_values(label, name, kwargs))
         self._agents = tuple(self._env.agents)
@@ -70,6 +74,8 @@ class JaxMARL(MultiAgentEnv):
         limit = getattr(self._env, "max_steps", None)
         # MPE and SMAX look at their clock before they advance it.
         self._limit = None if limit is None else int(limit) + (self._is_smax or self._is_mpe)
+        if self._is_brax:
+            self._limit = -(-self._env.episode_length // self._env.action_repeat)
         key = jax.random.key(0)
         with suite_rules():
             obs, state = jax.eval_shape(self._env.reset, jax.eval_shape(raw_key, key))
@@ -104,8 +110,7 @@ class JaxMARL(MultiAgentEnv):
             reward, score = self._rewards(rewards, info)
             over = jnp.asarray(dones["__all__"], bool)
             done = jnp.stack([jnp.asarray(dones[agent], bool) for agent in self._agents])
-            time = getattr(after, "state", after).step
-            is_cut = jnp.zeros((), bool) if self._limit is None else over & (time >= self._limit)
+            is_cut = over & self._is_cut(after)
         # Most environments call all agents done where the time is over; of SMAX only the dead are.
         died = done if self._is_smax else done & ~is_cut
         timestep = TimeStep(
@@ -167,20 +172,29 @@ class JaxMARL(MultiAgentEnv):
             return reward, None
         return reward + self._shaped * stack(info["shaped_reward"]), reward
 
+    def _is_cut(self, state: Any) -> jax.Array:
+        """bool[], whether the limit of steps, if something ends there, is what ends the episode."""
+        if self._is_brax:
+            return state.info["truncation"] > 0
+        if self._limit is None or self._has_days:
+            return jnp.zeros((), bool)
+        return getattr(state, "state", state).step >= self._limit
+
     def _stack(self, obs: Mapping[str, Any]) -> jax.Array:
         """float32[A, ...], observations in the order of the agents."""
         return jnp.stack([_pad(obs[agent].astype(jnp.float32), self._shape) for agent in self._agents])
 
     def _mask_function(self, state: Any) -> Callable[[Any], Mapping[str, Any]] | None:
-        """The suite's own masks; None if it has none."""
+        """The suite's own masks; None if it has none, or as JaxNav, of other numbers of actions."""
         found: Callable[[Any], Mapping[str, Any]] | None
         for name in ("get_legal_moves", "get_avail_actions"):
             found = getattr(self._env, name, None)
             try:
-                if found is not None and jax.eval_shape(found, state):
-                    return found
+                masks = {} if found is None else jax.eval_shape(found, state)
             except NotImplementedError:
                 continue
+            if masks and tuple(masks[agent].size for agent in self._agents) == self._counts:
+                return found
         return None
 
 
@@ -211,6 +225,8 @@ def _with_named_values(label: str, name: str, kwargs: Mapping[str, Any]) -> dict
         if layout not in layouts:
             raise unknown(f"layout of {label}", layout, layouts)
         found["layout"] = layouts[layout]
+    if name.startswith(_MABRAX):
+        found["auto_reset"] = False  # It would put the first observation in place of the last.
     return found
 
 
@@ -231,11 +247,10 @@ def _actions(label: str, spaces: Sequence[Any]) -> tuple[tuple[int, ...], Discre
     if all(hasattr(space, "n") for space in spaces):
         counts = tuple(int(space.n) for space in spaces)
         return counts, Discrete(max(counts))
-    first = spaces[0]
-    bounds = [(np.min(x.low), np.max(x.high), tuple(x.shape)) if hasattr(x, "low") else None for x in spaces]
-    if bounds[0] is None or any(bound != bounds[0] for bound in bounds):
+    boxes = {Box.of(x.low, x.high, tuple(x.shape)) for x in spaces if hasattr(x, "low")}
+    if len(boxes) != 1 or not all(hasattr(x, "low") for x in spaces):
         raise ValueError(f"{label}: agents that share a policy have the same actions, or numbers of them")
-    return (), Box.of(float(np.min(first.low)), float(np.max(first.high)), tuple(first.shape))
+    return (), boxes.pop()
 
 
 def _pad(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:

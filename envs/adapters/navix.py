@@ -14,16 +14,10 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_positive, unknown
 from jaxrl.envs.trees import TimedState, strong_types
 
-_OBSERVATIONS = (
-    "categorical",
-    "categorical_first_person",
-    "rgb",
-    "rgb_first_person",
-    "symbolic",
-    "symbolic_first_person",
-)
-# Of tags, colours and states in "symbolic" observations. Networks scale bytes by the bound of their space.
-_LARGEST_SYMBOL = 11
+# The lowest and the highest number of each kind of observation: the suite's own bounds leave out the player,
+# lava and walls. Networks scale bytes by the bound of their space.
+_BOUNDS = {"categorical": (-1, 10), "rgb": (0, 255), "symbolic": (0, 11)}
+_OBSERVATIONS = tuple(f"{kind}{view}" for kind in _BOUNDS for view in ("", "_first_person"))
 
 
 def names() -> Sequence[str]:
@@ -59,14 +53,12 @@ class Navix(JaxEnv):
         self._timestep = load("navix.environments.environment", "navix").Timestep
         # Sprites of every tile, the same in each environment: only pictures are made of them.
         self._keeps_sprites = observation.startswith("rgb")
+        low, self._highest = _BOUNDS[observation.partition("_")[0]]
         with suite_rules():
             _, obs = jax.eval_shape(self.reset, jax.random.key(0))
-        # The suite's own bound of its symbols is too low: it counts neither the player nor lava.
-        bound = _LARGEST_SYMBOL if "symbolic" in observation else self._env.observation_space.maximum
-        largest = 255 if self._keeps_sprites else int(np.max(bound))
         self.spec = EnvSpec(
             name=changed_call(label, Navix, locals()),
-            observation_space=Box.of(0, largest, obs.shape, np.dtype(obs.dtype).type),
+            observation_space=Box.of(low, self._highest, obs.shape, np.dtype(obs.dtype).type),
             action_space=Discrete(len(self._env.action_set)),
             max_episode_steps=int(self._env.max_steps),
             reports=(InfoMetric("success", "max"),),
@@ -76,7 +68,7 @@ class Navix(JaxEnv):
     def reset(self, key: jax.Array) -> tuple[TimedState, Any]:
         with suite_rules():
             timestep = self._env.reset(raw_key(key))
-        state, obs = strong_types((self._drop_cache(timestep.state), timestep.observation))
+        state, obs = strong_types((self._drop_cache(timestep.state), self._within(timestep.observation)))
         return TimedState(state, jnp.zeros((), jnp.int32)), obs
 
     def step(self, key: jax.Array, state: TimedState, action: jax.Array) -> tuple[TimedState, TimeStep]:
@@ -93,10 +85,14 @@ class Navix(JaxEnv):
             terminated = after.is_termination()
             truncated = after.is_truncation()
         env_state, obs, reward = strong_types(
-            (self._drop_cache(after.state), after.observation, jnp.asarray(after.reward, jnp.float32))
+            (self._drop_cache(after.state), self._within(after.observation), jnp.float32(after.reward))
         )
         timestep = TimeStep(obs, reward, terminated, truncated, info={"success": terminated & (reward > 0)})
         return TimedState(env_state, state.time + 1), timestep
+
+    def _within(self, obs: jax.Array) -> jax.Array:
+        """Within the bounds: in KeyCorridor of navix 0.7.4 a key is -2, which is 254 in a byte."""
+        return jnp.minimum(obs, self._highest)
 
     def _drop_cache(self, state: Any) -> Any:
         return state if self._keeps_sprites else state.replace(cache=None)

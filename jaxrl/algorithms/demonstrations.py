@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.replay import ReplayPlan
-from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
+from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete
 from jaxrl.types import Acting, Array, Axis, PyTree, Sharded, Trajectory
 
 
@@ -123,6 +124,8 @@ def counts_hits(spec: EnvSpec) -> bool:
 def hits(agent: Agent, best: Array, right: Array) -> Array:
     """float32[...] of each step: 1 where all of an action is right, or its mean absolute error.
 
+    Of an action of several parts that is the mean over their numbers, where a wrong category counts 1.
+
     Args:
       agent: whose actions these are.
       best, right: [..., *A], as it stores actions.
@@ -131,7 +134,11 @@ def hits(agent: Agent, best: Array, right: Array) -> Array:
     trailing = tuple(range(best.ndim - len(space.shape), best.ndim))
     if counts_hits(agent.spec):
         return (best == right).all(axis=trailing).astype(jnp.float32)
-    return jnp.abs(agent.to_env(best) - agent.to_env(right)).mean(axis=trailing)
+    error = jnp.abs(agent.to_env(best) - agent.to_env(right))
+    if isinstance(space, Mixed):
+        chosen = [not isinstance(part, Box) for _, part in space.spaces]
+        error = jnp.where(np.repeat(chosen, space.sizes), jnp.minimum(error, 1.0), error)
+    return error.mean(axis=trailing)
 
 
 @flax.struct.dataclass

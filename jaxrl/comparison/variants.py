@@ -150,6 +150,10 @@ def _problems(variants: Sequence[Variant], pool: bool) -> Iterator[str]:
     for variant in variants:
         if pool and (missing := [e for e in environments if not variant.of(e)]):
             yield f"{variant.name} has no run of {', '.join(missing)}"
+        counts = {e: len(variant.of(e)) for e in environments if variant.of(e)}
+        if pool and len({*counts.values()}) > 1:
+            listed = ", ".join(f"{count} of {e}" for e, count in counts.items())
+            yield f"{variant.name} has runs {listed}: an environment with more of them counts more"
     for field in _BUDGET:
         if len(budgets := sorted({_text(run.config.get(field)) for run in runs})) > 1:
             yield f"the budgets differ: {field} is {' and '.join(budgets)}"

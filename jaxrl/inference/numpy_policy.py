@@ -60,11 +60,13 @@ class NumpyPolicy:
       reset: bool[B], True if an episode begins: the carry is then taken as zeros.
       action_mask: bool[B, A], if the environment has masks.
 
-    Of an export of several policies, `member` names the one: `member_0` and so on.
+    Of an export of several policies, `member` names the one: `member_0` and so on. Observations that are not
+    finite and a missing mask are a ValueError.
     """
 
     def __init__(self, folder: str | Path, member: str = ""):
         self.description = read_description(folder)
+        self._has_mask = "action_mask" in self.description["inputs"]
         if member:
             self.description = self.description["members"][member]
         self._network = self.description["architecture"]
@@ -79,6 +81,8 @@ class NumpyPolicy:
     def __call__(
         self, obs: Any, carry: Any, reset: Array, action_mask: Array | None = None
     ) -> dict[str, Any]:
+        if self._has_mask and action_mask is None:
+            raise ValueError("`action_mask` is missing: the environment has masks")
         features = []
         after = {}
         for trunk, part in self._network["trunks"].items():
@@ -105,6 +109,8 @@ class NumpyPolicy:
     def _encode(self, encoder: dict[str, Any], obs: Any) -> Array:
         name = encoder["input"]
         x = np.asarray(obs[name.removeprefix("obs.")] if isinstance(obs, dict) else obs)
+        if x.dtype.kind == "f" and not np.isfinite(x).all():  # Of NaN the first action would be the best.
+            raise ValueError(f"`{name}` must be finite")
         if f"normalizer.{name}.mean" in self._arrays:
             mean, std = (self._arrays[f"normalizer.{name}.{part}"] for part in ("mean", "std"))
             x = (x.astype(np.float32) - mean) / std

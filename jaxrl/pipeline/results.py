@@ -18,7 +18,8 @@ def of(stage: str, folder: str) -> dict[str, float]:
     """The results of a stage in the folder of a pipeline; empty if it has none.
 
     `train` has the numbers of summary.json, `search` has its best trial's, and `evaluate` has numbers of its
-    episodes, and of its suites as `SUITE.NAME` and `SUITE.CATEGORY.NAME`.
+    episodes, and of its suites as `SUITE.NAME` and `SUITE.CATEGORY.NAME`: in the mode of these episodes, if
+    they were played in it.
     """
     places = StagePlaces(folder)
     if stage == "search":
@@ -26,9 +27,10 @@ def of(stage: str, folder: str) -> dict[str, float]:
     if stage in ("train", "pretrain"):
         return dict(_numbers(stored_object(f"{places.run(stage)}/summary.json")))
     if stage == "evaluate":
-        found = dict(_numbers(stored_object(f"{folder}/evaluate/episodes.json")))
+        episodes = stored_object(f"{folder}/evaluate/episodes.json")
+        found = dict(_numbers(episodes))
         for suite in suites(folder):
-            found |= _suite(suite)
+            found |= _suite(suite, episodes.get("mode"))
         return found
     return {}
 
@@ -41,13 +43,14 @@ def suites(folder: str) -> list[dict[str, Any]]:
     return [found for file in files if (found := stored_object(file))]
 
 
-def _suite(suite: Mapping[str, Any]) -> dict[str, float]:
+def _suite(suite: Mapping[str, Any], preferred: Any) -> dict[str, float]:
     found: dict[str, float] = {}
-    for _, category, row in suite_rows(suite):
+    # Of other modes than the preferred one the first counts.
+    for _, category, row in sorted(suite_rows(suite), key=lambda each: each[0] != preferred):
         prefix = str(suite.get("suite")) if category == "all" else f"{suite.get('suite')}.{category}"
         for column in SUITE_COLUMNS:
             if _is_number(row.get(column)):
-                found.setdefault(f"{prefix}.{column}", float(row[column]))  # The first mode counts.
+                found.setdefault(f"{prefix}.{column}", float(row[column]))
     return found
 
 

@@ -16,9 +16,10 @@ import pytest
 from jaxrl import algorithms
 from jaxrl.algorithms.behavior_cloning.behavior_cloning import BehaviorCloning
 from jaxrl.algorithms.behavior_cloning.early_stop import EarlyStop
-from jaxrl.algorithms.demonstrations import DemonstrationDraw, class_weights, retrace
+from jaxrl.algorithms.demonstrations import DemonstrationDraw, class_weights, hits, retrace
 from jaxrl.config import Config, ConfigError, default_config, resolve
 from jaxrl.envs import registry
+from jaxrl.envs.base import Box, Discrete, Mixed
 from jaxrl.experience.demonstrations import Episode, write_dataset
 from jaxrl.metrics.reduction import row
 from jaxrl.programs.iteration import Iteration
@@ -280,6 +281,15 @@ def test_the_policy_is_the_best_whenever_a_run_ends(data: str) -> None:
         assert_equal(found, expected)
     # Learning goes on from the latest: no two passes begin with the same parameters.
     assert len(np.unique(losses)) == 12
+
+
+def test_a_wrong_category_is_one_away_whichever_it_is() -> None:
+    """Of an action of several parts: the eighth of nine is no further from the first than the second."""
+    space = Mixed((("which", Discrete(9)), ("how_much", Box.of(-2.0, 2.0, (2,)))))
+    agent: Any = SimpleNamespace(spec=SimpleNamespace(action_space=space), to_env=lambda action: action)
+    best = jnp.array([[0, 1, 1], [8, 1, 1], [1, 1, 1]], jnp.float32)
+    right = jnp.array([[0, 1, -1], [0, 1, 1], [0, 0.5, 1]], jnp.float32)
+    np.testing.assert_allclose(hits(agent, best, right), [2 / 3, 1 / 3, 1.5 / 3], rtol=1e-6)
 
 
 def test_balanced_weights_by_hand() -> None:

@@ -131,6 +131,14 @@ def test_pooled_environments_must_be_complete(tmp_path: Path) -> None:
     assert problems(variants, pool=True) == ["learning_rate=0.5 has no run of gymnax:Acrobot-v1"]
 
 
+def test_pooled_environments_have_equally_many_runs(tmp_path: Path) -> None:
+    """The mean over all runs would be nearly that of CartPole, and another one for equal returns in each."""
+    runs = [write_run(tmp_path / str(seed), [100], seed) for seed in range(3)]
+    runs.append(write_run(tmp_path / "b", [1], env="gymnax:Acrobot-v1"))
+    (problem,) = problems(variants_of(read(*runs), pool=True), pool=True)
+    assert "has runs 1 of gymnax:Acrobot-v1, 3 of gymnax:CartPole-v1" in problem
+
+
 def test_returns_of_other_environments_beat_none(tmp_path: Path) -> None:
     """Compared by force: each has runs in two of three environments, not the same two."""
     places = {0.1: ("CartPole-v1", "Acrobot-v1"), 0.2: ("Acrobot-v1", "MountainCar-v0")}

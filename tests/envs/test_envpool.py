@@ -237,6 +237,7 @@ def test_closing_ends_the_threads():
         ("envpool:Pong-v5(episodic_life=1)", ["episodic_life (=1) must be of type bool, like False"]),
         ("envpool:Pong-v5(stack_num=0)", ["stack_num (=0)", "at least 1"]),
         ("envpool:Pong-v5(num_envs=8)", ["unknown argument of envpool:Pong-v5 'num_envs'"]),
+        ("envpool:IntersectionMultiAgent-v1", ["for several players (2)"]),
         ("envpool:MiniGrid-MemoryS7-v0(keys=('imag',))", ["unknown observation", "did you mean image"]),
     ],
 )

@@ -56,7 +56,7 @@ def in_order(network: Any, space: Any) -> nn.Module:
     return Sorted()
 
 
-def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
+def test_parameters_of_an_auxiliary_loss_are_left_out_and_wrong_inputs_refused(tmp_path: Path) -> None:
     policy = policy_of(
         env__name="jaxrl:ProbeMask",
         network__core="none",
@@ -66,6 +66,13 @@ def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
     said = exporting.write(policy, PolicyFunction.of(policy), tmp_path, "numpy")
     assert said["arrays"].keys() == NumpyPolicy(tmp_path)._arrays.keys()
     assert not [name for name in said["arrays"] if "auxiliary" in name]
+    numpy_policy = NumpyPolicy(tmp_path)
+    obs, *rest = policy_inputs = PolicyFunction.of(policy).example(1)
+    assert numpy_policy(*policy_inputs)["action"].shape == (1,)
+    with pytest.raises(ValueError, match="`obs` must be finite"):
+        numpy_policy(np.asarray(obs) * np.nan, *rest)
+    with pytest.raises(ValueError, match="`action_mask` is missing"):
+        numpy_policy(*policy_inputs[:-1])
 
 
 @pytest.mark.parametrize(

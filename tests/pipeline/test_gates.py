@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from jaxrl.config.text import number
+from jaxrl.pipeline import results
 from jaxrl.pipeline.gates import GateOutcome, StageGate
 
 RATE = StageGate.read("evaluate.success_rate not worse than deployed")
@@ -48,6 +52,18 @@ def test_an_unknown_result_closes_it() -> None:
     found = gate.check({"success_rate": 1.0, "mean": 3.0}, None)
     assert not found.passed
     assert "did you mean `success_rate`" in found.value
+
+
+@pytest.mark.parametrize(("mode", "rate"), [("greedy", 0.25), ("sampled", 0.75), ("other", 0.25)])
+def test_suites_are_judged_in_the_mode_of_the_episodes(tmp_path: Path, mode: str, rate: float) -> None:
+    """In which the model will act, whichever a suite has first."""
+    folder = tmp_path / "evaluate"
+    folder.mkdir()
+    rates = {"greedy": 0.25, "sampled": 0.75}
+    rows = {name: {"categories": {}, "all": {"success_rate": x}} for name, x in rates.items()}
+    (folder / "episodes.json").write_text(json.dumps({"mode": mode, "mean": 3.0}))
+    (folder / "suite-1.json").write_text(json.dumps({"suite": "maze", "modes": rows}))
+    assert results.of("evaluate", str(tmp_path)) == {"mean": 3.0, "maze.success_rate": rate}
 
 
 def test_success_against_the_deployed_model() -> None:

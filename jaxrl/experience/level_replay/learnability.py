@@ -110,7 +110,7 @@ class LearnabilitySampler(TaskSampler):
         per_device = -(-levels.candidates // axis.size)
         index = axis.index() * per_device + jnp.arange(per_device)
         keys_E = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
-        task_E = jax.vmap(lambda key: self.source.draw(jax.random.fold_in(key, 1)))(keys_E)
+        task_E = self.source.numbered(key, index)
         quota_E = jnp.where(index < levels.candidates, levels.episodes, 0)
         found = play(task_E, keys_E, quota_E, levels.episodes)
         rate_E = found.success.mean(1)

@@ -20,6 +20,8 @@ from jaxrl.types import Array, Axis, EpisodeRows, PyTree
 NEW, REPLAYED, EDITED = range(3)
 HIGHLIGHTS = (("levels/replayed", "replayed"), ("levels/new_success_rate", "new levels"))
 
+_ORDER = 0x4F524452  # far above the numbers of levels, which are folded into the same key
+
 
 @dataclass(frozen=True)
 class LevelSource:
@@ -61,6 +63,13 @@ class LevelSource:
                 "draw_task(key) nor level_pool"
             )
         return cls(config.levels.capacity, None, draw, default_task(env))
+
+    def numbered(self, key: Array, index_E: Array) -> PyTree:
+        """Levels [E, ...] by their numbers, with this key; all of a pool come before any comes again."""
+        if self.pool is None:
+            return jax.vmap(lambda i: self.draw(jax.random.fold_in(jax.random.fold_in(key, i), 1)))(index_E)
+        order = jax.random.permutation(jax.random.fold_in(key, _ORDER), self.capacity)
+        return jax.tree.map(lambda x: x[order[index_E % self.capacity]], self.pool)
 
     def empty_buffer(self) -> LevelBuffer:
         """A buffer in which no level was played."""

@@ -178,6 +178,48 @@ def test_shorter_observations_and_fewer_actions_are_padded():
     assert env.action_mask(state).sum(axis=1)[1 - speaker] == 5
 
 
+def test_robots_have_bounds_for_each_number_and_all_their_actions():
+    package()
+    env = envs.make("jaxmarl:jaxnav")
+    np.testing.assert_allclose(env.spec.action_space.low, [0, -np.pi / 6], rtol=1e-6)
+    np.testing.assert_allclose(env.spec.action_space.high, [1, np.pi / 6], rtol=1e-6)
+    # The suite says of 15 actions that the first two are allowed, with which a robot only turns.
+    spec = envs.make("jaxmarl:jaxnav(act_type='Discrete')").spec
+    assert (spec.action_space.n, spec.has_action_mask) == (15, False)
+
+
+@pytest.mark.parametrize("action", [0, 2])  # nothing, and TELL
+def test_the_last_day_ends_the_riddle(action):
+    """Whether somebody speaks on it or not: the prisoners have no days after it."""
+    package()
+    env = envs.make("jaxmarl:switch_riddle")
+    key = jax.random.key(0)
+    state, step = env.reset(key)[0], jax.jit(env.step)
+    assert env.spec.max_episode_steps == 6
+    for day in range(1, 7):
+        state, found = step(key, state, jnp.full(3, action if day == 6 else 0))
+        assert found.terminated.all() == (day == 6)
+        assert not found.truncated.any()
+    assert (found.reward != 0).all() == bool(action)
+
+
+def test_the_limit_of_brax_cuts_off_and_shows_the_last_state():
+    package()
+    pytest.importorskip("brax")
+    env = envs.make("jaxmarl:hopper_3x1(episode_length=3, backend='spring')")
+    assert env.spec.max_episode_steps == 3
+    key = jax.random.key(0)
+    state, first = env.reset(key)
+    step, obs = jax.jit(env.step), first
+    for t in range(1, 4):
+        before = obs
+        state, found = step(key, state, jnp.full((3, 1), 0.3))
+        obs = found.obs
+        assert found.truncated.all() == (t == 3)
+        assert not found.terminated.any()
+    assert np.abs(obs - before).max() < np.abs(obs - first).max()
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -6,6 +6,7 @@ A check says the text that a cell must hold, with the number that the suite itse
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,12 @@ def navix(says: Says) -> None:
             timestep = env.step(timestep, action)
         assert timestep.is_termination()
         says(REWARD, f"{float(timestep.reward):g} at the goal, at any time")
+    state = package.make("Navix-GoToDoor-5x5-v0").reset(KEY).state
+    other = state.replace(mission=jax.tree.map(lambda x: x * 0 + 1, state.mission))
+    for kind in ("symbolic", "symbolic_first_person", "categorical", "rgb"):
+        show = getattr(package.observations, kind)
+        np.testing.assert_array_equal(show(state), show(other))
+    says(OTHER, "What GoToDoor, GoToObject, Fetch and PutNear ask for is in no observation")
 
 
 def pgx(says: Says) -> None:
@@ -281,6 +288,14 @@ def envpool(says: Says) -> None:
     steps = [env.step(np.array([t % 2])) for t in range(4)]
     assert [bool(step[3][0]) for step in steps] == [False, False, True, False]
     says(NEXT, f"in the step after the end, whose row has `elapsed_step` {steps[3][4]['elapsed_step'][0]}")
+    env = package.make("CartPole-v1", env_type="gymnasium", num_envs=1)
+    env.reset()
+    fall = next(t for t in itertools.count(1) if env.step(np.array([1]))[2][0])
+    env = package.make("CartPole-v1", env_type="gymnasium", num_envs=1, max_episode_steps=fall)
+    env.reset()
+    *_, last = (env.step(np.array([1])) for _ in range(fall))
+    assert (bool(last[2][0]), bool(last[3][0])) == (False, True)
+    says(LIMIT, "`truncated`, also if the episode ends by itself in that step")
     env = package.make("Breakout-v5", env_type="gymnasium", num_envs=1, episodic_life=True)
     env.reset()
     ended = next(step for step in iter(lambda: env.step(np.array([0])), None) if step[2][0])

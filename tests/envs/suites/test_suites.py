@@ -158,6 +158,17 @@ def test_wrong_name(name, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["categorical", "symbolic"])
+def test_numbers_of_navix_lie_within_their_bounds(kind):
+    """Categories from -1, a wall, to 10, the player; and no key of 254, as navix 0.7.4 has it."""
+    pytest.importorskip("navix")
+    env = envs.make(f"navix:Navix-KeyCorridorS3R1-v0(observation={kind!r})")
+    obs = np.asarray(jax.jit(env.reset)(jax.random.key(0))[1])
+    space = env.spec.observation_space
+    assert (obs.min(), 10) == (min(space.low), obs[..., 0].max() if kind == "symbolic" else obs.max())
+    assert obs.max() <= max(space.high)
+
+
 def test_the_map_of_craftax_is_what_lies_around_the_player():
     pytest.importorskip("craftax")
     env = envs.make("craftax:Craftax-Classic-Symbolic-v1(observation='parts')")

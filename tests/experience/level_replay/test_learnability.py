@@ -10,6 +10,7 @@ import pytest
 from jaxrl.config import default_config, resolve
 from jaxrl.envs import registry
 from jaxrl.experience.level_replay.learnability import LearnabilitySampler
+from jaxrl.experience.level_replay.source import LevelSource
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import LevelResults
 from jaxrl.types import Axis
@@ -64,6 +65,17 @@ def test_all_candidates_are_played_and_counted():
     made = sampler(candidates=6, kept=6)
     found = refreshed(made, 1, jax.jit(made.init)(jax.random.key(0)))
     assert found.steps == EPISODES * found.task["goal"].sum()
+
+
+def test_candidates_from_a_pool_are_different_levels():
+    """Until all of them have come, also over several devices."""
+    pool = {"level": jnp.arange(10, 14)}
+    source = LevelSource(capacity=4, pool=pool, draw=lambda key: None, example=None)
+    index = jnp.arange(4).reshape(2, 2)
+    found = jax.jit(jax.vmap(source.numbered, (None, 0)))(jax.random.key(3), index)["level"].ravel()
+    assert {int(x) for x in found} == {10, 11, 12, 13}
+    again = source.numbered(jax.random.key(3), jnp.arange(4, 8))["level"]
+    np.testing.assert_array_equal(again, found)
 
 
 @pytest.mark.slow
