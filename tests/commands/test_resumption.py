@@ -86,7 +86,8 @@ def test_a_folder_that_holds_runs_is_not_trained_in(capsys: pytest.CaptureFixtur
         for command in (["train", "ppo"], ["pretrain", "ppo", "--data=data"]):
             assert refused(capsys, *command, f"--workdir={place}") == f"error: `--workdir` {end}"
     Path("space.json").write_text('{"ppo.gamma": [0.9]}')
-    search = ["search", "ppo", "--space=space.json"]
+    # One short trial, should it not be refused.
+    search = ["search", "ppo", "--space=space.json", "--trials=1", "--verify=0", "--config.stop.steps=4096"]
     assert "holds runs, such as runs/ppo/1: name" in refused(capsys, *search, "--workdir=runs")
     assert "(='runs/ppo/1') is a run: name" in refused(capsys, *search, "--workdir=runs/ppo/1")
     export = ["export", "runs/ppo/1", "--format=numpy", "--output=runs/ppo/1"]
