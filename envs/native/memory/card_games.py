@@ -19,7 +19,7 @@ _RANKS = KINDS["ranks"]
 
 
 class _CardGame(JaxEnv):
-    """n cards, seen one by one: n - 1 steps, of which the last is terminal."""
+    """n cards, seen one by one: n - 1 steps; the last is terminal."""
 
     def __init__(self, num_decks: int):
         self._label = f"jaxrl:memory/{type(self).__name__}"
