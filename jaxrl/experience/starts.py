@@ -26,7 +26,7 @@ class SplitStarts:
       traced: all of it.
       structure: of its results.
       early: the numbers of operations on keys, tasks and results of one another whose results are small.
-      late: of the others that depend on keys or tasks. Constants stay in place, where XLA can use their values.
+      late: of the others that depend on keys or tasks. Constants stay in place, where XLA knows them.
       kept: results of the early operations that others, or callers, need.
     """
 
