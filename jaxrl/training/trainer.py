@@ -261,8 +261,11 @@ class Trainer:
         return dict(found.metadata)
 
     def close(self) -> None:
-        """Ends environments on the host, if a custom loop has used them; `fit` does so by itself."""
+        """Ends the display and environments on the host after a custom loop; `fit` does so by itself."""
         self._runtime.close()
+        # The caller closes a writer that it passed in.
+        if self._writer is None and (display := self.__dict__.pop("writer", None)):
+            display.close()
 
     def start(self) -> None:
         """Takes the state to train from; `find_start` says which.
@@ -317,16 +320,15 @@ class Trainer:
             if self._run.is_untouched:
                 self.start()
             summary = self._train()
+            if self._writer is None:
+                self.writer.finish(summary)
+            return summary
         except jax.errors.JaxRuntimeError as error:
             if not memory.is_out_of_memory(error):
                 raise
             raise memory.explain(error, self.config, self._runtime) from error
         finally:
-            self._runtime.close()
-        # The caller closes a writer that it passed in.
-        if self._writer is None:
-            self.writer.finish(summary)
-        return summary
+            self.close()
 
     def _train(self) -> dict[str, Any]:
         """Trains stage after stage; returns the summary."""

@@ -12,6 +12,6 @@ def refused(capture: pytest.CaptureFixture[str], *words: str, code: int = 2) -> 
     assert commands.run(["jaxrl", *words]) == code
     output, error = capture.readouterr()
     assert output == ""
-    assert error.startswith("error: ")
+    assert error.startswith("error: "), error
     assert error.count("\n") == 1, error
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -298,3 +299,12 @@ def test_display_appears_with_the_first_metrics(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == ""
     trainer.log({"episode/return": 1.0, "time/steps_per_second": 1.0})
     assert "CartPole" in capsys.readouterr().out
+    trainer.close()
+
+
+def test_the_display_ends_with_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    # What a script prints after `fit`, and warnings of another run, went through the panel of the first one.
+    before = logging.getLogger().handlers[:]
+    jaxrl.Trainer(tiny_config(2)).fit()
+    assert "done: all steps made" in capsys.readouterr().out
+    assert logging.getLogger().handlers == before

@@ -47,8 +47,9 @@ def prepare(path: str | os.PathLike[str]) -> None:
 
     # A cached listing would never expire, and checkpoints are not written through this client.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
-    # It logs tracebacks of errors that it also raises.
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+    # They log tracebacks of errors that they also raise, and each place without credentials.
+    for client in ("gcsfs", "google.auth"):
+        logging.getLogger(client).setLevel(logging.CRITICAL)
 
 
 def filesystem() -> Any:
