@@ -57,6 +57,14 @@ def test_everything_is_copied_and_listed(run: Path, tmp_path: Path) -> None:
         assert str(listed[name]["time"]).endswith("+00:00")
 
 
+@pytest.mark.parametrize("inside", ["", "copy", "link/copy"])
+def test_a_folder_is_not_copied_into_itself(run: Path, inside: str) -> None:
+    (run / "link").symlink_to(run)
+    with pytest.raises(ConfigError, match=r"`DESTINATION` \(=.*\) must lie outside of `SOURCE` \(=.*\)$"):
+        sync(str(run), str(run / inside), tell=quiet)
+    sync(str(run), f"{run}-copy", tell=quiet)  # Not inside, though its name begins with the other's.
+
+
 def test_only_what_has_changed_is_copied_again(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     sync(str(run), str(copy), tell=quiet)

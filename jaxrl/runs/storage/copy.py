@@ -160,6 +160,11 @@ class CopyReport:
     size: int
 
 
+def _place(folder: str) -> str:
+    """Begins with the place of every folder around it."""
+    return (folder if is_remote(folder) else os.path.realpath(os.path.expanduser(folder))).rstrip("/") + "/"
+
+
 def sync(
     source: str,
     destination: str,
@@ -180,6 +185,8 @@ def sync(
     """
     theirs = StoredFolder("SOURCE", source)
     files = theirs.files()
+    if _place(destination).startswith(_place(source)):
+        raise ConfigError(f"`DESTINATION` (={destination!r}) must lie outside of `SOURCE` (={source!r})")
     if not files:
         raise ConfigError(f"`SOURCE` (={source!r}) must be a folder with files; there is none")
     there: dict[str, CopiedFile] = {}
