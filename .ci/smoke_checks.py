@@ -18,7 +18,7 @@ from pathlib import Path
 _LIMIT = 300  # seconds of one command
 _FEW = (
     *("env.num_envs=8", "stop.return=None", "log.writers=jsonl"),
-    *("evaluate.every_steps=0", "evaluate.episodes=8", "evaluate.modes=('greedy',)"),
+    *("evaluate.every_steps=0", "evaluate.episodes=8", "evaluate.modes=('greedy',)", "log.layers=False"),
 )
 _PPO = ("ppo.rollout_length=16", "ppo.num_minibatches=2", "network.hidden_sizes=(16,)")
 _LSTM = (*_PPO, "network.core_size=16", "checkpoint.every_steps=1024")
@@ -189,7 +189,7 @@ def _others(stack: Stack) -> list[list[Check]]:
     small = (*_PPO, "stop.steps=512")
 
     def trace() -> None:
-        stack.train("traced", ["ppo_mlp"], (*small, "profile.start=128", "profile.steps=128"))
+        stack.train("traced", ["ppo_mlp"], (*small, "profile.start=128", "profile.steps=128", "log.layers=True"))
         _expect("update", stack.jaxrl("profile-summary", "runs/traced"))
 
     def population() -> None:

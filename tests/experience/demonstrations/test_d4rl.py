@@ -76,7 +76,7 @@ def test_groups_are_dicts(tmp_path: Path) -> None:
     file = written(tmp_path / "d.hdf5", rows(observations=None) | parts)
     one, *_ = read_dataset(file, spec).episodes
     assert {name: x.shape for name, x in one.observations.items()} == {"own": (4, 2), "time": (4, 1)}
-    with pytest.raises(DatasetFault, match="has no array observations$"):
+    with pytest.raises(DatasetFault, match="observations; it has observations.own, observations.time$"):
         read_dataset(file, SPEC)
 
 
