@@ -159,7 +159,8 @@ def _covered(start: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]) -
         if size == 1:
             place = place * length + first
         elif size < length:
-            index = np.arange(length, dtype=np.int32).reshape(-1, *[1] * (len(shape) - axis - 1))
+            along = [length if i == axis else 1 for i in range(len(shape))]
+            index = np.arange(length, dtype=np.int32).reshape(along)
             covered &= (index >= first) & (index < first + size)
     places = [length if size == 1 else 1 for length, size in zip(shape, sizes, strict=True)]
     number = np.arange(math.prod(places), dtype=np.int32).reshape(places)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +37,7 @@ class _Traced:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         found = self._function(*args, **kwargs)
-        self.structure = str(jax.tree.structure(found))
+        self.structure = _text(jax.tree.structure(found))
         return found
 
     @classmethod
@@ -76,26 +77,31 @@ def _scan(real: Any, f: Any, init: Any, *rest: Any, **given: Any) -> Any:
     def noted(carry: Any, x: Any) -> Any:
         nonlocal after
         found = f(carry, x)
-        after = str(jax.tree.structure(found[0]))
+        after = _text(jax.tree.structure(found[0]))
         return found
 
     result = real(noted, init, *rest, **given)
-    _require_one({after, str(jax.tree.structure(init))}, "the carry of `scan` is")
+    _require_one({after, _text(jax.tree.structure(init))}, "the carry of `scan` is")
     return result
 
 
 def _while(real: Any, cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
     noted = _Traced.of(body_fun)
     result = real(cond_fun, noted, init_val)
-    _require_one({noted.structure, str(jax.tree.structure(init_val))}, "the carry of `while_loop` is")
+    _require_one({noted.structure, _text(jax.tree.structure(init_val))}, "the carry of `while_loop` is")
     return result
 
 
 def _fori(real: Any, lower: Any, upper: Any, body_fun: Any, init_val: Any, **given: Any) -> Any:
     noted = _Traced.of(body_fun)
     result = real(lower, upper, noted, init_val, **given)
-    _require_one({noted.structure, str(jax.tree.structure(init_val))}, "the carry of `fori_loop` is")
+    _require_one({noted.structure, _text(jax.tree.structure(init_val))}, "the carry of `fori_loop` is")
     return result
+
+
+def _text(structure: Any) -> str:
+    """Without the addresses of objects, such as MuJoCo's wrapped arrays, which are equal all the same."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(structure))
 
 
 def _require_one(structures: set[str | None], said: str) -> None:

@@ -39,6 +39,7 @@ def make(name: str, episode_length: int | None = None, impl: str = "jax", **kwar
         raise unknown(f"argument of {label}", key, config.keys())
     limit = int(config.episode_length) if episode_length is None else episode_length
     check_positive(f"{label}: episode_length", limit)
-    with refusals(label, kwargs, AttributeError, KeyError, TypeError, ValueError):
-        env = registry.load(name, config_overrides=kwargs | {"impl": impl})
+    overrides = kwargs | {"impl": impl}
+    with refusals(label, overrides, AttributeError, KeyError, TypeError, ValueError):
+        env = registry.load(name, config_overrides=overrides)
         return PhysicsEnv(changed_call(label, make, locals()), env, limit)
