@@ -130,7 +130,8 @@ class Agent(abc.ABC):
         """Fresh parameters and, if observations are normalised, statistics of nothing."""
         stats = None
         if self.normalize_config.observations:
-            example = zeros(self.spec.observation_space)
+            space = self.spec.observation_space
+            example = normalizer.quantities(space, zeros(space))
             tasks = len(self.spec.task_names)
             stats = task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
         return Acting(self.init_params(key), stats)
@@ -158,6 +159,9 @@ class Agent(abc.ABC):
 
     def normalize(self, acting: Acting, obs: PyTree) -> PyTree:
         """Observations as the network sees them."""
+        if acting.obs_stats is None:
+            return obs
+        obs = normalizer.quantities(self.spec.observation_space, obs)
         clip = self.normalize_config.clip_observations if self.normalize_config.observations else 0.0
         task = task_of(self.spec, obs)
         if task is not None:

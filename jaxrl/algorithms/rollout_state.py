@@ -40,6 +40,7 @@ def with_observations(stats: PyTree, spec: EnvSpec, obs: PyTree, valid: Array | 
       axis: this device.
     """
     task = task_of(spec, obs)
+    obs = normalizer.quantities(spec.observation_space, obs)
     if task is None:
         return normalizer.update(stats, obs, valid, axis.psum)
     return task_normalizer.update(stats, obs, task, valid, axis.psum)

@@ -95,7 +95,11 @@ class NetworkConfig(ArchitectureConfig):
         help="how an mlp without a core runs: layers, one after the other; pallas, a kernel for NVIDIA GPUs; "
         "auto, the kernel on these if it applies (docs/gpu.md)",
     )
-    activation: str = field("tanh", help="after each dense layer: tanh, relu, silu, gelu", fixed=True)
+    activation: str = field(
+        "tanh",
+        help="after each dense layer: tanh, relu, silu, gelu; encoders with convolutions have relu",
+        fixed=True,
+    )
     separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)
     central_value: bool = field(
         False,

@@ -126,7 +126,8 @@ class NormalizeConfig:
 
     observations: bool = field(
         False,
-        help="scale observations to mean 0 and standard deviation 1, from the second iteration on",
+        help="scale observations to mean 0 and standard deviation 1, from the second iteration on; bytes and "
+        "choices stay as they are",
         fixed=True,
     )
     rewards: bool = field(

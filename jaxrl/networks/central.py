@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import flax.linen as nn
@@ -13,8 +12,9 @@ from jaxrl.config import NetworkConfig
 from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl.envs.wrappers.agents import CENTRAL, OWN
 from jaxrl.networks.architectures import build_architecture
-from jaxrl.networks.encoders import JointMLP, build_encoder, encoder_names
-from jaxrl.networks.layers import DTYPES, Dense, activation
+from jaxrl.networks.encoders import JointMLP, build_encoder, dense_stack, encoder_names
+from jaxrl.networks.layers import DTYPES
+from jaxrl.networks.operations import run
 from jaxrl.types import Array
 
 # The trunk whose features the policy's head reads; with a central value it sees the agent's own part alone.
@@ -51,13 +51,12 @@ class BothEncoder(nn.Module):
     sizes: tuple[int, ...]
     activation: str
     dtype: jnp.dtype
+    layer_norm: bool
 
     @nn.compact
     def __call__(self, obs: dict[str, Any]) -> Array:
         features = jnp.concatenate([self.own(obs[OWN]), self.central(obs[CENTRAL])], axis=-1)
-        for size in self.sizes:
-            features = activation(self.activation)(Dense(size, math.sqrt(2), self.dtype)(features))
-        return features
+        return run(list(dense_stack(self.sizes, self.activation, self.dtype, self.layer_norm)), features)
 
 
 def build_trunk_encoder(network: NetworkConfig, space: Space, trunk: str) -> nn.Module:
@@ -87,6 +86,7 @@ def build_trunk_encoder(network: NetworkConfig, space: Space, trunk: str) -> nn.
         network.hidden_sizes[-1:],
         network.activation,
         dtype,
+        network.layer_norm,
     )
 
 

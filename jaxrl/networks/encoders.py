@@ -140,7 +140,7 @@ class MLP(ArrayEncoder):
 
     @nn.compact
     def operations(self) -> Sequence[ArrayOperation]:
-        dense = _dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
+        dense = dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
         return [self.first, *dense]
 
     @property
@@ -165,7 +165,7 @@ class JointMLP(nn.Module):
     @nn.compact
     def __call__(self, obs: dict[str, Array]) -> Array:
         parts = [Vector(space, self.dtype)(obs[key]) for key, space in self.spaces]
-        dense = _dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
+        dense = dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
         return run(list(dense), jnp.concatenate(parts, axis=-1))
 
 
@@ -186,7 +186,7 @@ class ConvEncoder(ArrayEncoder):
             if self.layer_norm:
                 found.append(LayerNorm(self.dtype, axes=3))
             found.append(Activation("relu"))
-        return [*found, Flatten(3), *_dense_stack(self.hidden_sizes, "relu", self.dtype, self.layer_norm)]
+        return [*found, Flatten(3), *dense_stack(self.hidden_sizes, "relu", self.dtype, self.layer_norm)]
 
 
 class Impala(ArrayEncoder):
@@ -206,11 +206,11 @@ class Impala(ArrayEncoder):
             first, *convs = (Conv(features, 3, padding="SAME", dtype=self.dtype) for _ in range(5))
             found += [first, MaxPool(window=3, stride=2)]
             found += [Residual((relu, a, relu, b)) for a, b in (convs[:2], convs[2:])]
-        dense = _dense_stack(self.hidden_sizes, "relu", self.dtype, self.layer_norm)
+        dense = dense_stack(self.hidden_sizes, "relu", self.dtype, self.layer_norm)
         return [*found, relu, Flatten(3), *dense]
 
 
-def _dense_stack(
+def dense_stack(
     sizes: tuple[int, ...], name: str, dtype: jnp.dtype, layer_norm: bool = False
 ) -> Iterator[ArrayOperation]:
     for size in sizes:

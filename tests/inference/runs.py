@@ -37,7 +37,8 @@ def policy_of(**fields: Any) -> TrainedPolicy:
     params = jax.tree.map(weights, jax.eval_shape(agent.init_params, jax.random.key(0)))
     stats = None
     if config.normalize.observations:
-        stats = moved(normalizer.init(zeros(spec.observation_space)))
+        space = spec.observation_space
+        stats = moved(normalizer.init(normalizer.quantities(space, zeros(space))))
     return TrainedPolicy("runs/none", config, spec, agent, Acting(params, stats), 7, Topology.of(1))
 
 

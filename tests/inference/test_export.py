@@ -60,6 +60,11 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network__separate_value": True,
     },
     "components": {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
+    "whole numbers": {
+        "env__name": "tests.envs.wrapped_environments:Whole",
+        "network__core": "none",
+        "normalize__observations": True,
+    },
     "own numbers": {"env__name": NUMBERED, "network__core": "none"},
     "own numbers of components": {"env__name": VECTORS, "network__core": "none"},
     "q of own numbers": {"algorithm": "pqn", "env__name": NUMBERED, "network__core": "none"},

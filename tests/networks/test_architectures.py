@@ -231,6 +231,7 @@ def test_ones_own_architecture_is_a_record_or_a_module() -> None:
         ({"architecture": f"{__name__}:graphs"}, "must be an Architecture, or a flax module"),
         ({"architecture": "gat", "graph_width": 6}, "`network.graph_heads` .=4. must divide"),
         ({"architecture": "gat", "fusion": "gated", "fusion_size": 0}, "needs the fusion concatenate"),
+        ({"architecture": "gat", "layer_norm": True}, "`network.layer_norm` .=True. is not offered by"),
     ],
 )
 def test_what_is_refused(changes, message) -> None:

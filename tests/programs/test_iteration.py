@@ -11,6 +11,7 @@ import pytest
 
 from jaxrl.envs import registry
 from jaxrl.envs.base import Box
+from jaxrl.networks import normalizer
 from tests.compiled_programs import Noise, start, tiny_program, with_learner
 
 T, B = 16, 8
@@ -93,30 +94,49 @@ def test_no_update_is_made_before_there_are_statistics(normalized):
     assert any((np.asarray(x) != np.asarray(y)).any() for x, y in pairs)
 
 
-class Symbols(Noise):
-    """Noise whose observations are int32[3]."""
+class Whole(Noise):
+    """Noise whose observations are whole numbers from 0 to 200."""
 
-    def __init__(self):
+    def __init__(self, dtype):
         super().__init__()
-        self.spec = dataclasses.replace(self.spec, observation_space=Box.of(-99, 99, (3,), np.int32))
+        self._dtype = dtype
+        self.spec = dataclasses.replace(self.spec, observation_space=Box.of(0, 200, (3,), dtype))
 
     def reset(self, key):
         state, obs = super().reset(key)
-        return state, obs.astype(jnp.int32)
+        return state, self._whole(obs)
 
     def step(self, key, state, action):
         state, timestep = super().step(key, state, action)
-        return state, timestep.replace(obs=timestep.obs.astype(jnp.int32))
+        return state, timestep.replace(obs=self._whole(timestep.obs))
+
+    def _whole(self, obs):
+        return jnp.round(jnp.clip(100 + 30 * obs, 0, 200)).astype(self._dtype)
 
 
 @pytest.mark.slow
-def test_observations_without_floats_wait_for_no_statistics():
-    # correctness 26: symbols and pictures in bytes are not normalised, and never have statistics.
-    program = tiny_program(Symbols(), normalize__observations=True)
+def test_observations_of_bytes_wait_for_no_statistics():
+    # correctness 26: pictures in bytes are not normalised, and never have statistics.
+    program = tiny_program(Whole(np.uint8), normalize__observations=True)
     state = start(program)
     assert state.learner.policy.obs_stats.mean == ()
     state, _ = jax.jit(lambda state: program.update(*program.rollout(state)))(state)
     assert state.learner.updates == 4
+
+
+@pytest.mark.slow
+def test_integers_are_normalised_as_the_same_floats():
+    # correctness 26: an environment that counts in integers teaches what it would teach in floats.
+    learners = []
+    for dtype in (np.int32, np.float32):
+        program = tiny_program(Whole(dtype), normalize__observations=True)
+        iterate = jax.jit(program.iterate)
+        state, _ = iterate(iterate(start(program))[0])
+        assert state.learner.updates == 4
+        learners.append(state.learner)
+    chex.assert_trees_all_equal(*learners)
+    (std,) = normalizer.std(learners[0].policy.obs_stats)
+    assert (std > 20).all()
 
 
 @pytest.mark.slow

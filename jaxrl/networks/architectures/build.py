@@ -84,6 +84,10 @@ def build_architecture(network: NetworkConfig, space: Space) -> nn.Module:
     found = _lookup(network.architecture)
     if not isinstance(found, Architecture):
         return _own(network, found, space)
+    if network.layer_norm:
+        raise ConfigError(
+            f"`network.layer_norm` (=True) is not offered by `{_FIELD}` (={network.architecture!r})"
+        )
     record = resolve_architecture(network)
     activation(network.activation)
     parts = _parts_seen(network.architecture, record, space)

@@ -94,6 +94,17 @@ class Pictures(ProbeAgents):
         return jnp.zeros((4, 5, 5, 2))
 
 
+def test_each_dense_layer_of_the_encoders_is_normalised() -> None:
+    pictures = "tests.experience.agents.test_central_value:Pictures"
+    fields = {"network.core": "none", "network.encoder": "auto", "env.name": pictures}
+    agent, _, _ = agent_and_inputs(**fields, **{"network.layer_norm": True})
+    params = jax.eval_shape(agent.init_params, jax.random.key(0))
+    layers = {name: [kind.partition("_")[0] for kind in params[name]] for name in params if "_" in name}
+    assert len(layers) == 4
+    for kinds in layers.values():
+        assert kinds.count("LayerNorm") == kinds.count("Dense") + kinds.count("Conv")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
