@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NormalizeConfig
-from jaxrl.envs.base import EnvSpec, zeros
+from jaxrl.envs.base import Box, Dict, EnvSpec, Space, zeros
 from jaxrl.envs.mixture import task_of
 from jaxrl.networks import Network, NetworkOutput, normalizer, task_normalizer
+from jaxrl.networks.graphs import is_graph
 from jaxrl.types import Acting, Array, PyTree
 
 
@@ -131,7 +133,7 @@ class Agent(abc.ABC):
         stats = None
         if self.normalize_config.observations:
             space = self.spec.observation_space
-            example = normalizer.quantities(space, zeros(space))
+            example = quantities(space, zeros(space))
             tasks = len(self.spec.task_names)
             stats = task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
         return Acting(self.init_params(key), stats)
@@ -161,7 +163,7 @@ class Agent(abc.ABC):
         """Observations as the network sees them."""
         if acting.obs_stats is None:
             return obs
-        obs = normalizer.quantities(self.spec.observation_space, obs)
+        obs = quantities(self.spec.observation_space, obs)
         clip = self.normalize_config.clip_observations if self.normalize_config.observations else 0.0
         task = task_of(self.spec, obs)
         if task is not None:
@@ -199,3 +201,18 @@ class Agent(abc.ABC):
         out = self.network.apply(acting.params, seen, carry, reset[None], one(action_mask))
         heads, features = jax.tree.map(lambda x: x[0], (out.heads, out.features))
         return self.output(acting, NetworkOutput(heads, features, out.carry))
+
+
+def quantities(space: Space, obs: PyTree) -> PyTree:
+    """Observations with the integers of each Box as float32: what a normaliser scales are the floats.
+
+    Bytes stay, as networks scale them by their bound; so do choices, flags and the indices of graphs.
+
+    Args:
+      space: of one observation.
+      obs: any number of them, leaves [..., *O].
+    """
+    if isinstance(space, Dict):
+        return obs if is_graph(space) else {name: quantities(part, obs[name]) for name, part in space.spaces}
+    is_integer = isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.integer)
+    return obs.astype(jnp.float32) if is_integer and obs.dtype != jnp.uint8 else obs

@@ -9,6 +9,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.agent import quantities
 from jaxrl.algorithms.minibatches import MinibatchState
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.mixture import task_of
@@ -40,7 +41,7 @@ def with_observations(stats: PyTree, spec: EnvSpec, obs: PyTree, valid: Array | 
       axis: this device.
     """
     task = task_of(spec, obs)
-    obs = normalizer.quantities(spec.observation_space, obs)
+    obs = quantities(spec.observation_space, obs)
     if task is None:
         return normalizer.update(stats, obs, valid, axis.psum)
     return task_normalizer.update(stats, obs, task, valid, axis.psum)

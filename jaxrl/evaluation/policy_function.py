@@ -14,12 +14,12 @@ import numpy as np
 
 from jaxrl import algorithms
 from jaxrl.algorithms import Agent
+from jaxrl.algorithms.agent import quantities
 from jaxrl.config import Config
 from jaxrl.config.environment import spec_of
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space, zeros
 from jaxrl.envs.numbering import counted_from_zero, own_numbers
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.networks import normalizer
 from jaxrl.types import Acting, Array, PyTree
 
 _ROWS = 64  # batch size at which the FLOPs of a forward pass are counted
@@ -250,7 +250,7 @@ def flat(tree: PyTree, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def normalized_names(space: Space) -> list[str]:
     """The parts of an observation that a normaliser scales, by flat names, in the normaliser's order."""
-    example = normalizer.quantities(space, zeros(space))
+    example = quantities(space, zeros(space))
     return [name for name, x in flat(example, "obs") if jnp.issubdtype(x.dtype, jnp.floating)]
 
 

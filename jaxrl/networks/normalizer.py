@@ -11,8 +11,6 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.base import Box, Dict, Space
-from jaxrl.networks.graphs import is_graph
 from jaxrl.types import Array, PyTree
 
 # Added to the variance, so that a feature that never changed divides by 1e-4 and not by 0.
@@ -45,21 +43,6 @@ def init(example: PyTree) -> RunningStats:
     """Statistics of nothing, for a tree of arrays like `example` (without batch dimensions)."""
     zeros = tuple(jnp.zeros(x.shape, jnp.float32) for x in _float_leaves(example))
     return RunningStats(count=jnp.zeros((), jnp.float32), mean=zeros, mean_error=zeros, m2=zeros)
-
-
-def quantities(space: Space, obs: PyTree) -> PyTree:
-    """Observations with the integers of each Box as float32, for which there are statistics then.
-
-    Bytes stay, as networks scale them by their bound; so do choices, flags and the indices of graphs.
-
-    Args:
-      space: of one observation.
-      obs: any number of them, leaves [..., *O].
-    """
-    if isinstance(space, Dict):
-        return obs if is_graph(space) else {name: quantities(part, obs[name]) for name, part in space.spaces}
-    is_integer = isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.integer)
-    return obs.astype(jnp.float32) if is_integer and obs.dtype != jnp.uint8 else obs
 
 
 def update(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import algorithms
+from jaxrl.algorithms.agent import quantities
 from jaxrl.config import to_json
 from jaxrl.envs import registry
 from jaxrl.envs.base import Dict, Discrete, MultiDiscrete, Space, zeros
@@ -38,7 +39,7 @@ def policy_of(**fields: Any) -> TrainedPolicy:
     stats = None
     if config.normalize.observations:
         space = spec.observation_space
-        stats = moved(normalizer.init(normalizer.quantities(space, zeros(space))))
+        stats = moved(normalizer.init(quantities(space, zeros(space))))
     return TrainedPolicy("runs/none", config, spec, agent, Acting(params, stats), 7, Topology.of(1))
 
 
