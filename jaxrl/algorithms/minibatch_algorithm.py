@@ -254,7 +254,7 @@ class MinibatchAlgorithm(Algorithm):
         """The result of the engine; no update is made from observations that are not normalised yet.
 
         Once there are statistics the network sees other inputs, and what it learnt from these is in its way.
-        Observations without quantities (pictures in bytes, choices) are never normalised: none are waited for.
+        Pictures in bytes and choices are never normalised: without other parts nothing is waited for.
         """
         learner = prepared.learner
         stats = seen_by.obs_stats
