@@ -189,7 +189,8 @@ def _others(stack: Stack) -> list[list[Check]]:
     small = (*_PPO, "stop.steps=512")
 
     def trace() -> None:
-        stack.train("traced", ["ppo_mlp"], (*small, "profile.start=128", "profile.steps=128", "log.layers=True"))
+        fields = (*small, "profile.start=128", "profile.steps=128", "log.layers=True")
+        stack.train("traced", ["ppo_mlp"], fields)
         _expect("update", stack.jaxrl("profile-summary", "runs/traced"))
 
     def population() -> None:
