@@ -4,7 +4,7 @@ Command:  jaxrl train ppo_mujoco
 Others:   --env=envpool:Ant-v4 or Humanoid-v4; HalfCheetah, Hopper and BipedalWalker by `--env` alone
 Hardware: 1 CPU core
 Minutes:  4
-Expected: greedy return 1080 to 4675, median 4003 (15 seeds on three processors; docs/results.md)
+Expected: greedy return 1080 to 4675, median 4003 (15 runs; docs/results.md)
 """
 
 from ml_collections import ConfigDict
