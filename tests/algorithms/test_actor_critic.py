@@ -193,13 +193,15 @@ def test_bfloat16_reaches_no_number_that_a_head_gives(core):
 
 
 @pytest.mark.slow
-# Those with a backward of their own. tests/networks/kernels/ has that of memories of matrices; gtrxl, whose
-# products are those of layers, takes half a minute.
+# The backward of a scan, that of a parallel one, and none. tests/networks/kernels/ has those of other cores.
 @pytest.mark.parametrize(
     "core",
     [
-        *(*CORES, "s5", "ffm", "slstm"),
-        *(pytest.param(x, marks=pytest.mark.long) for x in ("gated_delta", "mlstm", "gtrxl")),
+        *("lstm", "s5", "none"),
+        *(
+            pytest.param(x, marks=pytest.mark.long)
+            for x in ("mingru", "ffm", "slstm", "gated_delta", "mlstm", "gtrxl")
+        ),
     ],
 )
 def test_bfloat16_gradients_are_those_of_float32(core):

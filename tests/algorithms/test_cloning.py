@@ -31,7 +31,7 @@ def cloning(**fields: Any) -> ConfigDict:
     config.network.update(core="none", hidden_sizes=(8,))
     config.normalize.observations = False
     config.stop.steps = UPDATES
-    config.log.every_steps = 20
+    config.log.update(every_steps=20, layers=False)
     config.evaluate.update(every_steps=30, episodes=32)
     config.checkpoint.every_steps = 30
     for field, value in fields.items():

@@ -335,8 +335,8 @@ def test_stopped_in_the_middle_it_goes_on_bitwise(
 
 
 # Not DAgger, whose teacher here is the environment's solver: tests/algorithms/test_dagger.py. They share the
-# collector: of PPO, and of sequences.
-@_each([name for name in COLLECTING if name != "dagger"], fast=(), slow=("ppo", "r2d2"))
+# collector: of sequences here, of PPO in tests/programs/test_host_training.py.
+@_each([name for name in COLLECTING if name != "dagger"], fast=(), slow=("r2d2",))
 def test_trains_on_the_host(algorithm: str) -> None:
     config = config_fields(algorithm, network__compute_dtype="bfloat16")
     config.env.name = f"envpool:{'Pendulum-v1' if algorithm in ENVIRONMENTS else 'CartPole-v1'}"

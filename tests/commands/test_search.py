@@ -74,7 +74,8 @@ def command(folder: Path, *more: str) -> list[str]:
     (folder / "space.yaml").write_text(NUMBERS)
     return [
         *("-m", "jaxrl", "search", "ppo_mlp", f"--space={folder / 'space.yaml'}"),
-        *("--config.stop.steps=8192", "--config.log.writers=jsonl", "--config.checkpoint.every_steps=1024"),
+        *("--config.stop.steps=8192", "--config.log.writers=jsonl", "--config.log.layers=false"),
+        "--config.checkpoint.every_steps=1024",
         *("--config.evaluate.episodes=4", f"--workdir={folder / 'search'}", *more),
     ]
 

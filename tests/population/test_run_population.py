@@ -27,7 +27,8 @@ SETTINGS = (
     "--config.env.num_envs=8 --config.ppo.rollout_length=16 --config.ppo.num_minibatches=2 "
     "--config.network.hidden_sizes=(8,) --config.network.core_size=8 --config.log.every_steps=512 "
     "--config.ppo.schedule=constant "  # not by the budget, which the tests change
-    "--config.evaluate.every_steps=1024 --config.checkpoint.every_steps=1024 --config.evaluate.episodes=8"
+    "--config.evaluate.every_steps=1024 --config.checkpoint.every_steps=1024 --config.evaluate.episodes=8 "
+    "--config.network.core=gru --config.log.layers=false"
 ).split()
 
 

@@ -56,7 +56,7 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
     # correctness 12: the gradient is that of the mean over the whole minibatch, advantages are normalised
     # over the whole batch. Written here as anyone would, over the whole rollout as one sequence.
     base, state, trajectory, totals = rolled
-    program = tiny_program(ppo__num_minibatches=1, ppo__num_epochs=1)
+    program = tiny_program(ppo__num_minibatches=1, ppo__num_epochs=1, log__layers=True)
     trajectory = trajectory.replace(carry=jax.tree.map(lambda x: x[:1], trajectory.carry))
     advantage, target = advantages(trajectory, state)
     advantage = jnp.float32((advantage - advantage.mean()) / (advantage.std() + 1e-8))
