@@ -71,6 +71,7 @@ def plain_config(iterations: int, schedule: str = "constant") -> ConfigDict:
     config.env.wrappers = ()
     config.network.core = "none"
     config.normalize.rewards = False
+    config.evaluate.modes = ("greedy",)
     return config
 
 

@@ -33,8 +33,8 @@ WRAPPERS = [
 ]
 # Shaping and stacks see what the wrappers inside made of an observation; there the two sides can part. They
 # meet a wrapper of each kind (of a shape, of rewards in an observation, of a state, of rewards, of
-# the user's own). Of the others, which tests/envs/test_step_wrappers_on_host.py has, each meets the next one of
-# the list in the long tests.
+# the user's own). Each of the others, which tests/envs/test_step_wrappers_on_host.py has, meets the next one
+# of the list in the long tests.
 KINDS = {
     SHAPING,
     STACK,

@@ -45,7 +45,6 @@ def config(**overrides: Any) -> Config:
         "checkpoint.every_steps": 2 * STEPS,
         "checkpoint.every_seconds": 0,
         "ppo.schedule": "constant",
-        "network.core": "none",
     }
     return resolve(tiny_config(**settings | overrides), 1)
 

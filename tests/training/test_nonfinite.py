@@ -57,7 +57,7 @@ def faulty(policy: str = "halt", iterations: int = 9, **fields: Any) -> ConfigDi
     config.ppo.update(rollout_length=LENGTH, num_epochs=2, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = iterations * STEPS
     config.log.update(every_steps=STEPS, layers=False)
-    config.evaluate.update(every_steps=0, episodes=2)
+    config.evaluate.update(every_steps=0, episodes=2, modes=("greedy",))
     config.checkpoint.every_steps = 2 * STEPS
     for name, value in fields.items():
         section, field = name.split("__")

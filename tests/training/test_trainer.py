@@ -33,7 +33,7 @@ def tiny_config(iterations: int, **overrides: Any) -> ConfigDict:
     config.normalize.update(observations=True, rewards=True)
     config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = iterations * STEPS
-    config.evaluate.update(every_steps=0, episodes=2)
+    config.evaluate.update(every_steps=0, episodes=2, modes=("greedy",))
     config.log.update(every_steps=1_000_000, layers=False)
     config.checkpoint.every_steps = 0
     config.update_from_flattened_dict(overrides)
@@ -166,7 +166,8 @@ def test_stops_at_the_target_return() -> None:
 @pytest.mark.slow
 def test_evaluations_of_a_run_play_both_ways_or_one() -> None:
     recorder, alone = Recorder(), {"evaluate.modes": ("sampled",), "evaluate.episodes": 8}
-    trainer = Trainer(tiny_config(1, **{"evaluate.episodes": 8}), writer=MultiWriter([recorder]))
+    both = {**alone, "evaluate.modes": ("greedy", "sampled")}
+    trainer = Trainer(tiny_config(1, **both), writer=MultiWriter([recorder]))
     summary = trainer.fit()
     returns = {mode: trainer.evaluate(sample=mode == "sampled").mean for mode in ("greedy", "sampled")}
     assert summary["eval_returns"] == returns
