@@ -77,7 +77,8 @@ def test_rows_checkpoints_and_display_count_updates(
     assert "environments" not in shown
 
 
-@pytest.mark.slow
+# A clone of `jaxrl pretrain`, which is such a run: tests/training/test_cloning.py.
+@pytest.mark.long
 def test_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_once(monkeypatch)
     straight, halves = tmp_path / "straight", tmp_path / "halves"

@@ -18,7 +18,9 @@ T, B = 16, 8
 # Whole rollouts as sequences: with mingru; the carries of lstm between sequences: with shorter ones, and with
 # those of 4 steps in the fast test below. Without a core: tests/algorithms/test_extras.py.
 @pytest.mark.slow
-@pytest.mark.parametrize(("core", "length", "parts"), [("lstm", 1, 2), ("mingru", T, 2)])
+@pytest.mark.parametrize(
+    ("core", "length", "parts"), [pytest.param("lstm", 1, 2, marks=pytest.mark.long), ("mingru", T, 2)]
+)
 def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
     # correctness 1, and with it 2 to 5: the update, on sequences, must find the log-probability that the
     # rollout found step by step, at every step of every minibatch. With a clip range of 1e-5 the clip

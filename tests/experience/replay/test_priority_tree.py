@@ -156,7 +156,10 @@ def test_two_devices_draw_what_one_draws() -> None:
 @pytest.mark.slow
 def test_a_draw_computes_nothing_as_large_as_the_leaves() -> None:
     # Nor does the race, which has blocks of them.
-    (tree, places), groups = many_leaves(4, 60_000), Groups(total=4, here=4, first=0, each=2)
+    envs, items = 4, 60_000
+    tree = jax.eval_shape(lambda: priority_tree.empty(envs, items))
+    places = Places(envs, items, jnp.int32(3), jnp.int32(items - 4))
+    groups = Groups(total=4, here=4, first=0, each=2)
     draw = jax.jit(lambda tree, key: priority_tree.in_turn(tree, places, groups, key))
     text = draw.lower(tree, jax.random.key(0)).compile().as_text()
     large = []
