@@ -146,7 +146,7 @@ def duties_config(algorithm: str, devices: int = 1) -> Config:
     """
     clock = clock_of(algorithm)
     budget = {"stop__steps": ITERATIONS * clock, "checkpoint__every_steps": 2 * clock}
-    return tiny_config(algorithm, devices, **budget, log__layers=True)
+    return tiny_config(algorithm, devices, **budget)
 
 
 def tiny_config(algorithm: str, devices: int = 1, **fields: Any) -> Config:
