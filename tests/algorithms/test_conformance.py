@@ -188,12 +188,7 @@ OF_PPO = [
     ("reward", math.inf, "inf in reward, time step 0 of environment 2, in the rollout of iteration 3"),
     ("reward", 3e38, "inf in loss/value, epoch 1, minibatch [12] of iteration 3"),
 ]
-POISONED: list[Any] = [(name, *POISONS[0]) for name in COLLECTING if name not in _ALIKE]
-# What is collected is looked at before any algorithm is asked.
-POISONED += [
-    ("ppo", *POISONS[1]),
-    *(pytest.param(x, *POISONS[1], marks=pytest.mark.long) for x in COLLECTING if x not in ("ppo", *_ALIKE)),
-]
+POISONED = [(name, *poison) for name in COLLECTING if name not in _ALIKE for poison in POISONS]
 POISONED += [("ppo", *poison) for poison in OF_PPO] + [("sac", *OF_PPO[1])]
 
 
