@@ -36,6 +36,7 @@ SMALL: dict[str, Any] = {
     "ppo.schedule": "constant",
     "ppo.learning_rate": 1e-2,
     "stop.steps": 8 * 16 * 10,
+    "log.layers": False,
 }
 
 

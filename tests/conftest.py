@@ -36,8 +36,8 @@ def most_memory() -> int:
     import psutil
 
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    # Half of what is free: the processes that tests start need some, too.
-    return max(2 << 30, psutil.virtual_memory().available // (2 * workers))
+    # Two thirds of what is free: the processes that tests start need some, too.
+    return max(2 << 30, psutil.virtual_memory().available * 2 // (3 * workers))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -64,10 +64,11 @@ def test_a_sequence_equals_its_steps(core, separate_value):
         np.testing.assert_allclose(got, expected[-1], atol=1e-5)
 
 
-# Every core by itself: tests/networks/test_core_check.py.
+# Every core by itself: tests/networks/test_core_check.py. A single trunk is as each of two.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("core", "separate_value"),
-    [pytest.param(*each, marks=() if each == ("lstm", True) else pytest.mark.slow) for each in TRUNKS[:-1]],
+    [pytest.param("lstm", False, marks=pytest.mark.long), ("lstm", True), ("mingru", True)],
 )
 def test_nothing_before_a_reset_is_remembered(core, separate_value):
     # correctness 5: environments 0 to 2 start an episode at step 3. Other observations before it, and another
@@ -193,13 +194,15 @@ def test_bfloat16_reaches_no_number_that_a_head_gives(core):
 
 
 @pytest.mark.slow
-# Those with a backward of their own. tests/networks/kernels/ has that of memories of matrices; gtrxl, whose
-# products are those of layers, takes half a minute.
+# The backward of a scan, that of a parallel one, and none. tests/networks/kernels/ has those of other cores.
 @pytest.mark.parametrize(
     "core",
     [
-        *(*CORES, "s5", "ffm", "slstm"),
-        *(pytest.param(x, marks=pytest.mark.long) for x in ("gated_delta", "mlstm", "gtrxl")),
+        *("lstm", "s5", "none"),
+        *(
+            pytest.param(x, marks=pytest.mark.long)
+            for x in ("mingru", "ffm", "slstm", "gated_delta", "mlstm", "gtrxl")
+        ),
     ],
 )
 def test_bfloat16_gradients_are_those_of_float32(core):

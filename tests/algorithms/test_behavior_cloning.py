@@ -64,6 +64,7 @@ def cloning_config(data: str, core: str = "gru", **fields: Any) -> Config:
         data=data, rollout_length=24, sequence_length=4, num_minibatches=1, max_grad_norm=1e6, patience=0
     )
     config.stop.steps = 100
+    config.log.layers = False
     config.behavior_cloning.update(fields)
     return resolve(config, 1)
 
@@ -332,7 +333,8 @@ def test_squashed_actions_are_learnt_as_they_were_before(tmp_path: Path) -> None
     assert np.isfinite(head.from_env(action)).all()
 
 
-@pytest.mark.slow
+# The density of a mixture: tests/networks/test_gaussian_mixture.py; what learns from one: test_extras.py.
+@pytest.mark.long
 def test_two_right_actions_are_averaged_by_a_gaussian_but_not_by_a_mixture(tmp_path: Path) -> None:
     """Half of the demonstrations go left, half go right; straight ahead is what nobody has shown."""
     name = "tests.algorithms.environments:Chance(actions='continuous')"

@@ -31,7 +31,7 @@ def cloning(**fields: Any) -> ConfigDict:
     config.network.update(core="none", hidden_sizes=(8,))
     config.normalize.observations = False
     config.stop.steps = UPDATES
-    config.log.every_steps = 20
+    config.log.update(every_steps=20, layers=False)
     config.evaluate.update(every_steps=30, episodes=32)
     config.checkpoint.every_steps = 30
     for field, value in fields.items():
@@ -77,7 +77,8 @@ def test_rows_checkpoints_and_display_count_updates(
     assert "environments" not in shown
 
 
-@pytest.mark.slow
+# A clone of `jaxrl pretrain`, which is such a run: tests/training/test_cloning.py.
+@pytest.mark.long
 def test_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_once(monkeypatch)
     straight, halves = tmp_path / "straight", tmp_path / "halves"

@@ -24,6 +24,7 @@ def test_each_task_has_the_statistics_of_its_own_observations(tmp_path: Path) ->
     config.env.update(name="jaxrl:Mixture(tasks=('jaxrl:ProbeMask', 'jaxrl:ProbeMemory'))", num_envs=4)
     config.network.update(core="none", hidden_sizes=(8,))
     config.normalize.observations = True
+    config.log.layers = False
     config.behavior_cloning.update(data=str(tmp_path / "data"), rollout_length=32, num_minibatches=1)
     spec = registry.spec_of(config.env.name)
     rng, episodes = np.random.default_rng(0), []

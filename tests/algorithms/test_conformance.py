@@ -109,18 +109,17 @@ def test_learns_and_reports_what_it_declares(algorithm: str) -> None:
     own = runtime.learning.algorithm
     assert {name for name, _ in own.highlights} <= set(own.metrics)
     assert own.updates_metric in own.metrics
-    # A field of every configuration, on by default, which those from outside of jaxrl need not have.
-    if ":" not in ALGORITHMS[algorithm][0]:
-        assert own.config.log.layers
-        assert any(name.startswith("grad/norm/") for name in found)
 
 
 @pytest.mark.slow
 @each_algorithm
 def test_learn_reports_the_metrics_of_every_draw(algorithm: str) -> None:
     # `metrics` and `learn` are declared apart: a name in only one of them fails in a run's first row.
-    iteration = iteration_of(tiny_config(algorithm))
+    iteration = iteration_of(tiny_config(algorithm, log__layers=True))
     learning = iteration.learning
+    # A field of every configuration, on by default, which those from outside of jaxrl need not have.
+    if ":" not in ALGORITHMS[algorithm][0]:
+        assert any(name.startswith("grad/norm/") for name in learning.algorithm.metrics)
     state = jax.eval_shape(
         iteration.init, jax.random.key(0), learning.algorithm.hyperparameters(learning.config)
     )
@@ -335,8 +334,8 @@ def test_stopped_in_the_middle_it_goes_on_bitwise(
 
 
 # Not DAgger, whose teacher here is the environment's solver: tests/algorithms/test_dagger.py. They share the
-# collector: of PPO, and of sequences.
-@_each([name for name in COLLECTING if name != "dagger"], fast=(), slow=("ppo", "r2d2"))
+# collector: of sequences here, of PPO in tests/programs/test_host_training.py.
+@_each([name for name in COLLECTING if name != "dagger"], fast=(), slow=("r2d2",))
 def test_trains_on_the_host(algorithm: str) -> None:
     config = config_fields(algorithm, network__compute_dtype="bfloat16")
     config.env.name = f"envpool:{'Pendulum-v1' if algorithm in ENVIRONMENTS else 'CartPole-v1'}"

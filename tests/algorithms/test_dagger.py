@@ -296,12 +296,11 @@ def test_bad_input(fields: dict[str, Any], message: str) -> None:
 def test_a_run_teaches_another_and_resumes_bitwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_once(monkeypatch)
 
-    def trained(
-        name: str, algorithm: str, callbacks: Callbacks[Any] | None = None, **fields: Any
-    ) -> TrainState:
+    def trained(name: str, callbacks: Callbacks[Any] | None = None) -> TrainState:
         run = RunFolder(str(tmp_path / name))
         run.create()
-        config = config_fields(algorithm, env__name="gymnax:CartPole-v1", **fields)
+        given: dict[str, Any] = {"learner__teacher": str(tmp_path / "teacher")}
+        config = config_fields("dagger", env__name="gymnax:CartPole-v1", **given)
         config.stop.steps = 6 * STEPS
         config.checkpoint.every_steps = 4 * STEPS
         trainer = Trainer(resolve(config, 1), run, MultiWriter([]), callbacks=callbacks or Callbacks())
@@ -317,11 +316,11 @@ def test_a_run_teaches_another_and_resumes_bitwise(tmp_path: Path, monkeypatch: 
     def stop(trainer: Trainer, step: int) -> None:
         raise Stopped
 
-    teacher = trained("teacher", "ppo")
-    given: dict[str, Any] = {"learner__teacher": str(tmp_path / "teacher")}
-    straight = trained("straight", "dagger", **given)
+    teacher = Trainer(resolve(config_fields("ppo", env__name="gymnax:CartPole-v1"), 1))
+    teacher.save(tmp_path / "teacher")
+    straight = trained("straight")
     assert isinstance(straight.learner, DAggerState)
-    assert_equal(straight.learner.teacher, teacher.learner.policy)
+    assert_equal(straight.learner.teacher, teacher.state.learner.policy)
     with pytest.raises(Stopped):
-        trained("stopped", "dagger", Callbacks(on_checkpoint=stop), **given)
-    assert_equal(trained("stopped", "dagger", **given), straight)
+        trained("stopped", Callbacks(on_checkpoint=stop))
+    assert_equal(trained("stopped"), straight)

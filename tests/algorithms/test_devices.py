@@ -12,9 +12,9 @@ import pytest
 from tests import processes
 from tests.algorithms.tiny import ALGORITHMS
 
-# A memory of steps and one of sequences; a learner that sums what its memory tells it draws as dqn does. PPO
-# has tests/parallel/multi_device/test_devices.py.
-DISTINCT = ("dqn", "r2d2")
+# A memory of steps; one of sequences draws on devices what it draws on one:
+# tests/experience/replay/test_sequence_replay.py. PPO has tests/parallel/multi_device/test_devices.py.
+DISTINCT = ("dqn",)
 
 
 def each(names: Iterable[str]) -> pytest.MarkDecorator:

@@ -60,13 +60,13 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
 
 # The fast tests ask the same of PPO with lstm in ppo/test_update.py. A core that goes step by step, one that
 # scans in parallel, and none; that a sequence equals its steps with every core:
-# tests/networks/test_core_check.py. A2C: on the host, below.
+# tests/networks/test_core_check.py. A2C, PQN and a DQN without a core: on the host, below.
 @slow
 @pytest.mark.parametrize(
     ("algorithm", "core"),
     [
-        *(("ppo", "mingru"), ("ppo", "none"), ("pqn", "mingru")),
-        *(("uniform_dqn", "lstm"), ("uniform_dqn", "none")),
+        *(("ppo", "mingru"), ("ppo", "none"), ("uniform_dqn", "lstm")),
+        *(pytest.param(*x, marks=pytest.mark.long) for x in (("pqn", "mingru"), ("uniform_dqn", "none"))),
     ],
 )
 def test_on_the_device(algorithm: str, core: str) -> None:
@@ -83,8 +83,12 @@ HEADS = {
 }
 
 
+# The parts of `mixed` are those of `multi_categorical` and `gaussian`.
 @slow
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    "head",
+    [pytest.param(x, marks=pytest.mark.long) if x in ("multi_categorical", "gaussian") else x for x in HEADS],
+)
 def test_every_head(head: str) -> None:
     name = f"tests.algorithms.environments:Chance(actions={HEADS[head]!r})"
     require_same(*on_device(tiny_config("ppo", env__name=name, network__head=head)))
@@ -102,8 +106,8 @@ def test_of_what_a_memory_draws(algorithm: str) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "core", "fused"),
     [
-        *(("ppo", "lstm", False), ("ppo", "mingru", True), ("a2c", "gru", True)),
-        *(("pqn", "lstm", True), ("uniform_dqn", "none", True)),
+        *(("ppo", "lstm", False), ("a2c", "gru", True), ("pqn", "lstm", True)),
+        *(("uniform_dqn", "none", True), pytest.param("ppo", "mingru", True, marks=pytest.mark.long)),
     ],
 )
 def test_on_the_host(algorithm: str, core: str, fused: bool) -> None:

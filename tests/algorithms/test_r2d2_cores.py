@@ -16,7 +16,7 @@ INTERVAL, WINDOW = 4, 1 + 8 + 2  # burn-in, steps that are learnt from, steps of
 
 # One that goes step by step and one that scans in parallel; `check_core` has all of them.
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["lstm", "s5"])
+@pytest.mark.parametrize("core", ["lstm", pytest.param("s5", marks=pytest.mark.long)])
 def test_replayed_values_are_those_of_acting(core: str) -> None:
     # Shorter than a sequence: what a core forgets must be forgotten at the same step.
     config = tiny_config("r2d2", network__core=core, network__memory_length=6)

@@ -81,7 +81,7 @@ def density(distribution: TanhGaussian, noise: np.ndarray) -> tuple[np.ndarray, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("burn_in", [0, 3])
+@pytest.mark.parametrize("burn_in", [pytest.param(0, marks=pytest.mark.long), 3])
 def test_losses_and_errors_beside_a_loop(burn_in: int) -> None:
     algorithm = own(learner__burn_in=burn_in)
     learner, batch, key = first(algorithm), batch_of(algorithm), jax.random.key(7)

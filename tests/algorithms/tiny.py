@@ -124,7 +124,7 @@ def config_fields(algorithm: str, **fields: Any) -> Any:
     config.network.update(core=core, hidden_sizes=(8,), core_size=8)
     config.normalize.observations = False
     config.stop.steps = 10 * clock_of(algorithm)
-    config.log.every_steps = 2 * clock_of(algorithm)
+    config.log.update(every_steps=2 * clock_of(algorithm), layers=False)
     config.evaluate.update(every_steps=0, episodes=2)
     config.checkpoint.every_steps = 0
     for field, value in fields.items():

@@ -20,6 +20,7 @@ SMALL = [
     "--config.ppo.num_epochs=1",
     "--config.num_devices=1",
     "--config.log.every_steps=64",
+    "--config.log.layers=false",
 ]
 
 

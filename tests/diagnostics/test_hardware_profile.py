@@ -56,7 +56,8 @@ def test_no_more_than_the_budget_has_use_for() -> None:
     assert f"stop.steps would be fewer than {MIN_ITERATIONS} iterations" in reason
 
 
-@pytest.mark.slow
+# What is given up, and when, is below; a search that compiles is above.
+@pytest.mark.long
 def test_minibatches_are_divided_before_environments_are_given_up() -> None:
     fields: dict[str, Any] = {"env__num_envs": 128, "ppo__num_minibatches": 1, "network__core_size": 64}
     whole, parts = (needed(config_of(**fields, ppo__gradient_accumulation=n)) for n in (1, 2))

@@ -157,17 +157,9 @@ def test_a_variant_of_ppo_may_have_fields_of_its_own(tmp_path: Path, monkeypatch
     assert check_config(config).learner.clip_above == 0.4  # type: ignore[attr-defined]
 
 
-# The cores of the others are checked below, and the wrapper's delay.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "clip_higher",
-        pytest.param("residual_network", marks=pytest.mark.long),
-        pytest.param("action_delay", marks=pytest.mark.long),
-        pytest.param("trace_core", marks=pytest.mark.long),
-    ],
-)
+# The loss of the first is above, the cores of the others are checked below, and the wrapper's delay.
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["clip_higher", "residual_network", "action_delay", "trace_core"])
 def test_examples_with_memory_update(name: str) -> None:
     first_update(name)
 

@@ -120,6 +120,7 @@ def assert_close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(flat, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_no_end(page: Any) -> None:
     """The value at a cut is that of the observation that would have come next, with the memory so far."""
     params, stats, position = first_position(page)

@@ -20,6 +20,7 @@ TINY = (
     "--config.ppo.rollout_length=8",
     "--config.ppo.num_minibatches=2",
     "--config.evaluate.episodes=4",
+    "--config.log.layers=false",
 )
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,

@@ -61,14 +61,16 @@ class Solved:
         return float(total / counts.sum())
 
 
-@pytest.mark.slow
+# A policy that follows it has such a value, below.
+@pytest.mark.long
 def test_value_follows_the_observation() -> None:
     np.testing.assert_allclose(
         Solved("ProbeObservation", 8_000).value([[-1.0], [1.0]]), [-1.0, 1.0], atol=0.05
     )
 
 
-@pytest.mark.slow
+# The values below are sums of discounted rewards.
+@pytest.mark.long
 def test_value_is_discounted() -> None:
     np.testing.assert_allclose(Solved("ProbeDiscount", 16_000).value([[0.0], [1.0]]), [GAMMA, 1.0], atol=0.05)
 
@@ -97,8 +99,11 @@ def test_action_follows_the_observation() -> None:
     assert solved.sampled_return(5) > 0.9
 
 
+# A gaussian that is not squashed has far bounds, below.
 @pytest.mark.slow
-@pytest.mark.parametrize("squash", [False, True], ids=["gaussian", "tanh_gaussian"])
+@pytest.mark.parametrize(
+    "squash", [pytest.param(False, marks=pytest.mark.long), True], ids=["gaussian", "tanh_gaussian"]
+)
 def test_mean_of_a_continuous_action(squash: bool) -> None:
     solved = Solved("ProbeContinuous", 60_000, **{"network.head": "tanh_gaussian" if squash else "gaussian"})
     np.testing.assert_allclose(solved.action([[-1.0], [1.0]]), [[-0.5], [0.5]], atol=0.1)
@@ -111,7 +116,7 @@ def test_mean_of_a_continuous_action(squash: bool) -> None:
     ("low", "high", "middle", "reach", "head"),
     [
         (0, 1000, 500, 500, "auto"),
-        (0, 1000, 500, 500, "gaussian_mixture"),
+        pytest.param(0, 1000, 500, 500, "gaussian_mixture", marks=pytest.mark.long),
     ],
 )
 def test_bounds_that_no_unit_gaussian_suits(

@@ -27,6 +27,7 @@ SHORTER = [
     "--config.network.core_size=8",
     "--config.evaluate.episodes=2",
     "--config.log.writers=jsonl",
+    "--config.log.layers=false",
 ]
 
 

@@ -65,6 +65,16 @@ def tiny_config(iterations: int = ITERATIONS, schedule: str = "linear") -> Confi
     return config
 
 
+def plain_config(iterations: int, schedule: str = "constant") -> ConfigDict:
+    """What compiles soon, for all else that a resume does."""
+    config = tiny_config(iterations, schedule)
+    config.env.wrappers = ()
+    config.network.core = "none"
+    config.normalize.rewards = False
+    config.evaluate.modes = ("greedy",)
+    return config
+
+
 def train(folder: Path, config: ConfigDict, *others: Writer) -> TrainState:
     run = RunFolder(str(folder), keep=2)
     run.create()
@@ -113,9 +123,9 @@ def test_killed_run_goes_on_bitwise(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_run_is_not_taken_for_its_own(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = tiny_config(2)
+    config = plain_config(2)
     ours = train(tmp_path / "ours", config)
-    other = tiny_config(4)
+    other = plain_config(4)
     other.seed = 7
     train(tmp_path / "theirs", other)
     shutil.copytree(
@@ -141,18 +151,18 @@ def test_a_run_whose_last_checkpoint_is_unusable_fails(
     with monkeypatch.context() as raw:
         raw.setattr(background_save, "plain_path", contextlib.nullcontext)
         with pytest.raises(SaveError, match="it cannot be read back") as caught:
-            train(folder, tiny_config(2))
+            train(folder, plain_config(2))
         assert caught.value.exit_code == 1
-    state = train(folder, tiny_config(2))
-    assert_bitwise_equal(train(folder, tiny_config(2)), state)
+    state = train(folder, plain_config(2))
+    assert_bitwise_equal(train(folder, plain_config(2)), state)
 
 
 @pytest.mark.slow
 def test_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
     # With a constant learning rate the budget changes nothing else.
-    straight = train(tmp_path / "straight", tiny_config(5, schedule="constant"))
-    train(tmp_path / "extended", tiny_config(3, schedule="constant"))
-    extended = train(tmp_path / "extended", tiny_config(5, schedule="constant"))
+    straight = train(tmp_path / "straight", plain_config(5))
+    train(tmp_path / "extended", plain_config(3))
+    extended = train(tmp_path / "extended", plain_config(5))
     assert_bitwise_equal(extended, straight)
     assert training_rows(tmp_path / "extended") == training_rows(tmp_path / "straight")
 
@@ -182,9 +192,9 @@ class Lines(Writer):
 @pytest.mark.slow
 def test_a_longer_plan_says_that_the_learning_rate_goes_up(tmp_path: Path) -> None:
     shown, again = Lines(), Lines()
-    train(tmp_path, tiny_config(3, schedule="linear"), shown)
-    train(tmp_path, tiny_config(5, schedule="linear"), shown)
-    train(tmp_path, tiny_config(5, schedule="linear"), again)
+    train(tmp_path, plain_config(3, schedule="linear"), shown)
+    train(tmp_path, plain_config(5, schedule="linear"), shown)
+    train(tmp_path, plain_config(5, schedule="linear"), again)
     assert again.lines == []
     (line,) = shown.lines
     # The first iteration makes no update; of two each, 4 of 6 planned were made, and now 4 of 10.
@@ -197,7 +207,7 @@ def test_schedules_end_with_a_run_whose_minibatches_changed(tmp_path: Path) -> N
     """The learning rate by hand: the share that is left of the updates planned over the whole run."""
     given = [(4, 2), (6, 1), (8, 1)]  # iterations, and minibatches of each
     for iterations, minibatches in given:
-        config = tiny_config(iterations)
+        config = plain_config(iterations, schedule="linear")
         config.ppo.num_minibatches = minibatches
         assert run(config, str(tmp_path), Interruption()).exit_code == 0
     rates = [row["ppo/learning_rate"] for row in training_rows(tmp_path)]
@@ -215,8 +225,8 @@ def test_a_run_that_continues_with_another_jax_says_so(
     shown = Lines()
     with monkeypatch.context() as patch:
         patch.setattr(jax, "__version__", "0.9.99")
-        train(tmp_path, tiny_config(3, schedule="constant"), shown)
-    train(tmp_path, tiny_config(5, schedule="constant"), shown)
+        train(tmp_path, plain_config(3), shown)
+    train(tmp_path, plain_config(5), shown)
     (line,) = shown.lines
     assert line.startswith(f"saved with jax 0.9.99, continued with jax {jax.__version__}: ")
 
@@ -224,7 +234,7 @@ def test_a_run_that_continues_with_another_jax_says_so(
 @pytest.mark.slow
 def test_reached_return_is_remembered(tmp_path: Path) -> None:
     # Otherwise the same command would train on, past the very result that it was stopped for.
-    config = tiny_config()
+    config = plain_config(ITERATIONS)
     config.stop["return"] = 1.0  # any episode of CartPole
     first = train(tmp_path, config)
     assert int(first.iteration) == 2
@@ -233,8 +243,8 @@ def test_reached_return_is_remembered(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_changed_hyperparameters_hold_after_a_resume(tmp_path: Path) -> None:
-    train(tmp_path, tiny_config(3, schedule="constant"))
-    config = tiny_config(5, schedule="constant")
+    train(tmp_path, plain_config(3))
+    config = plain_config(5)
     config.ppo.learning_rate = 5e-3
     state = train(tmp_path, config)
     assert float(state.learner.hyperparams.learning_rate) == np.float32(5e-3)

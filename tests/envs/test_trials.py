@@ -255,7 +255,8 @@ def trained() -> tuple[dict[str, float], float]:
     return found, float(out.value[0])
 
 
-@pytest.mark.slow
+# Sequences, ends and tasks of trials are above; a core learns to remember in tests/e2e/test_probes.py.
+@pytest.mark.long
 def test_memory_improves_from_the_first_trial_to_the_second():
     """The best returns are 1/2, 1 and 1; so are values, summed."""
     found, value = trained()

@@ -33,7 +33,8 @@ WRAPPERS = [
 ]
 # Shaping and stacks see what the wrappers inside made of an observation; there the two sides can part. They
 # meet a wrapper of each kind (of a shape, of rewards in an observation, of a state, of rewards, of
-# the user's own), and each of the others meets the next one of the list.
+# the user's own). Each of the others, which tests/envs/test_step_wrappers_on_host.py has, meets the next one
+# of the list in the long tests.
 KINDS = {
     SHAPING,
     STACK,
@@ -45,7 +46,11 @@ KINDS = {
 }
 PAIRS = [
     *(p for p in itertools.product(WRAPPERS, repeat=2) if {SHAPING, STACK} & {*p} and {*p} <= KINDS),
-    *(pair for pair in itertools.pairwise(WRAPPERS) if not {SHAPING, STACK} & {*pair}),
+    *(
+        pytest.param(pair, marks=pytest.mark.long)
+        for pair in itertools.pairwise(WRAPPERS)
+        if not {SHAPING, STACK} & {*pair}
+    ),
     ("frame_stack(frames=1)", SHAPING),
     ("previous_reward", "frame_stack(frames=2)", SHAPING, "frame_stack(frames=3)", "previous_reward"),
     (SHAPING, "previous_reward", "frame_stack(frames=2)", "reward_scale(factor=3)", SHAPING),

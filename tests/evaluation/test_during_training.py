@@ -65,6 +65,7 @@ def config_of(folder: Path, **fields: Any) -> ConfigDict:
         every_steps=32, episodes=2, suite=str(file), unseen=f"{MODULE}:Telling(reached=False)"
     )
     config.stop.steps = 64
+    config.log.layers = False
     return config
 
 

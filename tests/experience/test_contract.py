@@ -78,7 +78,7 @@ COLLECTORS = {
 
 @pytest.mark.parametrize(
     "collector",
-    [pytest.param(x, marks=() if x in ("device", "envpool") else pytest.mark.slow) for x in COLLECTORS],
+    [pytest.param(x, marks=() if x == "device" else pytest.mark.slow) for x in COLLECTORS],
 )
 def test_contract(collector):
     agent, params, found = COLLECTORS[collector]()

@@ -18,7 +18,8 @@ from tests.runs.checkpoint.checkpoints import mounted_disk
 LARGE, LIMIT = "--config.network.core_size=64", 2**16
 
 
-@pytest.mark.slow
+# What is read of it: tests/runs/checkpoint/test_damage.py; one that is set aside: tests/e2e/test_resume.py.
+@pytest.mark.long
 def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_used(straight: Run, run: Run) -> None:
     shutil.copytree(straight.folder, run.folder)
     newest, before = sorted(run.checkpoints)[-1], sorted(run.checkpoints)[-2]

@@ -129,7 +129,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 # Memory, values of actions and a mask. The others are tried in the slow tests; those that only join what two
 # of these have are long.
-FAST = ("lstm", "q masked lstm")
+FAST = ("q masked lstm",)
 LONG = (
     *("scaled", "own numbers of components", "q of own numbers", "planes", "channels first", "q"),
     *("linear_attention", "mamba2", "mlstm", "layers that are added", "layers with gates", "dueling lstm"),

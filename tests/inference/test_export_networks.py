@@ -75,6 +75,7 @@ def test_parameters_of_an_auxiliary_loss_are_left_out_and_wrong_inputs_refused(t
         numpy_policy(*policy_inputs[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -82,9 +83,7 @@ def test_parameters_of_an_auxiliary_loss_are_left_out_and_wrong_inputs_refused(t
             "env__name": "gymnax:CartPole-v1",
             "network__encoder": "tests.inference.test_export_networks:doubled",
         },
-        pytest.param(
-            {"env__name": "jaxrl:ProbeAgents", "network__central_value": True}, marks=pytest.mark.slow
-        ),
+        {"env__name": "jaxrl:ProbeAgents", "network__central_value": True},
     ],
     ids=["custom encoder", "central value"],
 )
@@ -136,7 +135,7 @@ def test_a_network_that_needs_its_batch_size_is_exported_for_one(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "architecture", [pytest.param("simplified_hgt", marks=pytest.mark.long), "gat", "gcn"]
+    "architecture", [*(pytest.param(x, marks=pytest.mark.long) for x in ("simplified_hgt", "gat")), "gcn"]
 )
 def test_networks_over_graphs_take_any_batch(architecture: str, tmp_path: Path) -> None:
     policy = policy_of(

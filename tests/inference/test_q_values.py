@@ -33,6 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "pqn.dueling": True,
         "stop.steps": 4096,
         "evaluate.every_steps": 0,
+        "log.layers": False,
         "evaluate.episodes": 4,
     }
     flags = [f"--config.{name}={value}" for name, value in fields.items()]

@@ -149,7 +149,7 @@ def test_sizes_are_the_fields_of_the_configuration() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["hgt", "gat", "gcn"])
+@pytest.mark.parametrize("kind", [pytest.param("hgt", marks=pytest.mark.long), "gat", "gcn"])
 def test_graphs_prepared_once_give_the_same_numbers(kind) -> None:
     name = {"hgt": "vision_free"}.get(kind, kind)
     network = dataclasses.replace(NETWORK, architecture=name, graph_width=8, graph_heads=2, graph_layers=2)

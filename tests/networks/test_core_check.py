@@ -13,25 +13,17 @@ from jaxrl.config import NetworkConfig
 from jaxrl.networks import CORES, Core, gated_transformer
 from jaxrl.networks.cores import build_core
 
-# minGRU and no core are fast.
-SLOW = (
-    "lstm",
-    "gru",
-    "lru",
-    "s5",
-    "gtrxl",
-    "gated_delta",
-    "linear_attention",
-    "mamba2",
-    "mlstm",
-    "ffm",
-    "slstm",
-)
+# Step by step, scanned in parallel, attention, and a memory of matrices. The others are written with the
+# functions of these, and have tests of their equations beside this file.
+FAST, SLOW = ("mingru", "none"), ("lstm", "s5", "gtrxl", "gated_delta")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CORES.names()]
-)
+def by_cost(name):
+    mark = pytest.mark.slow if name in SLOW else pytest.mark.long
+    return pytest.param(name, marks=() if name in FAST else mark)
+
+
+@pytest.mark.parametrize("name", [by_cost(name) for name in CORES.names()])
 def test_built_in_cores_pass(name):
     jaxrl.check_core(name)
 
@@ -44,7 +36,7 @@ def test_gtrxl_passes_where_a_sequence_has_several_parts(monkeypatch):
 
 # A core takes and gives any size: test_built_in_cores_pass. Layers of gtrxl: tests/inference/test_export.py.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mingru", "lstm"])
+@pytest.mark.parametrize("name", ["mingru", pytest.param("lstm", marks=pytest.mark.long)])
 def test_stacks_of_cores_pass(name):
     network = dataclasses.replace(NetworkConfig(), core=name, core_size=8, core_layers=2, memory_length=3)
     jaxrl.check_core(build_core(network))

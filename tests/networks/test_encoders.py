@@ -81,7 +81,10 @@ def test_bytes_are_scaled_and_other_dtypes_only_converted():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoder", "bound"),
-    [("identity", 1), ("mlp", 255), ("minatar", 14), ("nature", 254), ("nature", 255), ("impala", 1)],
+    [
+        *(("identity", 1), ("mlp", 255), ("minatar", 14), ("nature", 254), ("nature", 255)),
+        pytest.param("impala", 1, marks=pytest.mark.long),
+    ],
 )
 def test_the_bound_of_the_space_scales_bytes(encoder, bound) -> None:
     """A network sees the same in bytes up to any bound as in numbers from 0 to 1."""

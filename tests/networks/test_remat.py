@@ -14,10 +14,11 @@ from tests import rounding
 from tests.networks.test_network import build
 
 L, N, UNITS = 32, 16, 24
+# A stack, for all.
 CASES = [
-    ("lstm", 1),
+    pytest.param("lstm", 1, marks=pytest.mark.long),
     pytest.param("mingru", 3, marks=pytest.mark.slow),
-    pytest.param("gtrxl", 2, marks=pytest.mark.slow),
+    pytest.param("gtrxl", 2, marks=pytest.mark.long),
 ]
 
 
@@ -40,7 +41,7 @@ def loss(network, arguments, params):
 
 
 @pytest.mark.parametrize(("core", "layers"), CASES)
-def test_parameters_gradients_and_names_are_those_without(core, layers):
+def test_parameters_and_gradients_are_those_without(core, layers):
     plain, remat = networks(core, layers)
     params, arguments = problem(plain)
     for x, y in zip(jax.tree.leaves(params), jax.tree.leaves(problem(remat)[0]), strict=True):
@@ -53,19 +54,26 @@ def test_parameters_gradients_and_names_are_those_without(core, layers):
         np.testing.assert_allclose(
             y, x, atol=rounding.of_sums(L * N, size=float(jnp.abs(x).max())), rtol=1e-4
         )
-    names = [[name for name, _ in trace_layers(network, params, arguments)] for network in (plain, remat)]
-    assert names[0] == names[1]
 
 
-def trace_layers(network, params, arguments):
-    found = []
+@pytest.mark.parametrize(("core", "layers"), [("lstm", 1), ("mingru", 3), ("gtrxl", 2)])
+def test_names_of_layers_are_those_without(core, layers):
+    obs, reset = jnp.zeros((L, N, 3)), jnp.zeros((L, N), bool)
 
-    def run(params):
-        found.extend(network.layers(params, *arguments))
-        return 0
+    def names(network):
+        found = []
 
-    jax.eval_shape(run, params)
-    return found
+        def run(params):
+            found.extend(
+                name for name, _ in network.layers(params, obs, network.initial_carry(N), reset, None)
+            )
+
+        jax.eval_shape(run, jax.eval_shape(network.init, jax.random.key(0)))
+        return found
+
+    plain, remat = map(names, networks(core, layers))
+    assert plain
+    assert plain == remat
 
 
 @pytest.mark.parametrize(("core", "layers"), CASES)

@@ -191,9 +191,8 @@ def test_bad_flags_are_one_line(
     assert message in refused(capsys, "pipeline", *arguments)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=() if x == "cartpole" else pytest.mark.slow) for x in pipeline_names()]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pipeline_names())
 def test_shipped_pipelines_are_valid(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = Path(pipeline_file(name)).read_text()
     assert "Command:  jaxrl pipeline" in text

@@ -27,7 +27,7 @@ train:
   env: {num_envs: 8}
   network: {hidden_sizes: [8]}
   evaluate: {episodes: 4}
-  log: {writers: [jsonl]}
+  log: {writers: [jsonl], layers: false}
   notes: "<script>alert(1)</script>"
   num_devices: 1
   steps: 2048

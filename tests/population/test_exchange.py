@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.config import resolve
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.evaluation import modes
 from jaxrl.evaluation.during_training import Evaluation
@@ -141,32 +140,6 @@ def test_of_equal_trials_the_longest_held_values_win(tmp_path: Path) -> None:
 
 def flat(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-
-
-def trained(folder: Path, stops_at: int | None = None) -> list[dict[str, Any]]:
-    """Four members in two exchanges; with `stops_at` a member is interrupted there."""
-    often = {"stop.steps": 3 * 192, "evaluate.every_steps": 192, "checkpoint.every_steps": 192}
-    settings = {**often, "evaluate.episodes": 4, "checkpoint.every_seconds": 0, "ppo.schedule": "constant"}
-    members = []
-    for seed, rate in enumerate((1e-2, 1e-3, 3e-3, 0.0)):
-        config = resolve(tiny_config(**settings, seed=seed, **{"ppo.learning_rate": rate}), 1)
-        members.append(Member(f"seed_{seed}", config, RunFolder(str(folder / f"seed_{seed}"), 3)))
-    interruption = Interruption()
-    exchange = Exchange([member.name for member in members], RATE, 7, folder / "lineage.jsonl")
-    if stops_at is not None:
-        choose = exchange.choose
-
-        def then_stop(asked: Any) -> Any:
-            answers = choose(asked)
-            if next(iter(asked.values()))[0] >= stops_at:
-                interruption.adopt(15)
-            return answers
-
-        exchange.choose = then_stop  # type: ignore[method-assign]
-    rows = PopulationRows(len(members), MultiWriter(()))
-    endings = train_members(members, rows, Conditions(Topology.of(1), interruption), exchange)
-    assert all(ending.summary is not None for ending in endings)
-    return [dict(ending.summary or {}) for ending in endings]
 
 
 def watch(exchange: Exchange) -> dict[int, list[tuple[Any, Any]]]:

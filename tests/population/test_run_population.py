@@ -27,7 +27,8 @@ SETTINGS = (
     "--config.env.num_envs=8 --config.ppo.rollout_length=16 --config.ppo.num_minibatches=2 "
     "--config.network.hidden_sizes=(8,) --config.network.core_size=8 --config.log.every_steps=512 "
     "--config.ppo.schedule=constant "  # not by the budget, which the tests change
-    "--config.evaluate.every_steps=1024 --config.checkpoint.every_steps=1024 --config.evaluate.episodes=8"
+    "--config.evaluate.every_steps=1024 --config.checkpoint.every_steps=1024 --config.evaluate.episodes=8 "
+    "--config.network.core=none --config.log.layers=false"
 ).split()
 
 
@@ -108,33 +109,27 @@ def test_tools_take_a_population_as_its_best_member_and_as_its_members(
         assert expected in capfd.readouterr().out
 
 
+# A signal that can be answered: tests/faults/test_kills.py has one to a run.
 @pytest.mark.slow
-def test_a_population_that_was_ended_goes_on_exactly(population: tuple[Path, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_a_population_that_was_ended_goes_on_exactly(
+    population: tuple[Path, str], signum: int, tmp_path: Path
+) -> None:
     whole, _ = population
     arguments = ("--config.population.seeds=3", "--config.seed=5", "--config.stop.steps=4096")
     folders = [tmp_path / f"members/seed_{seed}" for seed in (5, 6, 7)]
-    saved: list[set[str]] = [set()] * len(folders)
-
-    def complete() -> list[set[str]]:
-        """The complete checkpoints of each member."""
-        return [
-            {str(x.parent) for x in each.glob("checkpoints/*[0-9]/commit_success.txt")} for each in folders
-        ]
-
-    for signum in (signal.SIGKILL, signal.SIGTERM):
-        words = command(tmp_path, *arguments, "--config.stop.steps=400000")
-        with (tmp_path / "printed.txt").open("a") as printed:
-            env = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
-            process = processes.start(*words, env=env, stdout=printed, stderr=printed)
-        deadline = time.monotonic() + 200
-        while not all(now - before for now, before in zip(complete(), saved, strict=True)):
-            assert process.poll() is None, (tmp_path / "printed.txt").read_text()
-            if time.monotonic() > deadline:
-                process.kill()
-            time.sleep(0.05)
-        process.send_signal(signum)
-        assert process.wait(120) == (-9 if signum == signal.SIGKILL else 128 + signum)
-        saved = complete()
+    words = command(tmp_path, *arguments, "--config.stop.steps=400000")
+    with (tmp_path / "printed.txt").open("w") as printed:
+        env = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
+        process = processes.start(*words, env=env, stdout=printed, stderr=printed)
+    deadline = time.monotonic() + 200
+    while not all(any(each.glob("checkpoints/*[0-9]/commit_success.txt")) for each in folders):
+        assert process.poll() is None, (tmp_path / "printed.txt").read_text()
+        if time.monotonic() > deadline:
+            process.kill()
+        time.sleep(0.05)
+    process.send_signal(signum)
+    assert process.wait(120) == (-9 if signum == signal.SIGKILL else 128 + signum)
     steps = max(row["step"] for row in rows(folders[0]))
     train(tmp_path, *arguments, f"--config.stop.steps={max(4096, steps + 1024)}")
     for folder in folders:

@@ -51,7 +51,7 @@ def tiny_config(
     config.seed = 5
     config.num_devices = 1
     config.env.update(name=name, num_envs=ENVS)
-    config.network.update(core="lstm", hidden_sizes=(4,), core_size=4)
+    config.network.update(core="none", hidden_sizes=(4,), core_size=4)
     config.normalize.update(observations=True, rewards=True)
     config.ppo.update(rollout_length=LENGTH, sequence_length=4, num_epochs=1, num_minibatches=2)
     config.ppo.learning_rate = 1e-2

@@ -31,12 +31,13 @@ from tests.programs.host_runs import (
 )
 
 
-# What else an environment may do wrong is in tests/envs/test_gymnasium.py.
+# What else an environment may do wrong is in tests/envs/test_gymnasium.py; one that hangs in an evaluation is
+# below, and one that is stepped alone in tests/envs/test_worker_lifetimes.py.
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
         ("raise", "raised RuntimeError: the motor is on fire"),
-        ("hang", "did not answer within 1 s"),
+        pytest.param("hang", "did not answer within 1 s", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.slow

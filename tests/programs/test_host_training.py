@@ -32,7 +32,7 @@ from tests.programs.host_runs import (
 @pytest.mark.parametrize("overlap", [False, True])
 def test_training_is_a_plain_loop_bit_for_bit(overlap: bool) -> None:
     # Deterministic in both modes; with overlap the data are one iteration old, never more.
-    config = tiny_config(5, host__overlap=overlap, host__num_groups=1)
+    config = tiny_config(5, host__overlap=overlap, host__num_groups=1, network__core="lstm")
     run, recorder = trainer(config)
     summary = run.fit()
     assert (summary["stop_reason"], summary["steps"]) == ("steps", 5 * STEPS)

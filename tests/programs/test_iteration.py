@@ -53,7 +53,7 @@ OTHERS = (
     [
         ("", "lstm", "float32"),
         pytest.param("", "lstm", "default", marks=pytest.mark.slow),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS),
+        *(pytest.param(*x, marks=pytest.mark.long if "gru" in x else pytest.mark.slow) for x in OTHERS),
     ],
 )
 def test_the_precision_of_products_is_that_of_the_field(env, core, precision):

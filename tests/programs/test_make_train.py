@@ -17,7 +17,7 @@ from jaxrl.config import ConfigError
 def tiny_config(**overrides: Any) -> ConfigDict:
     config = jaxrl.default_config()
     config.env.update(name="gymnax:CartPole-v1", num_envs=8, stagger=False)
-    config.network.update(core="gru", hidden_sizes=(4,), core_size=4)
+    config.network.update(core="none", hidden_sizes=(4,), core_size=4)
     config.normalize.update(observations=True, rewards=True)
     config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = 3 * 8 * 8
@@ -68,7 +68,8 @@ def population(train: Any) -> tuple[list[Any], Any, Any]:
 
 @pytest.mark.slow
 def test_members_of_a_population_are_single_runs(population: Any, single: Any) -> None:
-    # correctness 25 and 31: seeds times learning rates, and a member that diverges touches no other.
+    # correctness 25 and 31: seeds times learning rates, and a member that diverges touches no other. With a
+    # core: tests/algorithms/test_members.py.
     numbers, states, metrics = population
     keys = jax.random.split(jax.random.key(0), 2)
     for i, j in ((0, 0), (1, 0), (0, 1)):

@@ -23,9 +23,8 @@ def train(folder: Path, iterations: int) -> tuple[dict[str, Any], dict[int, floa
     """(summary, mean return by step of each evaluation, folder) of a run that evaluates each iteration."""
     run, recorder = RunFolder(str(folder), keep=1), Recorder()
     run.create()
-    config = tiny_config(
-        iterations, **{"evaluate.every_steps": STEPS, "evaluate.episodes": 4, "ppo.schedule": "constant"}
-    )
+    evaluations = {"evaluate.every_steps": STEPS, "evaluate.episodes": 4}
+    config = tiny_config(iterations, **evaluations, **{"network.core": "gru", "ppo.schedule": "constant"})
     summary = Trainer(resolve(config, 1), run, MultiWriter([recorder])).fit()
     run.checkpoints.wait()
     return summary, {step: row["eval/return"] for step, row in recorder.rows if "eval/return" in row}, run

@@ -180,7 +180,7 @@ def test_a_run_may_end_by_time_alone() -> None:
 @pytest.mark.slow
 def test_schedules_follow_the_seconds_that_are_the_budget() -> None:
     budget, peak = 0.3, 1e-2
-    fields = {"stop.steps": None, "stop.seconds": budget, "ppo.schedule": "linear", "network.core": "none"}
+    fields = {"stop.steps": None, "stop.seconds": budget, "ppo.schedule": "linear"}
     trainer, recorder = run(**{"log.every_steps": STEPS * 10, "normalize.observations": False, **fields})
     assert trainer.fit()["stop_reason"] == "seconds"
     rows = [row for _, row in recorder.rows if "ppo/learning_rate" in row]
@@ -203,7 +203,7 @@ def test_schedules_follow_the_seconds_that_are_the_budget() -> None:
 def test_schedules_of_a_custom_loop_follow_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rate of each update is what is left of the budget when its rollout began."""
     budget, peak = 10.0, 1e-2
-    fields = {"stop.steps": None, "stop.seconds": budget, "ppo.schedule": "linear", "network.core": "none"}
+    fields = {"stop.steps": None, "stop.seconds": budget, "ppo.schedule": "linear"}
     config = tiny_config(LONG, **{"normalize.observations": False, "ppo.num_minibatches": 1, **fields})
     trainer = Trainer(resolve(config, 1), writer=MultiWriter(()))
     assert trainer.update(trainer.rollout())["ppo/learning_rate"] == pytest.approx(peak)
@@ -224,7 +224,7 @@ def test_schedules_of_a_custom_loop_follow_its_seconds(monkeypatch: pytest.Monke
     ],
 )
 def test_the_rate_that_is_set_is_that_of_the_next_update(warmup: int, expected: list[float]) -> None:
-    fields = {"ppo.num_minibatches": 1, "ppo.schedule": "linear", "network.core": "none"}
+    fields = {"ppo.num_minibatches": 1, "ppo.schedule": "linear"}
     fields["ppo.warmup_updates"] = warmup
     config = resolve(tiny_config(6, **{"normalize.observations": False, **fields}), 1)
     trainer = Trainer(config, writer=MultiWriter(()))

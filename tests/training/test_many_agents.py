@@ -22,7 +22,8 @@ from tests.experience.agents.shared_policy import config, first_state, iteration
 AGENTS = 4
 
 
-@pytest.mark.slow
+# Rows by hand: tests/experience/agents/test_agent_rows.py; test_central_value.py there has agents that learn.
+@pytest.mark.long
 def test_values_of_the_probe_are_the_known_ones() -> None:
     """A policy that all share learns them for each agent, and evaluation counts the team's episodes."""
     gamma, iterations = 0.9, 100
@@ -67,6 +68,17 @@ def test_values_of_the_probe_are_the_known_ones() -> None:
     np.testing.assert_array_equal(played.episode_return, np.where(played.played, 10, 0))
     np.testing.assert_array_equal(played.length, np.where(played.played, 4, 0))
     np.testing.assert_array_equal(played.tallies["hits"].value, np.where(played.played, 10, 0))
+
+
+@pytest.mark.slow
+def test_evaluations_play_the_episodes_of_teams() -> None:
+    program = iteration(**{"network.core": "none"})
+    player = EpisodePlayer(program.collector.agent, vector_env(ProbeAgents()), program.collector.reports)
+    keys, quota = jax.random.split(jax.random.key(5), 3), jnp.array([2, 1, 2])
+    played = player.play(first_state(program).learner.policy, keys, quota, 2, False)
+    np.testing.assert_array_equal(played.played, [[True, True], [True, False], [True, True]])
+    np.testing.assert_array_equal(played.length, np.where(played.played, 4, 0))
+    np.testing.assert_array_equal(played.episode_return, played.tallies["hits"].value)
 
 
 def test_environments_and_steps_are_counted_and_not_agents() -> None:

@@ -23,7 +23,8 @@ AGENTS, EPISODE = 4, 5  # rows of an episode: four steps, and the one that begin
 
 
 def several(iterations: int, name: str = f"{MODULE}:Coming", **changes: Any) -> Any:
-    return tiny_config(iterations, name, **{"env__num_envs": 4, "stop__steps": iterations * 32, **changes})
+    fields = {"env__num_envs": 4, "stop__steps": iterations * 32, "network__core": "gru"}
+    return tiny_config(iterations, name, **{**fields, **changes})
 
 
 @pytest.mark.slow

@@ -48,14 +48,16 @@ def faulty(policy: str = "halt", iterations: int = 9, **fields: Any) -> ConfigDi
     config.nonfinite = policy
     config.num_devices = 1
     config.env.update(name=f"tests.faults.environments:Faulty({arguments})", num_envs=ENVS, stagger=False)
-    # Without a memory, which takes longest to compile, but where one could be poisoned.
+    # Without a memory, which takes longest to compile, but where one could stay poisoned.
     config.network.update(
-        core="gru" if of_env.get("where") == "obs" else "none", hidden_sizes=(4,), core_size=4
+        core="gru" if policy == "skip" and of_env.get("where") == "obs" else "none",
+        hidden_sizes=(4,),
+        core_size=4,
     )
     config.ppo.update(rollout_length=LENGTH, num_epochs=2, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = iterations * STEPS
     config.log.update(every_steps=STEPS, layers=False)
-    config.evaluate.update(every_steps=0, episodes=2)
+    config.evaluate.update(every_steps=0, episodes=2, modes=("greedy",))
     config.checkpoint.every_steps = 2 * STEPS
     for name, value in fields.items():
         section, field = name.split("__")

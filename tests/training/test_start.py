@@ -23,14 +23,15 @@ from jaxrl.training.trainer import Trainer
 from tests.algorithms.tiny import assert_equal
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
+SETTINGS = {"network.core": "gru", "ppo.schedule": "constant", "checkpoint.every_steps": 2 * STEPS}
+
 
 def trainer(folder: Path | None = None, iterations: int = 4, **changes: Any) -> Trainer:
     where = None
     if folder is not None:
         where = RunFolder(str(folder), keep=3)
         where.create()
-    schedule = {"ppo.schedule": "constant", "checkpoint.every_steps": 2 * STEPS}
-    config = resolve(tiny_config(iterations, **{**schedule, **changes}), 1)
+    config = resolve(tiny_config(iterations, **{**SETTINGS, **changes}), 1)
     return Trainer(config, where, MultiWriter([Recorder()]))
 
 
@@ -128,7 +129,7 @@ def test_another_run_is_refused(
 @pytest.mark.slow
 def test_rollback_without_an_own_checkpoint_returns_to_the_source(straight: Trainer) -> None:
     source = path_of(straight) / "checkpoints" / str(2 * STEPS)
-    config = resolve(tiny_config(4, resume_from=str(source), nonfinite="rollback"), 1)
+    config = resolve(tiny_config(4, resume_from=str(source), nonfinite="rollback", **SETTINGS), 1)
     runtime = Assembly.build(config).runtime
     checkpoints = RunCheckpoints(None, runtime.learning)
     state, progress = Recovery(runtime, checkpoints, debug=False).roll_back("a test")
@@ -235,13 +236,7 @@ def test_callbacks_see_each_iteration_evaluation_and_checkpoint(straight: Traine
 
     recorder, where = Recorder(), RunFolder(str(tmp_path))
     where.create()
-    config = resolve(
-        tiny_config(
-            4,
-            **{"ppo.schedule": "constant", "checkpoint.every_steps": 2 * STEPS, "log.every_steps": 3 * STEPS},
-        ),
-        1,
-    )
+    config = resolve(tiny_config(4, **SETTINGS, **{"log.every_steps": 3 * STEPS}), 1)
     callbacks = jaxrl.Callbacks(
         on_start=lambda run: seen.append(("start", run.steps)),
         on_row=lambda run, row: seen.append(("row", row["steps"])),

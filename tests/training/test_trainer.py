@@ -29,11 +29,11 @@ def tiny_config(iterations: int, **overrides: Any) -> ConfigDict:
     config.seed = 5
     config.num_devices = 1
     config.env.update(name="gymnax:CartPole-v1", num_envs=8, stagger=False)
-    config.network.update(core="gru", hidden_sizes=(4,), core_size=4)
+    config.network.update(core="none", hidden_sizes=(4,), core_size=4)
     config.normalize.update(observations=True, rewards=True)
     config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2, learning_rate=1e-2)
     config.stop.steps = iterations * STEPS
-    config.evaluate.update(every_steps=0, episodes=2)
+    config.evaluate.update(every_steps=0, episodes=2, modes=("greedy",))
     config.log.update(every_steps=1_000_000, layers=False)
     config.checkpoint.every_steps = 0
     config.update_from_flattened_dict(overrides)
@@ -66,7 +66,8 @@ def assert_close(left: Any, right: Any) -> None:
 def fitted() -> tuple[Trainer, Recorder]:
     recorder = Recorder()
     # 7 iterations: events every 2, 3 and never; the last iteration is on nobody's schedule.
-    config = tiny_config(7, **{"log.every_steps": 2 * STEPS, "evaluate.every_steps": 3 * STEPS})
+    every = {"log.every_steps": 2 * STEPS, "evaluate.every_steps": 3 * STEPS}
+    config = tiny_config(7, **every, **{"network.core": "gru"})
     trainer = Trainer(config, writer=MultiWriter([recorder]))
     with pytest.MonkeyPatch.context() as patch:
         # Nothing moves between host and devices unasked: if something does, the tests of this run say so.
@@ -80,7 +81,7 @@ def fitted() -> tuple[Trainer, Recorder]:
 @pytest.mark.slow
 def test_own_loop_learns_what_fit_learns(fitted: tuple[Trainer, Recorder]) -> None:
     recorder = Recorder()
-    trainer = Trainer(tiny_config(7), writer=MultiWriter([recorder]))
+    trainer = Trainer(tiny_config(7, **{"network.core": "gru"}), writer=MultiWriter([recorder]))
     start = jax.tree.map(np.array, trainer.state.learner.policy.params)
     for _ in range(trainer.config.num_iterations):
         trainer.log(trainer.update(trainer.rollout()))
@@ -165,7 +166,8 @@ def test_stops_at_the_target_return() -> None:
 @pytest.mark.slow
 def test_evaluations_of_a_run_play_both_ways_or_one() -> None:
     recorder, alone = Recorder(), {"evaluate.modes": ("sampled",), "evaluate.episodes": 8}
-    trainer = Trainer(tiny_config(1, **{"evaluate.episodes": 8}), writer=MultiWriter([recorder]))
+    both = {**alone, "evaluate.modes": ("greedy", "sampled")}
+    trainer = Trainer(tiny_config(1, **both), writer=MultiWriter([recorder]))
     summary = trainer.fit()
     returns = {mode: trainer.evaluate(sample=mode == "sampled").mean for mode in ("greedy", "sampled")}
     assert summary["eval_returns"] == returns

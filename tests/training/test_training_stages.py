@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import json
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -47,7 +49,7 @@ def staged(folder: Path | None = None, **fields: Any) -> tuple[Trainer, Recorder
     if folder is not None:
         where = RunFolder(str(folder), keep=100)
         where.create()
-    config = tiny_config(1_000, **{"log.every_steps": 2 * STEPS, "network.core": "none", **fields})
+    config = tiny_config(1_000, **{"log.every_steps": 2 * STEPS, **fields})
     config.stages = STAGES
     return Trainer(resolve(config, 1), where, MultiWriter([recorder])), recorder
 
@@ -160,7 +162,7 @@ def test_a_stage_begins_with_new_heads(straight: tuple[Trainer, Recorder, Path])
 
 @pytest.mark.slow
 def test_what_thaws_learns_with_a_fresh_adam() -> None:
-    config = tiny_config(1_000, **{"network.core": "none", "checkpoint.every_steps": 0})
+    config = tiny_config(1_000)
     config.stages = ({"iterations": 2, "network.frozen": [FROZEN]}, {"iterations": 1, "network.frozen": []})
     recorder = Recorder()
     trainer = Trainer(resolve(config, 1), writer=MultiWriter([recorder]))
@@ -181,12 +183,12 @@ def test_what_thaws_learns_with_a_fresh_adam() -> None:
 def test_a_memory_of_another_environment_is_left_behind() -> None:
     config = config_fields("dqn", checkpoint__every_steps=0)
     config.stages = ({"iterations": 2}, {"iterations": 1, "env.name": OTHER})
-    recorder = Recorder()
-    trainer = Trainer(resolve(config, 1), writer=MultiWriter([recorder]))
-    trainer.fit()
-    # So many rows of each environment in each iteration, of which the memory could hold two.
-    assert int(trainer.state.memory.count) == LENGTH
-    assert "the memory starts empty" in recorder.messages[-1]
+    trainer = Trainer(resolve(config, 1), writer=MultiWriter(()))
+    plan, learning = TrainingPlan.of(trainer.config), trainer._runtime.learning
+    memory = dataclasses.replace(trainer.state.memory, count=jnp.int32(LENGTH))
+    state = dataclasses.replace(trainer.state, memory=memory)
+    assert int(plan.state_of(state, 0, 1, learning).memory.count) == 0
+    assert "the memory starts empty" in plan.beginning(0, 1, ROLLOUT, has_memory=True)
 
 
 def test_a_memory_of_the_same_environment_is_kept() -> None:
@@ -199,7 +201,7 @@ def test_a_memory_of_the_same_environment_is_kept() -> None:
 
 
 def plan_of(*stages: Any, **fields: Any) -> TrainingPlan:
-    config = tiny_config(1_000, **{"network.core": "none", **fields})
+    config = tiny_config(1_000, **fields)
     config.stages = stages
     return TrainingPlan.of(resolve(config, 1))
 
@@ -278,7 +280,7 @@ def test_a_run_says_what_compiles_anew_before_it_trains(straight: tuple[Trainer,
 
 @pytest.mark.slow
 def test_stages_that_change_rates_alone_announce_nothing_and_compile_nothing() -> None:
-    config = tiny_config(1_000, **{"network.core": "none"})
+    config = tiny_config(1_000)
     config.stages = ("iterations=1 learning_rate=1e-3", "iterations=1 learning_rate=1e-4")
     recorder = Recorder()
     trainer = Trainer(resolve(config, 1), writer=MultiWriter([recorder]))
@@ -288,9 +290,9 @@ def test_stages_that_change_rates_alone_announce_nothing_and_compile_nothing() -
     assert len({id(assembly.runtime) for assembly in trainer._assemblies}) == 1
 
 
-# Within a stage, and where one ends.
+# Where a stage ends, and within one, which tests/training/test_curriculum.py has as well.
 @pytest.mark.slow
-@pytest.mark.parametrize("saved", [2, 5])
+@pytest.mark.parametrize("saved", [5, pytest.param(2, marks=pytest.mark.long)])
 def test_a_run_resumes_in_every_stage_bit_for_bit(
     straight: tuple[Trainer, Recorder, Path], saved: int, tmp_path: Path
 ) -> None:
@@ -308,7 +310,7 @@ def test_a_run_resumes_in_every_stage_bit_for_bit(
 
 @pytest.mark.slow
 def test_a_stage_by_seconds_is_followed_by_the_next() -> None:
-    config = tiny_config(1_000, **{"log.every_steps": STEPS, "network.core": "none"})
+    config = tiny_config(1_000, **{"log.every_steps": STEPS})
     config.stages = ({"seconds": 0.02, "learning_rate": 1e-3}, {"iterations": 2, "learning_rate": 1e-4})
     recorder = Recorder()
     trainer = Trainer(resolve(config, 1), writer=MultiWriter([recorder]))
@@ -323,7 +325,6 @@ def test_a_stage_by_seconds_is_followed_by_the_next() -> None:
 @pytest.mark.slow
 def test_an_evaluation_ends_a_stage_of_environments_on_the_host() -> None:
     config = tiny_config(1_000, **{"log.every_steps": STEPS, "evaluate.every_steps": 2 * STEPS})
-    config.network.core = "none"
     config.env.name = "envpool:CartPole-v1"
     config.stages = (
         {"iterations": 1, "learning_rate": 1e-3},

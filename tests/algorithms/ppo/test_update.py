@@ -18,7 +18,9 @@ T, B = 16, 8
 # Whole rollouts as sequences: with mingru; the carries of lstm between sequences: with shorter ones, and with
 # those of 4 steps in the fast test below. Without a core: tests/algorithms/test_extras.py.
 @pytest.mark.slow
-@pytest.mark.parametrize(("core", "length", "parts"), [("lstm", 1, 2), ("mingru", T, 2)])
+@pytest.mark.parametrize(
+    ("core", "length", "parts"), [pytest.param("lstm", 1, 2, marks=pytest.mark.long), ("mingru", T, 2)]
+)
 def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
     # correctness 1, and with it 2 to 5: the update, on sequences, must find the log-probability that the
     # rollout found step by step, at every step of every minibatch. With a clip range of 1e-5 the clip
@@ -56,7 +58,7 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
     # correctness 12: the gradient is that of the mean over the whole minibatch, advantages are normalised
     # over the whole batch. Written here as anyone would, over the whole rollout as one sequence.
     base, state, trajectory, totals = rolled
-    program = tiny_program(ppo__num_minibatches=1, ppo__num_epochs=1)
+    program = tiny_program(ppo__num_minibatches=1, ppo__num_epochs=1, log__layers=True)
     trajectory = trajectory.replace(carry=jax.tree.map(lambda x: x[:1], trajectory.carry))
     advantage, target = advantages(trajectory, state)
     advantage = jnp.float32((advantage - advantage.mean()) / (advantage.std() + 1e-8))

@@ -128,7 +128,9 @@ def plain_visits(moves: tuple[int, ...], simulations: int, rng: random.Random) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moves", [(0,), (0, 4, 5)], ids=["second", "first"])
+@pytest.mark.parametrize(
+    "moves", [(0,), pytest.param((0, 4, 5), marks=pytest.mark.long)], ids=["second", "first"]
+)
 def test_moves_are_visited_as_often_as_by_uct_in_python(moves: tuple[int, ...]) -> None:
     """The mean over 60 searches of each, within four standard errors of the difference."""
     game, count, simulations = TicTacToe(), 60, 300

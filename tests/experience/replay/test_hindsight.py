@@ -217,8 +217,12 @@ def steps(after: Any, ends: list[int]) -> dict[str, Any]:
     return {"obs": obs(after - 1), "next_obs": obs(after), **facts}
 
 
+# The goals of each strategy are above, for this buffer and for a memory of rollouts.
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy",
+    [x if x == "future" else pytest.param(x, marks=pytest.mark.long) for x in STRATEGIES],
+)
 def test_buffer_of_ones_own_beside_a_loop(strategy: str) -> None:
     buffer, random = HindsightReplayBuffer(12, K, strategy, NearGoals()), np.random.default_rng(0)
     state, log = buffer.init(step_like()), []  # (place, episode, ended)

@@ -80,7 +80,7 @@ def of_leaves(leaf: np.ndarray, allowed: Places) -> PriorityTree:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [7, 300])
+@pytest.mark.parametrize("size", [pytest.param(7, marks=pytest.mark.long), 300])
 def test_draws_have_the_distribution_of_drawing_in_turn(size: int) -> None:
     # Two groups of two environments, whose last item may not be drawn; few items have most of the weight.
     leaf = np.full((4, size), 1e-3)
@@ -133,7 +133,8 @@ def many_leaves(envs: int, items: int) -> tuple[PriorityTree, Places]:
     return of_leaves(leaf, places), places
 
 
-@pytest.mark.slow
+# Of a memory, from its priorities: test_replay_memory.py and test_sequence_replay.py.
+@pytest.mark.long
 def test_two_devices_draw_what_one_draws() -> None:
     (tree, places), key = many_leaves(4, 100), jax.random.key(3)
     of_all = Groups(total=4, here=4, first=0, each=5)
@@ -155,7 +156,10 @@ def test_two_devices_draw_what_one_draws() -> None:
 @pytest.mark.slow
 def test_a_draw_computes_nothing_as_large_as_the_leaves() -> None:
     # Nor does the race, which has blocks of them.
-    (tree, places), groups = many_leaves(4, 60_000), Groups(total=4, here=4, first=0, each=2)
+    envs, items = 4, 60_000
+    tree = jax.eval_shape(lambda: priority_tree.empty(envs, items))
+    places = Places(envs, items, jnp.int32(3), jnp.int32(items - 4))
+    groups = Groups(total=4, here=4, first=0, each=2)
     draw = jax.jit(lambda tree, key: priority_tree.in_turn(tree, places, groups, key))
     text = draw.lower(tree, jax.random.key(0)).compile().as_text()
     large = []

@@ -47,6 +47,7 @@ def main(folder: Path) -> None:
             if devices == 3:
                 found |= _layout(trainer)
                 trainer.save(folder / case)
+                save(folder / f"{case}_saved.npz", _learned(trainer))
                 if case == "frozen":  # What is exchanged is read in the program of one case.
                     found["collectives"] = _collectives(trainer)
             found["metrics"] += _train(trainer, 1)["metrics"]
@@ -55,7 +56,8 @@ def main(folder: Path) -> None:
     for devices, shard in ((2, "on"), (3, "off")):
         trainer = Trainer(config_of("clipped", devices, shard))
         trainer.load(folder / "clipped")
-        _train(trainer, 1)
+        if shard == "on":
+            _train(trainer, 1)
         save(folder / f"restored_{devices}.npz", _learned(trainer))
     (folder / "measured.json").write_text(json.dumps(measured))
 

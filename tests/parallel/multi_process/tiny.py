@@ -24,7 +24,7 @@ def get_config() -> ConfigDict:
     c.ppo.update(rollout_length=ROLLOUT_LENGTH, num_epochs=2, num_minibatches=2)
     c.ppo.update(learning_rate=1e-2, schedule="constant")
     c.stop.steps = 100_000 * STEPS
-    c.log.update(every_steps=STEPS, writers=("jsonl",))
+    c.log.update(every_steps=STEPS, writers=("jsonl",), layers=False)
     c.evaluate.update(every_steps=0, episodes=4)
     c.checkpoint.update(every_steps=2 * STEPS, keep=1000)
     return c
