@@ -24,13 +24,18 @@ def _speed(
     peer: str,
     path: str = "",
     *needs: Need,
+    members: int = 0,
 ) -> Row:
-    """Of `peers.py`: steps per second of a work with so many environments, beside a peer."""
+    """Of `peers.py`: steps per second of a work with so many environments, beside a peer.
+
+    With `members`, of so many seeds in one program, all together.
+    """
     work, envs = case
 
     def command(job: Job) -> list[str]:
         found = ["peers.py", f"--work={work}", f"--envs={envs}", "--repeats=1", "--no-floor"]
         found += [f"--venvs={job.given.venvs}", f"--output={job.folder}", f"--steps={steps[job.given.quick]}"]
+        found += [f"--members={members}"] if members else []
         if job.alone:
             return [*found, "--peers=jaxrl"]
         given = [f"--{path}={getattr(job.given, path)}"] if path else []
@@ -42,26 +47,6 @@ def _speed(
 
     needed = (*needs, packages_of(peer), *([checkout(path)] if path else []))
     return Row(name, title, (Figure("", "steps/s", aim),), command, read, needed)
-
-
-def _seeds(name: str, title: str, aim: str, work: str, steps: tuple[int, int]) -> Row:
-    """Of `peers.py`: eight seeds in one program beside one."""
-
-    def command(job: Job) -> list[str]:
-        found = ["peers.py", f"--work={work}", "--envs=64", "--members=1,8", "--repeats=1", "--peers=jaxrl"]
-        return [
-            *found,
-            f"--output={job.folder}",
-            f"--steps={steps[job.given.quick]}",
-            f"--venvs={job.given.venvs}",
-        ]
-
-    def read(folder: Path) -> Figures:
-        samples = _json(folder / f"{work}.json")["samples"]
-        rate = {x["members"]: x["steps"] / x["seconds"] for x in samples}
-        return {"": {"jaxrl": rate[8], "one seed": rate[1]}}
-
-    return Row(name, title, (Figure("", "steps/s of all", aim),), command, read)
 
 
 def _replay(name: str, title: str, aim: str, steps: tuple[int, int], peer: str = "", path: str = "") -> Row:
@@ -219,19 +204,24 @@ ROWS = {
             _craftax_read,
             (module("craftax"), module("wandb"), checkout("baselines")),
         ),
-        _seeds(
+        _speed(
             "seeds-mlp",
             "eight seeds in one program, MLP, CartPole",
             "3.0",
-            "cartpole-mlp",
+            ("cartpole-mlp", 64),
             (1_000_000, 100_000),
+            "rejax",
+            members=8,
         ),
-        _seeds(
+        _speed(
             "seeds-lstm",
             "eight seeds in one program, LSTM, CartPole",
             "3.5",
-            "cartpole-lstm",
+            ("cartpole-lstm", 64),
             (200_000, 40_000),
+            "purejaxrl",
+            "purejaxrl",
+            members=8,
         ),
         Row(
             "score",
