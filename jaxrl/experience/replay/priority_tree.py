@@ -19,7 +19,7 @@ WIDTH = 16  # leaves of a block, and blocks of a block of blocks
 _ROUNDS = 8  # of independent draws, before a race among all leaves that are left
 _AGAIN = 0x505249  # keys of the rounds after the first
 _RACED = 2**12  # leaves of a group that race at once
-_FEW, _MANY = 16, 128  # draws of a group that are compared one by one; that are sorted
+_MANY = 640  # samples of a group, beyond which sorting is faster than comparing all pairs
 
 
 @flax.struct.dataclass
@@ -252,39 +252,22 @@ def _descend(
 def _distinct(index: Array, each: int) -> Array:
     """int32[groups, each], the first different indices of each group in their order, then -1."""
     index = jax.lax.optimization_barrier(index)  # or it would be computed anew wherever it is read
-    if index.shape[1] <= _FEW:
-        return _distinct_of_few(index, each)
-    if index.shape[1] >= _MANY:
-        return jax.vmap(lambda index: _distinct_of_many(index, each))(index)
-    order = jnp.arange(index.shape[1])
-    earlier = order[None, :] < order[:, None]
-    same = (index[:, :, None] == index[:, None, :]) & earlier[None]
-    kept = (index >= 0) & ~same.any(axis=2)
-    rank = (earlier[None] & kept[:, None, :]).sum(axis=2, dtype=jnp.int32)
-    place = (rank[:, None, :] == jnp.arange(each)[None, :, None]) & kept[:, None, :]
-    return jnp.where(place, index[:, None, :], -1).max(axis=2)
+
+    def of_group(index: Array) -> Array:
+        kept = (index >= 0) & _is_first(index)
+        place = jnp.where(kept, jnp.cumsum(kept, dtype=jnp.int32) - 1, each)
+        return jnp.full(each, -1, jnp.int32).at[place].set(index, mode="drop")
+
+    return jax.vmap(of_group)(index)
 
 
-def _distinct_of_few(index: Array, each: int) -> Array:
-    """`_distinct` as one kernel, whose work grows with the square of their number."""
-    columns = [index[:, i : i + 1] for i in range(index.shape[1])]
-    found = jnp.full((len(index), each), -1, jnp.int32)
-    rank = jnp.zeros((len(index), 1), jnp.int32)
-    place = jnp.arange(each)[None]
-    for i, column in enumerate(columns):
-        kept = column >= 0
-        for earlier in columns[:i]:
-            kept &= column != earlier
-        found = jnp.where(kept & (place == rank), column, found)
-        rank += kept.astype(jnp.int32)
-    return found
-
-
-def _distinct_of_many(index: Array, each: int) -> Array:
-    """`_distinct` of one group by sorting: int32[each] of int32[N]."""
-    order = jnp.argsort(index, stable=True)
-    ordered = index[order]
-    first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
-    kept = jnp.zeros(len(index), bool).at[order].set(first & (ordered >= 0), unique_indices=True)
-    place = jnp.where(kept, jnp.cumsum(kept, dtype=jnp.int32) - 1, each)
-    return jnp.full(each, -1, jnp.int32).at[place].set(index, mode="drop")
+def _is_first(index: Array) -> Array:
+    """bool[N], False for those of int32[N] that stand there earlier."""
+    order = jnp.arange(len(index))
+    if len(index) > _MANY:
+        by_value = jnp.argsort(index, stable=True)
+        ordered = index[by_value]
+        first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+        return jnp.zeros(len(index), bool).at[by_value].set(first, unique_indices=True)
+    # The earliest equal one, over rows: XLA for CPU takes many columns at once.
+    return jnp.where(index[:, None] == index[None, :], order[:, None], len(index)).min(axis=0) == order
