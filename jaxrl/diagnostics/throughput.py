@@ -76,9 +76,7 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     stall = _save_seconds(state)
     rollout = _rollout_seconds(runtime, state, per_iteration)
     matmul_rate = matmul_flops_per_second()
-    passes = int(config.collects) + 3 * runtime.learning.algorithm.passes_per_step
-    # Learning from a step: a forward pass, and gradients with respect to inputs and to weights.
-    flops = PolicyFunction.without_parameters(runtime.agent, runtime.spec).forward_flops() * passes
+    flops = flops_per_step(runtime, config)
     interval = config.checkpoint_iterations * per_iteration
     return {
         "steps_per_second": rate,
@@ -108,6 +106,14 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
         "versions": versions(),
         "config": to_json(config),
     }
+
+
+def flops_per_step(runtime: Runtime, config: Config) -> float:
+    """Floating-point operations of the network for a step of an environment, acting and learning from it."""
+    # Learning from a row: a forward pass, and gradients with respect to inputs and to weights.
+    passes = int(config.collects) + 3 * runtime.learning.algorithm.passes_per_step
+    of_row = PolicyFunction.without_parameters(runtime.agent, runtime.spec).forward_flops()
+    return of_row * passes * config.env.rows / config.env.num_envs
 
 
 def matmul_flops_per_second() -> float:
