@@ -6,7 +6,7 @@ import ctypes
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,11 +94,21 @@ LONGEST_FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def rank(item: pytest.Item) -> int:
+    def rank(item: pytest.Item) -> tuple[int, tuple[str, ...]]:
         found = (i for i, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder))
-        return next(found, len(LONGEST_FIRST))
+        # xdist needs one order, whichever way a worker has read the tree.
+        return next(found, len(LONGEST_FIRST)), item.path.parts
 
     items.sort(key=rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport]:
+    """Every second worker reads the tree from its end, and each finds what another has compiled to bytecode."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579":
+        report.result.reverse()
+    return report
 
 
 # Folders whose tests refuse implicit promotion of dtypes and ranks, and exceptions with their reasons.
