@@ -37,11 +37,11 @@ PHRASES = {
 
 def stumbled(text: str) -> list[str]:
     """The phrases in a text, with what to write instead."""
-    text = re.sub(r"\s+", " ", text)
+    text = re.sub(r"\s+", " ", text).lower()
     return [
         f"{hit[0]} ({word})"
         for phrase, word in PHRASES.items()
-        for hit in re.finditer(phrase, text, re.IGNORECASE)
+        for hit in re.finditer(phrase, text)
     ]
 
 

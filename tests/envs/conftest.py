@@ -16,7 +16,8 @@ def start():
     started = []
 
     def start(name, num_envs=4, **options):
-        options = {"timeout": TIMEOUT} | options
+        # One process for each group: every further one imports what the first does.
+        options = {"timeout": TIMEOUT, "num_workers": options.get("num_groups", 1)} | options
         env = envs.make_host(name).start(HostOptions(seeds=tuple(range(num_envs)), **options))
         started.append(env)
         return env

@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,8 +40,7 @@ def write(tree: Path, *entries: dict[str, Any]) -> None:
 
 @functools.cache
 def functions_of(path: Path) -> set[str]:
-    found = ast.walk(ast.parse(path.read_text()))
-    return {node.name for node in found if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return set(re.findall(r"^ *(?:async )?def (\w+)", path.read_text(), re.MULTILINE))
 
 
 def test_the_list_fits_the_tree(mutants: ModuleType) -> None:

@@ -20,8 +20,8 @@ from jaxrl.parallel.process_exit import watch_progress
 clock = Clock()
 with watch_progress(clock.idle, 0.4):
     with clock.measure("compile"):
-        time.sleep(0.8)
-    for _ in range(8):
+        time.sleep(0.6)
+    for _ in range(5):
         with clock.measure("train"):
             time.sleep(0.1)
     print("worked", flush=True)

@@ -47,10 +47,10 @@ def end_of(executes: ProcessExecutor) -> Ending:
 
 def test_a_trial_that_hangs_is_stopped(run: PlannedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     deaf_for(600, monkeypatch)
-    monkeypatch.setattr(executor, "_KILL_AFTER_TIMEOUT", 0.2)
-    executes = ProcessExecutor(1, timeout=0.5)
+    monkeypatch.setattr(executor, "_KILL_AFTER_TIMEOUT", 0.1)
+    executes = ProcessExecutor(1, timeout=0.2)
     start(executes, run)
-    assert end_of(executes) == Ending("3", "it was stopped after 0.5 seconds (--trial_timeout)")
+    assert end_of(executes) == Ending("3", "it was stopped after 0.2 seconds (--trial_timeout)")
 
 
 def test_a_trial_that_ends_in_time_has_not_failed(run: PlannedRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_trial_that_ends_in_time_has_not_failed(run: PlannedRun, monkeypatch: 
 def test_a_trial_that_is_asked_to_end_and_does_not_is_named(
     run: PlannedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deaf_for(1, monkeypatch)
+    deaf_for(0.4, monkeypatch)
     monkeypatch.setattr(child_process, "_ANSWER_SECONDS", 0.1)
     said: list[str] = []
     executes = ProcessExecutor(1, say=said.append)

@@ -73,7 +73,7 @@ def test_the_second_signal_ends_the_process_whatever_it_is_doing() -> None:
     with _started(_BUSY) as process:
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)
+            process.wait(0.3)
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 128 + signal.SIGINT
 
@@ -156,10 +156,10 @@ def test_a_terminal_that_nobody_reads_does_not_hold_up_the_second_signal() -> No
         try:
             assert process.stderr is not None
             assert process.stderr.readline() == "ready\n"
-            time.sleep(0.5)
+            time.sleep(0.2)
             for _ in range(2):
                 process.send_signal(signal.SIGTERM)
-                time.sleep(0.2)
+                time.sleep(0.1)
             assert process.wait(10) == 143
         finally:
             process.kill()

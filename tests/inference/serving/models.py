@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,10 +27,20 @@ ROOT = Path(__file__).parents[3]
 
 
 def write_model(folder: Path, **fields: Any) -> Path:
-    """A model of random parameters; its forms are checked as those of a run."""
-    folder.mkdir(parents=True)
-    model_folder.write(policy_of(**fields), folder, model_folder.ModelDetails(), observations=40)
-    return folder
+    """A model of random parameters; its forms are checked as those of a run. A process makes each once."""
+    made = _models()
+    first = made / str(sorted(fields.items())).replace("/", " ")
+    if not first.exists():
+        first.mkdir()
+        model_folder.write(policy_of(**fields), first, model_folder.ModelDetails(), observations=40)
+    return Path(shutil.copytree(first, folder))
+
+
+@functools.cache
+def _models() -> Path:
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def altered(model: Path, folder: Path, **spaces: Any) -> Path:

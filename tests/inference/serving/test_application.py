@@ -17,7 +17,8 @@ from tests.inference.serving.models import write_model
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model") / "walker", env__name="gymnax:CartPole-v1")
+    folder = tmp_path_factory.mktemp("model") / "walker"
+    return write_model(folder, env__name="gymnax:CartPole-v1", normalize__observations=True)
 
 
 def answer_to(

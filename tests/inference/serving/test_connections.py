@@ -42,7 +42,7 @@ def talk(port: int, pieces: tuple[bytes, ...], pause: float, seconds: float) -> 
     return found + ENDED
 
 
-def answer_to(*pieces: bytes, pause: float = 0.0, seconds: float = 5.0) -> bytes:
+def answer_to(*pieces: bytes, pause: float = 0.0, seconds: float = 5.0, idle: float = 0.5) -> bytes:
     """The bytes that a server sends until it ends the connection, or for some seconds; it gets `pieces`."""
 
     async def run() -> bytes:
@@ -52,7 +52,7 @@ def answer_to(*pieces: bytes, pause: float = 0.0, seconds: float = 5.0) -> bytes
             ws="none",
             lifespan="off",
             log_config=None,
-            timeout_keep_alive=0.5,  # type: ignore[arg-type]
+            timeout_keep_alive=idle,  # type: ignore[arg-type]
         )
         server = uvicorn.Server(config)
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -101,9 +101,9 @@ def test_a_head_that_does_not_come_ends_the_connection(monkeypatch: pytest.Monke
 def test_a_client_that_stops_after_its_answer_is_hung_up_on(
     monkeypatch: pytest.MonkeyPatch, request_line: bytes, rest: tuple[bytes, ...]
 ) -> None:
-    monkeypatch.setattr(serving, "_HEAD_SECONDS", 0.15)
+    monkeypatch.setattr(serving, "_HEAD_SECONDS", 0.1)
     head = request_line + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n"
-    assert answer_to(head, *rest, pause=0.05, seconds=3.0).endswith(ENDED)
+    assert answer_to(head, *rest, pause=0.02, seconds=3.0, idle=0.1).endswith(ENDED)
 
 
 def test_a_connection_stays_after_a_body_that_nobody_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,6 +189,7 @@ def test_a_save_that_does_not_move_is_given_up_and_the_next_one_works(
     answers = threading.Event()  # of a disk that hangs
     state = state_of(0.01)
     checkpointer = Checkpointer(str(tmp_path / "checkpoints"), gives_up=lambda idle: idle > 0.2)
+    monkeypatch.setattr(background_save, "_POLL_SECONDS", 0.05)
     with monkeypatch.context() as hanging:
         hanging.setattr(BackgroundSave, "_write", lambda *arguments: answers.wait())
         checkpointer.save(1, state, {})

@@ -18,7 +18,7 @@ from jaxrl.runs.storage.lease import Lease
 from tests.runs.storage.gcs_server import GcsServer, Request
 
 PATH = "gs://runs/mine/.lock"
-EVERY, LASTS = 0.2, 2.0
+EVERY, LASTS = 0.1, 2.0
 
 
 @pytest.fixture(autouse=True)

@@ -56,13 +56,13 @@ def test_what_lies_there_and_cannot_be_read_is_never_overwritten(gcs: GcsServer)
 
 
 def test_it_is_sent_when_asked_but_seldom(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "PAUSE", 0.4)
+    monkeypatch.setattr(staging, "PAUSE", 0.2)
     with StagedFolder(TARGET) as folder:
-        for i in range(30):
+        for i in range(15):
             (folder.path / "rows").write_text(f"{i}")
             folder.send_soon()
             time.sleep(0.02)
-        wait_until(lambda: gcs.files("runs").get("mine/rows") == b"29")
+        wait_until(lambda: gcs.files("runs").get("mine/rows") == b"14")
     assert 2 <= sum(request.writes for request in gcs.requests) <= 4
 
 
@@ -90,7 +90,7 @@ def test_a_failure_is_told_once_and_tried_again(
 def test_what_cannot_be_sent_in_the_end_is_kept_here(
     gcs: GcsServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr(staging, "CLOSE_SECONDS", 0.2)
     held = threading.Event()
 
     def hold(request) -> None:
