@@ -106,7 +106,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport]:
     """Every second worker reads the tree from its end, and each finds what another has compiled to bytecode."""
     report = yield
-    if isinstance(collector, pytest.Directory) and os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579":
+    if (
+        isinstance(collector, pytest.Directory)
+        and os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579"
+    ):
         report.result.reverse()
     return report
 

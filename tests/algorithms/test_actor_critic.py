@@ -226,6 +226,7 @@ def test_bfloat16_gradients_are_those_of_float32(core):
     np.testing.assert_allclose(got["value"]["bias"], 16_384, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_masks_reach_the_distribution():
     # correctness 16.
     agent = build(masked=True)

@@ -190,6 +190,7 @@ def test_learning_rate_falls_with_the_updates() -> None:
     assert own.scheduled_values(start)["learning rate"] == pytest.approx(0.01 * share)
 
 
+@pytest.mark.slow
 def test_ladder_of_epsilons() -> None:
     expected = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
     np.testing.assert_allclose([float(ladder(i, 8)) for i in range(8)], expected, rtol=1e-5)

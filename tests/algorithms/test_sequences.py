@@ -88,7 +88,7 @@ def test_sequences_keep_dtypes_and_trailing_dimensions():
     assert (taken["done"].shape, taken["done"].dtype) == ((4, 6), bool)
 
 
-@pytest.mark.parametrize(("length", "group_envs", "group_chunks"), [(8, 2, 1), *OVER_TIME])
+@pytest.mark.parametrize(("length", "group_envs", "group_chunks"), [(8, 2, 1), (2, 1, 4)])
 def test_rows_put_back_are_where_they_were_taken(length, group_envs, group_chunks):
     rows = np.stack([labelled(), -labelled()], axis=-1).astype(np.float32)
 
@@ -103,7 +103,10 @@ def test_rows_put_back_are_where_they_were_taken(length, group_envs, group_chunk
     np.testing.assert_array_equal(back, rows)
 
 
-@pytest.mark.parametrize(("group_envs", "group_chunks"), [(3, 1), (3, 2), (1, 4)])
+@pytest.mark.parametrize(
+    ("group_envs", "group_chunks"),
+    [(3, 2), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((3, 1), (1, 4)))],
+)
 def test_devices_form_the_minibatches_of_one_device(group_envs, group_chunks):
     # correctness 12: a minibatch of N devices is the union of what each takes from its own environments.
     num_devices, num_envs, chunks = 4, 24, 4

@@ -19,6 +19,7 @@ WEIGHTS = 4 * 256 + 256 * 256 + 256 * 2 + 256
 BIASES = 256 + 256 + 2 + 1
 
 
+@pytest.mark.slow
 def test_operations_of_a_convolution_are_those_of_its_definition() -> None:
     """MinAtar's: 8 x 8 results of 3 x 3 x 4 products in 16 channels, then 16, and 3 logits and a value."""
     config = jaxrl.default_config()

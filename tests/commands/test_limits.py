@@ -61,7 +61,8 @@ def test_so_are_those_of_the_environment(value: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("command", "name"), [("compare", "gs://runs/mine"), ("watch", "gs://runs/*/seed-?")]
+    ("command", "name"),
+    [("compare", "gs://runs/mine"), pytest.param("watch", "gs://runs/*/seed-?", marks=pytest.mark.slow)],
 )
 def test_a_bucket_that_does_not_answer_is_one_line(
     command: str, name: str, gcs: GcsServer, monkeypatch: pytest.MonkeyPatch, capfd: Output

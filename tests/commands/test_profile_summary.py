@@ -75,6 +75,7 @@ def test_prints_operations_and_phases(folder: Path, capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out)["phases"]["update"] > 0
 
 
+@pytest.mark.slow
 def test_a_trace_without_its_programs_is_still_read(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

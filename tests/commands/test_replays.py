@@ -162,6 +162,7 @@ def test_episodes_follow_from_seeds_where_there_are_no_levels(
     assert verify(output) == 0
 
 
+@pytest.mark.slow
 def test_a_solver_on_the_device_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "jaxrl:memory/TMaze(length=3)"
     arguments = (f"--env={name}", "--player=solver", f"--output={tmp_path / 'data'}", "--episodes=4")

@@ -118,6 +118,7 @@ def test_pair_says_how_much_faster_the_parallel_run_is(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_curves_of_runs_that_evaluate_once_are_those_of_training(tmp_path: Path) -> None:
     names = ("sequential", "parallel")
     for i, name in enumerate(names):

@@ -24,7 +24,7 @@ TINY = (
     "--config.ppo.num_epochs=1",
     "--config.ppo.num_minibatches=2",
     "--config.network.hidden_sizes=8",
-    "--config.network.core_size=8",
+    "--config.network.core=none",
     "--config.env.stagger=false",
     "--config.num_devices=1",
     f"--config.stop.steps={6 * STEPS}",
@@ -57,7 +57,7 @@ def test_training_succeeds(run: Run) -> None:
     assert run.trained.returncode == 0, run.trained.stderr
     assert "Traceback" not in run.trained.stderr
     assert "compil" in run.trained.stdout  # a long compile says that it compiles
-    assert "\nmlp 8, lstm 8, categorical; 8 environments; 1 x cpu\n" in run.trained.stdout
+    assert "\nmlp 8, categorical; 8 environments; 1 x cpu\n" in run.trained.stdout
     # Commands to copy, which hold the folder, are not cut.
     lines = [line for line in run.trained.stdout.splitlines() if str(run.folder) not in line]
     assert max(map(len, lines)) < 80
@@ -82,7 +82,7 @@ def test_run_folder_is_complete(run: Run) -> None:
         "summary.json",
     }
     config = json.loads((run.folder / "config.json").read_text())
-    assert config["network"]["core_size"] == 8
+    assert config["network"]["core"] == "none"
     assert config["stop"]["steps"] == 6 * STEPS
     assert list((run.folder / "tensorboard").glob("events.out.tfevents.*"))
     assert (run.folder / "train.log").read_text().strip()

@@ -38,11 +38,7 @@ PHRASES = {
 def stumbled(text: str) -> list[str]:
     """The phrases in a text, with what to write instead."""
     text = re.sub(r"\s+", " ", text).lower()
-    return [
-        f"{hit[0]} ({word})"
-        for phrase, word in PHRASES.items()
-        for hit in re.finditer(phrase, text)
-    ]
+    return [f"{hit[0]} ({word})" for phrase, word in PHRASES.items() for hit in re.finditer(phrase, text)]
 
 
 def test_pages_examples_and_configs() -> None:

@@ -178,6 +178,7 @@ def test_actions_arrive_one_step_late(example: Any) -> None:
         np.testing.assert_array_equal(found.obs, expected.obs)
 
 
+@pytest.mark.slow
 def test_fading_core_forgets_at_a_reset(example: Any) -> None:
     core = example("residual_network").Fading(4)
     x = jax.random.normal(jax.random.key(1), (3, 1, 2))

@@ -25,6 +25,7 @@ def test_no_outputs_are_stored(name: str) -> None:
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_text_and_notebook_agree(name: str) -> None:
     """If not: `jupytext --sync notebooks/*.ipynb`, which takes the newer of each pair."""

@@ -167,6 +167,7 @@ def test_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
     assert training_rows(tmp_path / "extended") == training_rows(tmp_path / "straight")
 
 
+@pytest.mark.slow
 def test_used_up_budget_changes_nothing(tmp_path: Path) -> None:
     config = tiny_config()
     config.evaluate.every_steps = 2 * STEPS

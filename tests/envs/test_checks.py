@@ -215,7 +215,11 @@ def test_parts_have_names_of_their_own(parts, message):
     ("kind", "message"),
     [
         (with_field(reward=np.float32(np.nan)), "a reward with NaN or infinity in it"),
-        (with_field(obs=np.full(2, np.inf, np.float32)), "an observation with NaN or infinity in it"),
+        pytest.param(
+            with_field(obs=np.full(2, np.inf, np.float32)),
+            "an observation with NaN or infinity in it",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_numbers_are_finite(kind, message):
@@ -247,12 +251,15 @@ class EndsBadly(Sound):
 def test_sound_environments_pass():
     jaxrl.check_env(EndsBadly())
     jaxrl.check_env(Sound())
-    for name in ("gymnax:CartPole-v1", "jaxrl:ProbeMask", "jaxrl:ProbeDict", "jaxrl:ProbeMultiDiscrete"):
-        jaxrl.check_env(name)
-    jaxrl.check_env("jaxrl:ProbeContinuous")
     # An ended episode needs no mask.
     jaxrl.check_env(type("Free", (Masked,), {"action_mask": lambda self, s: jnp.full(3, s["time"] < 5)})())
     assert check_types("Sound", Sound()) is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("probe", ["Mask", "Dict", "MultiDiscrete", "Continuous"])
+def test_probes_pass(probe):
+    jaxrl.check_env(f"jaxrl:Probe{probe}")
 
 
 class Again(TicTacToe):

@@ -58,7 +58,13 @@ MEMORY = {
     ("name", "observation", "action", "limit"),
     [
         ("Pong-v5", Box.of(0, 255, (84, 84, 4), np.uint8), Discrete(6), 27000),
-        ("Pong-v5(stack_num=2, img_height=42)", Box.of(0, 255, (42, 84, 2), np.uint8), Discrete(6), 27000),
+        pytest.param(
+            "Pong-v5(stack_num=2, img_height=42)",
+            Box.of(0, 255, (42, 84, 2), np.uint8),
+            Discrete(6),
+            27000,
+            marks=pytest.mark.slow,
+        ),
         ("MiniGrid-MemoryS7-v0", Dict(tuple(MEMORY.items())), Discrete(7), 245),
         ("MiniGrid-MemoryS7-v0(keys=('image',))", Dict((("image", MEMORY["image"]),)), Discrete(7), 245),
         ("HalfCheetah-v4", Box.of(-np.inf, np.inf, (17,)), Box.of(-1, 1, (6,)), 1000),
@@ -156,6 +162,7 @@ def test_what_environments_tell(start):
     np.testing.assert_array_equal(got["info"]["reward"], got["score"])
 
 
+@pytest.mark.slow
 def test_images_are_decoded_to_channels_last(start):
     env = start("envpool:Pong-v5", num_envs=2)
     raw = play(env, 3)["obs"]

@@ -160,7 +160,9 @@ def test_actions_keep_their_values(start):
     np.testing.assert_array_equal(env.recv(0).obs, action)
 
 
-@pytest.mark.parametrize(("low", "high", "dtype"), [(-1, 2, "int64"), (0, 255, "uint8")])
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"), [(-1, 2, "int64"), pytest.param(0, 255, "uint8", marks=pytest.mark.slow)]
+)
 def test_a_box_of_integers_is_choices(low, high, dtype, start):
     env = start(f"{MODULE}:Pusher(low={low}, high={high}, dtype={dtype!r})")
     count = high - low + 1
@@ -239,7 +241,7 @@ def test_wrappers_and_uneven_groups_are_refused():
         pytest.param("exit", "raised SystemExit: bye", marks=pytest.mark.slow),
         ("die", "its worker process exited with code 7"),
         pytest.param("crash", "its worker process was killed by signal 9 (SIGKILL)", marks=pytest.mark.slow),
-        ("nan", "an observation with NaN or infinity"),
+        pytest.param("nan", "an observation with NaN or infinity", marks=pytest.mark.slow),
         pytest.param("shape", "an observation of shape (2,), its space has (3,)", marks=pytest.mark.slow),
         pytest.param("dtype", "an observation of dtype <U32, its space has float32", marks=pytest.mark.slow),
         pytest.param("none", "an observation of shape (), its space has (3,)", marks=pytest.mark.slow),
@@ -248,7 +250,7 @@ def test_wrappers_and_uneven_groups_are_refused():
             "large", "returned the reward 1e+300, more than float32 can hold", marks=pytest.mark.slow
         ),
         pytest.param("reward_shape", "a reward of shape (1,), not a number", marks=pytest.mark.slow),
-        ("old", "step() returned 4 values where gymnasium's has 5"),
+        pytest.param("old", "step() returned 4 values where gymnasium's has 5", marks=pytest.mark.slow),
     ],
 )
 def test_faults_name_environment_and_step(start, fault, problem):

@@ -90,7 +90,9 @@ def test_members_of_a_population_do_not_disturb_each_other() -> None:
         np.testing.assert_array_equal(together.obs[member], alone.obs)
 
 
-@pytest.mark.parametrize(("ended", "computed"), [(0, 0), (5, 6), (8, 8)])
+@pytest.mark.parametrize(
+    ("ended", "computed"), [*(pytest.param(*x, marks=pytest.mark.slow) for x in ((0, 0), (8, 8))), (5, 6)]
+)
 def test_as_many_resets_as_episodes_end_rounded_up_to_whole_rounds(ended: int, computed: int) -> None:
     resets: list[int] = []
     env, keys = with_ratio(Scripted(resets), 4), jax.random.split(jax.random.key(1), 8)

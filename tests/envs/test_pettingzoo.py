@@ -71,7 +71,9 @@ def loop(env, seed, actions_TA):
     return rows
 
 
-@pytest.mark.parametrize(("masks", "groups", "noise"), [("info", 1, False), ("obs", 2, True)])
+@pytest.mark.parametrize(
+    ("masks", "groups", "noise"), [pytest.param("info", 1, False, marks=pytest.mark.slow), ("obs", 2, True)]
+)
 def test_rows_are_those_of_the_bare_environment(start, masks, groups, noise):
     # Agents that die at different times, one that goes without a word, one that comes late and is cut off.
     name = f"{MODULE}:Coming(masks={masks!r}, noise={noise})"
@@ -144,6 +146,7 @@ def test_agents_that_stay_in_the_list_with_their_flags_have_not_come_back(start)
     np.testing.assert_array_equal(got["reward"][:5], -np.array([[0, 0], [2, 2], [0, 4], [0, 6], [0, 0]]))
 
 
+@pytest.mark.slow
 def test_wrappers_and_the_state_of_the_whole(start):
     name, rng = f"{MODULE}:Pushing", np.random.default_rng(1)
     names = ("agent_id", "reward_scale(factor=0.5)", "central_observation")

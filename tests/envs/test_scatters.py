@@ -94,6 +94,7 @@ def test_scatters_of_a_batch_within_an_environment() -> None:
     check(batch, x, at, 5 + jnp.arange(12).reshape(2, 3, 2))
 
 
+@pytest.mark.slow
 def test_scatters_in_loops_and_branches() -> None:
     def nested(x: Array, i: Array) -> Array:
         x = jax.jit(lambda x: x.at[i].set(1.0))(x)

@@ -81,8 +81,8 @@ def test_frame_stack(plain):
 @pytest.mark.parametrize(
     ("wrapper", "change"),
     [
-        ("reward_scale(factor=0.5)", lambda x: x * np.float32(0.5)),
-        ("reward_clip(high=3.0)", lambda x: np.clip(x, -1, 3)),
+        pytest.param("reward_scale(factor=0.5)", lambda x: x * np.float32(0.5), marks=pytest.mark.slow),
+        pytest.param("reward_clip(high=3.0)", lambda x: np.clip(x, -1, 3), marks=pytest.mark.slow),
         ("reward_clip(low=2.0, high=3.0)", lambda x: np.clip(x, 2, 3)),
     ],
 )
@@ -144,6 +144,7 @@ def test_noisy_observation(plain):
     np.testing.assert_array_equal(found.final_obs[~is_hidden], plain.final_obs[~is_hidden])
 
 
+@pytest.mark.slow
 def test_action_repeat():
     found = played("action_repeat(times=3)", "time_limit(steps=10)")
     in_spec(found)

@@ -190,6 +190,7 @@ def test_stagger_cuts_first_episodes_at_uniform_points():
         np.testing.assert_array_equal(ends, first[b] + limit * np.arange(len(ends)))
 
 
+@pytest.mark.slow
 def test_stagger_leaves_later_episodes_alone():
     # Episodes terminate after 2 steps while the cut is drawn from [1, 99]: an environment that was not cut at
     # once has a second episode when its cut would fall due.

@@ -114,7 +114,7 @@ def test_floods_are_read_and_left_out_of_the_log(tmp_path):
     assert output.last[-1].strip() == "19999"
 
 
-@pytest.mark.parametrize("given", ["info", "method"])
+@pytest.mark.parametrize("given", ["info", pytest.param("method", marks=pytest.mark.slow)])
 def test_action_masks_reach_the_policy(start, given):
     env = start(f"{MODULE}:Masked(given={given!r})", num_groups=2, num_workers=2)
     assert env.spec.has_action_mask

@@ -74,6 +74,7 @@ def test_every_command_and_function_has_the_same_default() -> None:
     assert {name: x for name, x in found.items() if x != "best"} == {}
 
 
+@pytest.mark.slow
 def test_scores_in_another_environment_do_not_count(tmp_path: Path) -> None:
     # From step 20 on a stage trains in a harder environment, where no return is as high as before.
     after = {30: 20, 40: 20, 50: 20, 60: 20}

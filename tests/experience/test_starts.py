@@ -6,6 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.envs import registry
 from jaxrl.envs.vector import VectorEnv
@@ -16,6 +17,7 @@ B = 3
 KEYS = jax.random.split(jax.random.key(0), B)
 
 
+@pytest.mark.slow
 def test_large_states_are_made_from_few_random_numbers() -> None:
     starts = VectorEnv(registry.make("gymnax:Breakout-MinAtar", ())).starts
     split = SplitStarts.of(starts, KEYS, None)

@@ -84,6 +84,7 @@ def test_a_model_explains_itself(registry: Path) -> None:
     assert "3 of 8 episodes were cut off after 10,000 steps" in card
 
 
+@pytest.mark.slow
 def test_a_closed_gate_deploys_nothing(run: Path, registry: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = [f"--to={registry}", "--stage=production", "--episodes=8", "--gate=mean>=501"]
     assert deploy(["jaxrl deploy", str(run), *arguments]) == 3

@@ -340,6 +340,7 @@ def test_an_export_acts_as_its_policy_was_judged(tmp_path: Path, capsys: pytest.
     assert main(["jaxrl export", str(run), "--format=numpy", "--greedy", "--sample"]) == 2
 
 
+@pytest.mark.slow
 def test_stablehlo_is_in_the_form_that_older_versions_of_jax_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,11 @@ def observations(count: int = 4) -> dict:
     }
 
 
+each_architecture = pytest.mark.parametrize(
+    "name", [name if name == "gat" else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
+)
+
+
 def shape_of(**changes):
     """(shape of the features, number of parameters)."""
     module = build_architecture(dataclasses.replace(NETWORK, **changes), space())
@@ -78,16 +83,14 @@ def shape_of(**changes):
     return features.shape, sum(math.prod(x.shape) for x in jax.tree.leaves(variables.get("params", {})))
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@each_architecture
 def test_every_architecture_has_its_size(name) -> None:
     record = ARCHITECTURES[name]
     size = record.fusion_size or record.state_sizes[-1]
     assert shape_of(architecture=name)[0] == (2, 4, size)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "gat" else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
-)
+@each_architecture
 def test_every_architecture_takes_another_fusion(name) -> None:
     with_others, _ = shape_of(architecture=name, fusion="attention", fusion_size=8)
     assert with_others == (2, 4, 8)
@@ -108,7 +111,7 @@ def test_the_table_of_what_each_sees() -> None:
     assert {name: set(record.sees) for name, record in ARCHITECTURES.items()} == table
 
 
-@pytest.mark.parametrize("core", ["lstm", "gtrxl"])
+@pytest.mark.parametrize("core", ["lstm", pytest.param("gtrxl", marks=pytest.mark.slow)])
 def test_a_core_follows_an_architecture(core) -> None:
     network = dataclasses.replace(NETWORK, architecture="gcn", graph_width=4, core=core, core_size=4)
     spec = EnvSpec("test", space(), Discrete(2))

@@ -15,7 +15,7 @@ from jaxrl.networks.cores import build_core
 
 # Step by step, scanned in parallel, attention, and a memory of matrices. The others are written with the
 # functions of these, and have tests of their equations beside this file.
-FAST, SLOW = ("mingru", "none"), ("lstm", "s5", "gtrxl", "gated_delta")
+FAST, SLOW = ("none",), ("mingru", "lstm", "s5", "gtrxl", "gated_delta")
 
 
 def by_cost(name):

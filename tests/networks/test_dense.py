@@ -72,6 +72,7 @@ def test_outputs_and_gradients_are_those_of_layers(
     jax.tree.map(close, got, expected)
 
 
+@pytest.mark.slow
 def test_the_kernels_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     by_kernel = dense_kernel.dense_heads

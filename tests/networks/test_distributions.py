@@ -14,6 +14,7 @@ from jaxrl.networks.gaussians import Gaussian, TanhGaussian
 from tests.compiled_methods import compiled_method
 
 RNG_SEED = 7
+HALF = np.ones((3, 5), jnp.bfloat16)
 
 # One program each: operation by operation, a test would compile dozens.
 jit_sample = compiled_method("sample")
@@ -46,7 +47,7 @@ def test_categorical_sample_by_hand():
     np.testing.assert_array_equal(action, [0, 0, 1, 1, 2])
 
 
-@pytest.mark.parametrize("num_categories", [6, 64, 65])
+@pytest.mark.parametrize("num_categories", [6, pytest.param(64, marks=pytest.mark.slow), 65])
 def test_impossible_actions_are_never_sampled(num_categories):
     # A forbidden action may be an illegal move, or out of bounds for an environment written in C; so the
     # guarantee must hold at the ends of [0, 1), and at 1.0, which a float32 cast of a double can produce.
@@ -130,7 +131,7 @@ def test_no_mask_keeps_the_logits():
     np.testing.assert_array_equal(distributions.mask_logits(random_logits(3), None), random_logits(3))
 
 
-@pytest.mark.parametrize("nvec", [(2, 5, 3), (4,)])
+@pytest.mark.parametrize("nvec", [(2, 5, 3), pytest.param((4,), marks=pytest.mark.slow)])
 def test_multi_categorical_sums_its_components(nvec):
     # correctness 16: multi-discrete heads are summed, in log-probability and entropy.
     logits = random_logits(20, sum(nvec))
@@ -278,10 +279,15 @@ def test_squash_is_undone_also_where_both_bounds_are_the_same():
 @pytest.mark.parametrize(
     ("dist", "action"),
     [
-        (Categorical(jnp.ones((3, 4), jnp.bfloat16)), jnp.zeros(3, jnp.int32)),
-        (MultiCategorical(jnp.ones((3, 5), jnp.bfloat16), (2, 3)), jnp.zeros((3, 2), jnp.int32)),
-        (Gaussian(jnp.ones((3, 2), jnp.bfloat16), jnp.ones((3, 2), jnp.bfloat16)), jnp.zeros((3, 2))),
-        (TanhGaussian(jnp.ones((3, 2), jnp.bfloat16), jnp.ones((3, 2), jnp.bfloat16)), jnp.zeros((3, 2))),
+        (Categorical(HALF[:, :4]), np.zeros(3, np.int32)),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in (
+                (MultiCategorical(HALF[:, :5], (2, 3)), np.zeros((3, 2), np.int32)),
+                (Gaussian(HALF[:, :2], HALF[:, :2]), np.zeros((3, 2), np.float32)),
+                (TanhGaussian(HALF[:, :2], HALF[:, :2]), np.zeros((3, 2), np.float32)),
+            )
+        ),
     ],
 )
 def test_bfloat16_parameters_give_float32_results(dist, action):

@@ -40,6 +40,7 @@ def test_masked_actions_add_nothing_and_have_finite_gradients() -> None:
     assert jax.grad(of)(x)[1] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Gaussian, TanhGaussian])
 def test_gaussians_by_sampling(kind: type) -> None:
     p = kind(jnp.array([0.3, -0.2]), jnp.array([-0.5, 0.1]))

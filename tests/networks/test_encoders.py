@@ -40,8 +40,9 @@ def encoder_of(space, obs):
         ("minatar", (10, 12, 4), (2, 0, 1)),  # channels first
         pytest.param("nature", (40, 36, 4), (2, 0, 1), marks=pytest.mark.slow),
         pytest.param("impala", (10, 12, 4), (2, 0, 1), marks=pytest.mark.slow),
-        ("minatar", (10, 12, 2, 3), (2, 0, 1, 3)),  # frames first, their colours last
-        ("minatar", (10, 12, 2, 3), (2, 3, 0, 1)),  # frames first, then their colours
+        # Frames first, their colours last, and then their colours.
+        pytest.param("minatar", (10, 12, 2, 3), (2, 0, 1, 3), marks=pytest.mark.slow),
+        pytest.param("minatar", (10, 12, 2, 3), (2, 3, 0, 1), marks=pytest.mark.slow),
     ],
 )
 def test_pictures_with_channels_or_frames_first_are_read_as_those_with_channels_last(encoder, shape, axes):
@@ -193,6 +194,7 @@ def test_every_key_of_a_dict_matters():
         assert (np.asarray(apply(params, obs | {key: np.zeros_like(obs[key])})) != before).any()
 
 
+@pytest.mark.slow
 def test_joint_is_an_mlp_over_all_parts():
     obs = {"vector": jnp.full((2, 3), 0.5), "image": jnp.full((2, 10, 10, 2), 255, jnp.uint8)}
     features, num_params = encode(DICT, obs, "joint")

@@ -90,7 +90,9 @@ def in_numpy(memory, p, x, reset):
     return y
 
 
-@pytest.fixture(params=MEMORIES)
+@pytest.fixture(
+    params=[x if x == "mamba2" else pytest.param(x, marks=pytest.mark.slow) for x in MEMORIES],
+)
 def problem(request):
     """(name, core, parameters, x, resets)."""
     core = build_core(NetworkConfig(core=request.param, core_size=D, core_heads=H))

@@ -43,6 +43,7 @@ def by_the_paper(p, x, carry, reset):
     return y, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [L, 4])
 def test_the_core_is_the_papers_sums_whole_and_in_chunks(length):
     rng = np.random.default_rng(0)
@@ -59,6 +60,7 @@ def test_the_core_is_the_papers_sums_whole_and_in_chunks(length):
     np.testing.assert_allclose(state_of(jax.device_get(carry)), state, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_first_traces_forget_in_a_step_and_the_last_a_hundredth_short_of_all_in_1024():
     core = FFM(16, 128, 4)
     shapes = (jnp.zeros((1, 1, 8)), core.initial_carry(1), jnp.zeros((1, 1), bool))

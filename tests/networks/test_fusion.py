@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.special
 
 from jaxrl.networks.architectures.build import FUSIONS, _convolutions
@@ -45,6 +46,7 @@ def test_each_unit_of_a_part_has_a_gate_of_its_own() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_parts_attend_to_each_other() -> None:
     """Vaswani et al. 2017, equation 1, with a residual, then the mean over parts."""
     found, dense = fused("attention")

@@ -8,6 +8,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.integrate
 import scipy.stats
 
@@ -121,6 +122,7 @@ def test_entropy_is_exact_at_its_limits_and_a_bound_between() -> None:
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
 
 
+@pytest.mark.slow
 def test_divergence_bounds_that_of_samples_from_above() -> None:
     p, q = drawn(3), drawn(4)
     p, q = jax.tree.map(np.asarray, (p, q))
@@ -141,6 +143,7 @@ def test_divergence_bounds_that_of_samples_from_above() -> None:
     np.testing.assert_allclose(divergence(*single), divergence(*gaussians), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_head_begins_with_components_apart_within_the_bounds() -> None:
     space = Box.of((-2.0, 0.0, -np.inf, 7.0), (2.0, 0.5, np.inf, 3e38), (4,))
     network = dataclasses.replace(tiny_config().network, head="gaussian_mixture", mixture_components=4)

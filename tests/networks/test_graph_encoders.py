@@ -73,6 +73,7 @@ def test_the_order_of_the_nodes_of_a_graph_does_not_matter():
     np.testing.assert_allclose(apply(params, moved), apply(params, obs), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_graphs_have_leading_dimensions_and_other_keys_beside_them():
     space = Dict((("graph", GRAPH), ("vector", VECTOR)))
     graph = {key: np.broadcast_to(x[0], (2, 3, *x.shape[1:])) for key, x in chain().items()}

@@ -204,6 +204,7 @@ def test_a_fixed_table_has_the_gradient_of_any_other(parameters) -> None:
     assert np.any(np.asarray(found) != np.asarray(weight))
 
 
+@pytest.mark.slow
 def test_counts_of_sorted_kinds_are_the_same_as_kinds(parameters) -> None:
     x, kinds, edges = example()
     counts = tuple(np.bincount(kinds).tolist())

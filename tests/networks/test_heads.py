@@ -49,7 +49,9 @@ def sampled(head, distribution):
         (MultiDiscrete((2, 3)), "logits", {}),
         (ARM, "mean", {}),
         (ARM, "mean", {"head": "tanh_gaussian"}),
-        (ARM, "mean", {"head": "gaussian_mixture", "mixture_components": 2}),
+        pytest.param(
+            ARM, "mean", {"head": "gaussian_mixture", "mixture_components": 2}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_last_layer_begins_with_the_gain_of_the_configuration(space, layer, fields):
@@ -89,7 +91,11 @@ def test_multi_discrete_is_summed_over_its_components():
 
 
 @pytest.mark.parametrize(
-    ("space", "mask"), [(Discrete(3), [1, 0, 1]), (MultiDiscrete((2, 3)), [0, 1, 1, 0, 1])]
+    ("space", "mask"),
+    [
+        (Discrete(3), [1, 0, 1]),
+        pytest.param(MultiDiscrete((2, 3)), [0, 1, 1, 0, 1], marks=pytest.mark.slow),
+    ],
 )
 def test_masked_actions_have_probability_zero(space, mask):
     # correctness 16.
@@ -208,7 +214,7 @@ def test_gain_of_the_policy_is_small(space):
     np.testing.assert_allclose(np.linalg.svd(kernel, compute_uv=False), 0.01, rtol=1e-5)
 
 
-@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("copies", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_dueling_head_is_the_value_and_what_an_action_has_over_the_mean(copies):
     """V + A - mean A (Wang et al. 2016, equation 9), by numpy from the two layers."""
     head = QHead(3, dueling=True, copies=copies)

@@ -44,7 +44,7 @@ def lru(params, x, carry):
     return y, {"real": h.real, "imaginary": h.imag}
 
 
-@pytest.mark.parametrize("kind", CORES)
+@pytest.mark.parametrize("kind", [pytest.param("mingru", marks=pytest.mark.slow), "lru"])
 def test_core_equals_its_equations_in_numpy(kind):
     core, params, x, carry, reset = problem(kind)
     y, last = jax.jit(lambda p: core.apply({"params": p}, x, carry, reset))(params)

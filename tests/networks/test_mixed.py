@@ -129,6 +129,7 @@ def test_trains_and_acts_in_parts(name: str, tmp_path: Path) -> None:
         assert 0.0 < summary["eval_return"] <= 1.0
 
 
+@pytest.mark.slow
 def test_loaded_policy_names_the_parts() -> None:
     policy = LoadedPolicy(policy_of(env__name="jaxrl:ProbeMixed", network__encoder="identity"))
     action, _ = policy.act(np.array([0, 1, 0], np.float32))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.networks.cores import Recurrent
 from jaxrl.networks.kernels.cells import GRU, LSTM
 
 
+@pytest.mark.slow
 def test_forget_gates_start_open() -> None:
     """Jozefowicz et al. 2015, section 2.2: a bias of 1 in the gate that multiplies the cell's state."""
     size = 3

@@ -56,7 +56,10 @@ def test_parameters_and_gradients_are_those_without(core, layers):
         )
 
 
-@pytest.mark.parametrize(("core", "layers"), [("lstm", 1), ("mingru", 3), ("gtrxl", 2)])
+@pytest.mark.parametrize(
+    ("core", "layers"),
+    [("mingru", 3), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("lstm", 1), ("gtrxl", 2)))],
+)
 def test_names_of_layers_are_those_without(core, layers):
     obs, reset = jnp.zeros((L, N, 3)), jnp.zeros((L, N), bool)
 

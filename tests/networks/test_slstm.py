@@ -59,6 +59,7 @@ def problem(scale):
     return params, x, carry, reset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [L, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scale", [1, 40])  # the larger one's exponentials are beyond float32, not float64
 def test_the_core_is_the_papers_equations_whole_and_in_chunks(length, scale):

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.networks.linear_cores import S5, hippo_n, zero_order_hold
 
@@ -34,6 +35,7 @@ def test_the_input_is_held_over_a_time_step():
     np.testing.assert_allclose(held[0] + 1j * held[1], (expected - 1) / eigenvalue, rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_the_core_is_its_equations():
     core, rng = S5(D, P), np.random.default_rng(1)
     x, reset = rng.normal(size=(L, N, D)).astype(np.float32), rng.random((L, N)) < 0.2

@@ -87,7 +87,7 @@ def test_a_command_of_a_killed_pipeline_is_waited_for(tmp_path: Path) -> None:
     code = (
         "import fcntl, sys, time\n"
         "stream = open(sys.argv[1], 'a'); fcntl.flock(stream, fcntl.LOCK_EX); print('locked', flush=True)\n"
-        "time.sleep(0.7)\n"
+        "time.sleep(0.4)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:

@@ -51,8 +51,7 @@ OTHERS = (
 @pytest.mark.parametrize(
     ("env", "core", "precision"),
     [
-        ("", "lstm", "float32"),
-        pytest.param("", "lstm", "default", marks=pytest.mark.slow),
+        *(pytest.param("", "lstm", x, marks=pytest.mark.slow) for x in ("float32", "default")),
         *(pytest.param(*x, marks=pytest.mark.long if "gru" in x else pytest.mark.slow) for x in OTHERS),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from jaxrl.config import ConfigError, from_json, resolve, to_json
 from jaxrl.config.remedies import memory_remedies
 from jaxrl.programs.memory import explain, replay_bytes
+from jaxrl.programs.runtime import Runtime
 from jaxrl.training.assembly import Assembly
 from tests.algorithms.tiny import config_fields
 from tests.algorithms.tiny import tiny_config as tiny_learner
@@ -52,6 +53,11 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
         assert remedy in line
 
 
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    return Assembly.build(tiny_config()).runtime
+
+
 @pytest.mark.parametrize(
     ("complaint", "said"),
     [
@@ -63,9 +69,8 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
         ("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.", "out of memory; largest arrays"),
     ],
 )
-def test_what_each_backend_says(complaint: str, said: str) -> None:
-    config = tiny_config()
-    message = str(explain(RuntimeError(complaint), config, Assembly.build(config).runtime))
+def test_what_each_backend_says(runtime: Runtime, complaint: str, said: str) -> None:
+    message = str(explain(RuntimeError(complaint), tiny_config(), runtime))
     assert said in message
     assert "\n" not in message
     assert "f32[" in message

@@ -121,6 +121,7 @@ def test_failed_trial_is_one_line_and_the_search_goes_on(
     assert lines[2].startswith("trial 1: failed: out of memory: it asked for 99 GB, ppo.learning_rate ")
 
 
+@pytest.mark.slow
 def test_a_full_disk_fails_no_trial(tmp_path: Path) -> None:
     whole = searched(SearchFolder(str(tmp_path / "whole")), InstantExecutor())[1]
     folder = SearchFolder(str(tmp_path / "full"))

@@ -156,6 +156,7 @@ def test_saved_state_and_metadata_come_back(tmp_path: Path) -> None:
     assert_equal(second.state, first.state)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_saved_or_loaded_is_named(tmp_path: Path) -> None:
     run = trainer()
     run.save(tmp_path / "saved")

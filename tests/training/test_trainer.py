@@ -304,6 +304,7 @@ def test_display_appears_with_the_first_metrics(capsys: pytest.CaptureFixture[st
     trainer.close()
 
 
+@pytest.mark.slow
 def test_the_display_ends_with_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     # What a script prints after `fit`, and warnings of another run, went through the panel of the first one.
     before = logging.getLogger().handlers[:]

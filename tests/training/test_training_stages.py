@@ -191,6 +191,7 @@ def test_a_memory_of_another_environment_is_left_behind() -> None:
     assert "the memory starts empty" in plan.beginning(0, 1, ROLLOUT, has_memory=True)
 
 
+@pytest.mark.slow
 def test_a_memory_of_the_same_environment_is_kept() -> None:
     config = config_fields("dqn", checkpoint__every_steps=0)
     config.stages = ({"iterations": 2}, {"iterations": 1, "env.success": "return >= 400"})

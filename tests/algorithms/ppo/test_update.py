@@ -252,6 +252,7 @@ def test_the_form_for_gpus_makes_the_same_updates(rolled, update_with_target):
     assert_same_update(got, expected)
 
 
+@pytest.mark.slow
 def test_bfloat16_reaches_nothing_that_is_kept():
     # correctness 22: advantages, log-probabilities, values, normaliser and carry stay float32; parameters
     # too.

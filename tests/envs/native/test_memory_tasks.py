@@ -44,8 +44,8 @@ SLOW = [name for name in SLOW if name not in FAST and "Noisy" not in name]
 # smaller ones are fast.
 LONG = [name for name in SLOW if name.endswith("Medium") or re.fullmatch("Labyrinth.*(Easy|Hard)", name)]
 BY_COST = [
-    *FAST[:5],
-    *(pytest.param(name, marks=pytest.mark.slow) for name in FAST[5:]),
+    *FAST[:2],
+    *(pytest.param(name, marks=pytest.mark.slow) for name in FAST[2:]),
     *(pytest.param(name, marks=pytest.mark.long if name in LONG else pytest.mark.slow) for name in SLOW),
 ]
 

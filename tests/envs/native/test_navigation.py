@@ -203,6 +203,7 @@ def test_the_robot_stops_at_what_it_runs_into():
     np.testing.assert_array_equal(state.velocity, 0)
 
 
+@pytest.mark.slow
 def test_tasks_change_without_compiling():
     env = Navigation()
     traces = []
@@ -269,6 +270,7 @@ def test_what_it_declares_holds_in_batches(arguments):
     assert found["truncated"].any()
 
 
+@pytest.mark.slow
 def test_pictures():
     env = Navigation(moving=0, obstacles=1)
     state = at(env, (-2, 0), goal=(2, 2), discs=obstacles((0.0, -3.0, 0.5), *[(0.0, 0.0, -1.0)] * 7))

@@ -76,6 +76,7 @@ def test_the_graph_is_that_of_the_tiles():
     np.testing.assert_array_equal(obs["player"], vector[:16])
 
 
+@pytest.mark.slow
 def test_the_player_moves_through_the_graph():
     env = envs.make(f"{NAME}(observation=('graph', 'local'), category='medium')")
     state, first = jax.jit(env.start)(jnp.int32(0))

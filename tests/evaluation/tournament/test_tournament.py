@@ -216,6 +216,7 @@ def test_a_person_plays_in_text() -> None:
     assert not converse(left, lambda prompt: "q", said.append)
 
 
+@pytest.mark.slow
 def test_moves_that_are_no_cell_have_names() -> None:
     class Passing(TicTacToe):
         """With a move 9, which is always allowed and changes nothing but the turn."""

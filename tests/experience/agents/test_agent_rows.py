@@ -190,6 +190,7 @@ def test_wrappers_of_one_agent_are_refused(wrappers: tuple[str, ...], message: s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_wrappers_of_rows() -> None:
     wrappers = ("agent_id", "reward_scale(factor=0.5)", "time_limit(steps=3)")
     env = registry.make("jaxrl:ProbeAgents", wrappers)

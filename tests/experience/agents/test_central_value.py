@@ -99,6 +99,7 @@ class Pictures(ProbeAgents):
         return jnp.zeros((4, 5, 5, 2))
 
 
+@pytest.mark.slow
 def test_each_dense_layer_of_the_encoders_is_normalised() -> None:
     pictures = "tests.experience.agents.test_central_value:Pictures"
     fields = {"network.core": "none", "network.encoder": "auto", "env.name": pictures}

@@ -73,6 +73,7 @@ def test_hanging_environment_ends_the_actor(device):
     assert not actors()
 
 
+@pytest.mark.slow
 def test_closing_gives_up_a_rollout_half_way(device):
     program, state, recorded = device
     env = Playback(program.env.spec, recorded)

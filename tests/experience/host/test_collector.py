@@ -56,7 +56,10 @@ def in_groups(device):
     return collected
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["synchronous", "double-buffered"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(1, id="synchronous"), pytest.param(2, id="double-buffered", marks=pytest.mark.slow)],
+)
 def host(request, in_groups):
     return in_groups(request.param)
 

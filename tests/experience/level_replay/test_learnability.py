@@ -67,6 +67,7 @@ def test_all_candidates_are_played_and_counted():
     assert found.steps == EPISODES * found.task["goal"].sum()
 
 
+@pytest.mark.slow
 def test_candidates_from_a_pool_are_different_levels():
     """Until all of them have come, also over several devices."""
     pool = {"level": jnp.arange(10, 14)}

@@ -95,7 +95,10 @@ RACES = [sampling.by_race, by_race_in_blocks]
 
 
 @pytest.mark.parametrize("draw", RACES)
-@pytest.mark.parametrize("weights", [[1.0, 2.0, 0.0, 4.0, 0.5, 1.0, 3.0], [1.0] * 6])
+@pytest.mark.parametrize(
+    "weights",
+    [[1.0, 2.0, 0.0, 4.0, 0.5, 1.0, 3.0], pytest.param([1.0] * 6, marks=pytest.mark.slow)],
+)
 def test_weighted_draws_have_the_distribution_of_drawing_in_turn(draw: Any, weights: list[float]) -> None:
     count, w = 20_000, np.array(weights)
     keys = jax.random.split(jax.random.key(1), count)

@@ -64,6 +64,7 @@ def test_batches_that_are_refused() -> None:
         buffer.add(state, batch | {"done": np.zeros(3, np.float32)})
 
 
+@pytest.mark.slow
 def test_errors_that_are_not_finite_are_one_outside_of_a_compiled_program() -> None:
     buffer = HindsightReplayBuffer(4)
     state = jax.jit(buffer.add)(buffer.init(step_like()), steps(np.arange(3), [2]))

@@ -26,7 +26,7 @@ def test_the_authors_examples(
     assert tuple(map(int, jax.jit(sampling.threefry)(*words))) == expected
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (4, 2, 5)])
+@pytest.mark.parametrize("shape", [*(pytest.param(x, marks=pytest.mark.slow) for x in ((), (7,))), (4, 2, 5)])
 def test_the_numbers_of_jax(shape: tuple[int, ...]) -> None:
     for seed in (0, 5):
         key = jax.random.fold_in(jax.random.key(seed), 3)

@@ -141,6 +141,7 @@ def test_under_vmap(platform: str) -> None:
         assert_close(jax.tree.map(lambda x: x[i], got), expected)  # noqa: B023
 
 
+@pytest.mark.slow
 def test_on_other_platforms_the_scan_runs() -> None:
     # A policy that was trained with the kernel acts anywhere.
     arguments, reset, outputs = problem()

@@ -13,6 +13,9 @@ from tests import rounding
 
 L, N, F, H = 9, 5, 3, 4
 CELLS = {"lstm": LSTM, "gru": GRU, "slstm": SLSTM}
+each_cell = pytest.mark.parametrize(
+    "kind", ["lstm", *(pytest.param(x, marks=pytest.mark.slow) for x in ("gru", "slstm"))]
+)
 
 
 def problem(kind, length=L, seed=0):
@@ -42,7 +45,7 @@ def plain_scan(cell, weight, inputs, carry, reset):
     return h, carry
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@each_cell
 @pytest.mark.parametrize("length", [pytest.param(1, marks=pytest.mark.slow), L])
 def test_values_and_gradients_equal_autodiff_of_a_plain_scan(kind, length):
     cell, weight, inputs, carry, reset = problem(kind, length)
@@ -111,6 +114,7 @@ def test_lstm_equals_that_of_flax(inputs_and_carry):
     np.testing.assert_allclose(last["h"], state[1], atol=within)
 
 
+@pytest.mark.slow
 def test_gru_equals_its_equations_in_numpy(inputs_and_carry):
     x, carry = inputs_and_carry
     reset = jnp.zeros((L, N), bool)
@@ -134,6 +138,7 @@ def test_gru_equals_its_equations_in_numpy(inputs_and_carry):
     np.testing.assert_allclose(last["h"], h, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_lstm_starts_with_open_forget_gates_and_orthogonal_blocks(inputs_and_carry):
     x, carry = inputs_and_carry
     init = jax.jit(Recurrent(H, LSTM).init)
@@ -166,7 +171,7 @@ def test_bfloat16_keeps_the_carry_in_float32(kind):
     np.testing.assert_allclose(y.astype(jnp.float32), exact, atol=0.03)
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@each_cell
 def test_the_form_for_gpus_keeps_the_same(kind):
     # 9 steps in turns of 4, with resets inside, at the first and at the last step.
     cell, *arrays = problem(kind)

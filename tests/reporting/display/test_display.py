@@ -179,6 +179,7 @@ class TestLive:
         load = "cores 87% 939 MB, devices 42% 4.10 GB, 80.8 ms per iteration"
         assert load[: columns - 5] in stream.getvalue()
 
+    @pytest.mark.slow
     def test_seconds_count_while_the_main_thread_compiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TERM", "xterm")
         stream = Terminal()

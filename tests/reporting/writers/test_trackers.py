@@ -143,6 +143,7 @@ class TestWandb:
         summary = [_row(record.summary, "update") for record in records if record.HasField("summary")]
         assert {k: v for row in summary for k, v in row.items()}["summary/eval_return"] == 500.0
 
+    @pytest.mark.slow
     def test_nobody_is_asked_for_a_key(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
