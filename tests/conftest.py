@@ -104,12 +104,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport]:
-    """Every second worker reads the tree from its end, and each finds what another has compiled to bytecode."""
+    """Every second worker reads the tree from its end, and each finds what another has made to bytecode."""
     report = yield
-    if (
-        isinstance(collector, pytest.Directory)
-        and os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579"
-    ):
+    is_odd = os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579"
+    if is_odd and isinstance(collector, pytest.Directory):
         report.result.reverse()
     return report
 

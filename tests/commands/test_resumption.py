@@ -16,6 +16,7 @@ import pytest
 from jaxrl.commands import resumption, run_arguments
 from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.files import load_config
+from jaxrl.runs.names import RunNames
 from jaxrl.training.run import RunOutcome
 from tests.commands.refusals import refused
 
@@ -79,12 +80,16 @@ def test_home_of_the_user(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None
     assert parsed("ppo", "--workdir=~/new").workdir == str(folder / "new")
 
 
-def test_a_folder_that_holds_runs_is_not_trained_in(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_holds_runs_is_not_trained_in(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_run("runs/ppo/1")
     for place in ("runs", "runs/ppo", "./runs"):
         end = f"(='{place}') holds runs, such as runs/ppo/1: name another folder\n"
         for command in (["train", "ppo"], ["pretrain", "ppo", "--data=data"]):
             assert refused(capsys, *command, f"--workdir={place}") == f"error: `--workdir` {end}"
+    # A search first makes its environments, in a process.
+    monkeypatch.setattr(RunNames, "of", lambda configs: RunNames((), (), ()))
     Path("space.json").write_text('{"ppo.gamma": [0.9]}')
     # One short trial, should it not be refused.
     search = ["search", "ppo", "--space=space.json", "--trials=1", "--verify=0", "--config.stop.steps=4096"]

@@ -13,7 +13,15 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+# A second each to start Atari.
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, marks=pytest.mark.slow) if p.stem in ("dqn_atari", "r2d2_atari") else p
+        for p in CONFIGS
+    ],
+    ids=lambda p: p.stem,
+)
 def test_shipped_config_resolves_on_one_and_two_devices(path: Path) -> None:
     config = load_config(str(path))
     suite = config.env.name.partition(":")[0]

@@ -60,7 +60,7 @@ def tiny_config(iterations: int = ITERATIONS, schedule: str = "linear") -> Confi
     config.ppo.update(learning_rate=1e-2, schedule=schedule)
     config.stop.steps = iterations * STEPS
     config.log.update(every_steps=STEPS, layers=False)
-    config.evaluate.update(every_steps=2 * STEPS, episodes=4)
+    config.evaluate.update(every_steps=2 * STEPS, episodes=4, modes=("greedy",))
     config.checkpoint.update(every_steps=2 * STEPS, keep=2)
     return config
 
@@ -71,7 +71,6 @@ def plain_config(iterations: int, schedule: str = "constant") -> ConfigDict:
     config.env.wrappers = ()
     config.network.core = "none"
     config.normalize.rewards = False
-    config.evaluate.modes = ("greedy",)
     return config
 
 

@@ -62,10 +62,12 @@ class Forgetful(jaxrl.Wrapper):
         return self.env.reset(key)
 
 
+@jax.jit
 def keys_at(t):
     return jax.vmap(lambda b: jax.random.fold_in(jax.random.fold_in(jax.random.key(1), b), t))(jnp.arange(B))
 
 
+@jax.jit
 def tasks_at(t):
     return jax.vmap(lambda key: sample(SPACE, jax.random.fold_in(key, 9)))(keys_at(t))
 

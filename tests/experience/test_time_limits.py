@@ -15,7 +15,8 @@ from tests.compiled_programs import Noise
 @pytest.mark.parametrize("limit", [2**31 - 1, 2**31, 10**12])
 def test_staggered_first_episodes(limit: int) -> None:
     keys = jax.random.split(jax.random.key(0), 8)
-    on_device = VectorEnv(Noise(max_episode_steps=limit), stagger=True).reset(keys)[0].first_episode_left
+    reset = jax.jit(VectorEnv(Noise(max_episode_steps=limit), stagger=True).reset)
+    on_device = reset(keys)[0].first_episode_left
     spec = EnvSpec("test:Env", Box.of(0, 1, (1,)), Discrete(2), max_episode_steps=limit)
     _, on_host = start_numbers(spec, jax.random.key(0), jnp.int32(0), jnp.arange(8))
     for steps in (on_device, on_host):

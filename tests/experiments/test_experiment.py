@@ -109,6 +109,7 @@ def test_an_estimate_multiplies_the_time_of_one_cell(
         return TrainingCost(config.env.num_envs, rates[config.network.architecture], None)
 
     monkeypatch.setattr(architectures, "training_cost", measure)
+    monkeypatch.setattr(ExperimentPlan, "require_networks", lambda plan: None)  # builds them in a process
     given = options(architectures=tuple(rates), seeds=(0, 1), total_timesteps=3_600_000, num_envs=8)
     assert show_estimates(ExperimentPlan.of(given, tmp_path)) == 0
     # 3.6 M steps at 500 a second are 2 hours, at 2,000 half an hour; there are two cells of each.

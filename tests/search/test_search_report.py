@@ -51,7 +51,8 @@ def test_importance_finds_what_decides() -> None:
     assert importance(SPACE, trials(7), Objective()) == {}
 
 
-@pytest.mark.parametrize("count", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (20, 60))])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [8, 20, 60])
 def test_importance_is_nothing_on_noise(count: int) -> None:
     rng, shown = np.random.default_rng(1), 0
     for _ in range(20):

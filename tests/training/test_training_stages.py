@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -214,24 +216,24 @@ MASSPOLE = {"curriculum.parameter": "masspole", "curriculum.iterations": 2}
     ("plan", "line"),
     [
         (
-            plan_of(*STAGES),
+            partial(plan_of, *STAGES),
             "3 (stage 3) for network.frozen; 4 (stage 4) for env.name, normalize.clip_observations, fresh",
         ),
         (
-            plan_of("iterations=1", "iterations=1 num_epochs=2", "num_epochs=1"),
+            partial(plan_of, "iterations=1", "iterations=1 num_epochs=2", "num_epochs=1"),
             "2 (stage 2) for ppo.num_epochs",  # the third has the program of the first
         ),
-        (plan_of({"iterations": 1}, {"name": "heads", "fresh": [HEADS]}), "2 (heads) for fresh"),
+        (partial(plan_of, {"iterations": 1}, {"name": "heads", "fresh": [HEADS]}), "2 (heads) for fresh"),
         (
-            plan_of(**{"curriculum.difficulties": (0.1, 0.2, 0.5), **MASSPOLE}),
+            partial(plan_of, **{"curriculum.difficulties": (0.1, 0.2, 0.5), **MASSPOLE}),
             "2 (masspole 0.2) for env.name; 3 (masspole 0.5) for env.name",
         ),
-        (plan_of("iterations=2 learning_rate=1e-3", "learning_rate=1e-4 gamma=0.9"), ""),
-        (plan_of(), ""),
+        (partial(plan_of, "iterations=2 learning_rate=1e-3", "learning_rate=1e-4 gamma=0.9"), ""),
+        (partial(plan_of), ""),
     ],
 )
-def test_what_compiles_anew_is_said_beforehand(plan: TrainingPlan, line: str) -> None:
-    assert plan.announcement() == (f"stages that compile again: {line}" if line else "")
+def test_what_compiles_anew_is_said_beforehand(plan: Callable[[], TrainingPlan], line: str) -> None:
+    assert plan().announcement() == (f"stages that compile again: {line}" if line else "")
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,15 @@ STEP = 640
 
 
 @functools.cache
-def _init(*fields: tuple[str, Any]) -> Any:
-    program = tiny_program(**dict(fields))
-    return jax.jit(lambda seed: program.init(jax.random.key(seed)).learner)
+def _shapes(*fields: tuple[str, Any]) -> RolloutState:
+    return jax.eval_shape(tiny_program(**dict(fields)).init, jax.random.key(0)).learner
 
 
 def state_of(seed: int, **fields: Any) -> RolloutState:
-    """A fresh one."""
-    return _init(*(FIELDS | fields).items())(seed)
+    """With random numbers: making fresh ones is a program for each network."""
+    rng = np.random.default_rng(seed)
+    draw = lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype)  # noqa: E731
+    return jax.tree.map(draw, _shapes(*(FIELDS | fields).items()))
 
 
 def plain_state(seed: int) -> RolloutState:

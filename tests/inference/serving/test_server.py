@@ -105,7 +105,7 @@ def test_searches_for_garbage_leave_what_was_imported_alone(registry: ModelRegis
         nonlocal searched
         if line.startswith("serving"):
             searched = len(gc.get_objects())
-            threading.Timer(0.3, signal.raise_signal, (signal.SIGTERM,)).start()
+            threading.Timer(0.1, signal.raise_signal, (signal.SIGTERM,)).start()
 
     before = len(gc.get_objects())
     options = ServerOptions(port=0, token="")
@@ -300,6 +300,7 @@ def test_a_kill_and_a_restart_on_the_same_port(registry: ModelRegistry) -> None:
             assert "Address already in use" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_token_is_asked_for(registry: ModelRegistry) -> None:
     arguments = (f"{registry.url}:walker@1", "--port=0", "--runtime=numpy", "--host=127.0.0.1")
     with serving(*arguments, JAXRL_SERVE_TOKEN="secret") as server:
