@@ -132,6 +132,7 @@ def test_a_folder_in_place_of_a_bucket(tmp_path: Path) -> None:
 def test_findings_are_shown_with_advice(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(packages, "others_of_the_same_name", tuple)
     monkeypatch.setattr(
         machine_health,
         "training",

@@ -57,7 +57,7 @@ def test_training_succeeds(run: Run) -> None:
     assert run.trained.returncode == 0, run.trained.stderr
     assert "Traceback" not in run.trained.stderr
     assert "compil" in run.trained.stdout  # a long compile says that it compiles
-    assert "\nmlp 8, categorical; 8 environments; 1 x cpu\n" in run.trained.stdout
+    assert "\nmlp 8, feed-forward, categorical; 8 environments; 1 x cpu\n" in run.trained.stdout
     # Commands to copy, which hold the folder, are not cut.
     lines = [line for line in run.trained.stdout.splitlines() if str(run.folder) not in line]
     assert max(map(len, lines)) < 80

@@ -68,7 +68,7 @@ def scripted(
     return dataclasses.replace(agent, network=network)
 
 
-@pytest.mark.parametrize("count", [3, 4, 5, 11])
+@pytest.mark.parametrize("count", [5, *(pytest.param(x, marks=pytest.mark.slow) for x in (3, 4, 11))])
 def test_exactly_as_many_episodes_as_asked(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     # Below, at and above the number of environments. (Several devices: see tests/multi_device.)
     monkeypatch.setattr(evaluation, "MAX_ENVIRONMENTS", 4)
@@ -111,7 +111,7 @@ def test_greedy_is_deterministic_and_sampling_is_not() -> None:
     assert sampled[0].mean != sampled[2].mean
 
 
-@pytest.mark.parametrize("environments", [3, 1])
+@pytest.mark.parametrize("environments", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_episodes_without_end_are_cut_off_and_counted(
     monkeypatch: pytest.MonkeyPatch, environments: int
 ) -> None:

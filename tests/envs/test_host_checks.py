@@ -68,7 +68,11 @@ class Changing(host.Pusher):
         (host.Texts, "Texts has a space that is not supported: Text(1, 5"),
         (host.Batch, "Batch is not a JaxEnv; it is a VectorEnv, a batch of environments: name the class"),
         (lambda: host.Count, "Count is a class: check an environment of it, Count(...)"),
-        (lambda: f"{HOST}:Masked(fault='shape')", "gave int8[3] as info['action_mask']"),
+        pytest.param(
+            lambda: f"{HOST}:Masked(fault='shape')",
+            "gave int8[3] as info['action_mask']",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_problems_of_environments_on_the_host_are_one_line(make, message):

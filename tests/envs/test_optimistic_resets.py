@@ -62,6 +62,7 @@ def test_every_step_is_that_of_resets_at_once() -> None:
         jax.tree.map(np.testing.assert_array_equal, plain, rounds)
 
 
+@pytest.mark.slow
 def test_no_two_environments_start_alike_and_a_batch_may_be_divided() -> None:
     keys = jax.random.split(jax.random.key(1), 2 * B)
     over, env = jnp.ones(2 * B, jnp.int32), with_ratio(Scripted(), 4)

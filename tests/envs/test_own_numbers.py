@@ -133,6 +133,7 @@ def test_recorded_episodes_are_cloned_as_they_were_played(name: str, tmp_path: P
     np.testing.assert_array_equal(replayed.actions, episode.actions)
 
 
+@pytest.mark.slow
 def test_data_that_counts_from_zero_is_refused(tmp_path: Path) -> None:
     spec = registry.spec_of(NUMBERED)
     wrong = dataclasses.replace(recorded(NUMBERED), actions=np.array([0, 1, 2, 0]))

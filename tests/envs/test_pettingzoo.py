@@ -118,6 +118,7 @@ def test_rows_are_those_of_the_bare_environment(start, masks, groups, noise):
 TEAM = {f"team_{name}" for name in FIELDS}
 
 
+@pytest.mark.slow
 def test_length_is_limited_and_first_episodes_are_cut_for_all_agents():
     factory = envs.make_host(f"{MODULE}:small_parallel_env")
     assert factory.spec.max_episode_steps == 3

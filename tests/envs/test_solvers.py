@@ -52,6 +52,7 @@ def test_a_solver_has_the_best_return(name: str, steps: int, best: float) -> Non
     np.testing.assert_allclose(returns_of_first_episodes(name, steps), best, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_each_flip_of_the_solver_is_needed() -> None:
     # As many steps as bits differ: all are worth -1 but the last.
     env = envs.make("jaxrl:BitFlip(bits=6)")

@@ -64,6 +64,7 @@ def test_rewards_are_shaped_on_the_host():
     np.testing.assert_array_equal(found.obs[..., 6], found.reward)
 
 
+@pytest.mark.slow
 def test_shaping_on_the_host_sees_what_the_environment_declares():
     name, shaping = HOST.replace("Count", "Telling"), f'reward_shaping(function="{MODULE}:timed")'
     env = envs.make_host(name, [shaping]).start(HostOptions(seeds=(1, 2)))

@@ -93,6 +93,7 @@ def test_against_one_environment_stepped_by_hand(name):
     assert num_done > num_envs
 
 
+@pytest.mark.slow
 def test_steps_at_which_nothing_ends_are_plain_steps():
     env = envs.make("gymnax:CartPole-v1")
     batch = VectorEnv(env)

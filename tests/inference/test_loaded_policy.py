@@ -132,6 +132,7 @@ def test_dicts_masks_and_vectors_of_actions() -> None:
     assert action.shape == components.spec.action_space.shape
 
 
+@pytest.mark.slow
 def test_masks_of_components_may_be_a_list_and_allow_something_of_each() -> None:
     loaded = LoadedPolicy(policy_of(env__name="tests.e2e.environments:MaskedParts", network__core="none"))
     obs = np.zeros(2)

@@ -101,6 +101,7 @@ def test_samples_are_of_one_component_each() -> None:
     np.testing.assert_array_equal(mixture.mode(), [0.0])
 
 
+@pytest.mark.slow
 def test_entropy_is_exact_at_its_limits_and_a_bound_between() -> None:
     gaussian = Gaussian(jnp.array([0.3]), jnp.log(jnp.array([0.7])))
     same = one([0.2, 0.8], [0.3, 0.3], [0.7, 0.7])

@@ -67,6 +67,7 @@ def test_lidar_sees_walls_and_discs():
     np.testing.assert_allclose(reading, [3 * 2**0.5, 3 * 2**0.5, 5, 5], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_lidar_is_what_marching_along_the_rays_finds():
     state, _ = reset(jax.random.key(3), Navigation(sensor_noise=0.0).default_task)
     seen = np.asarray(lidar(state.position, state.obstacles, 24))

@@ -136,6 +136,7 @@ def test_a_film_of_a_task() -> None:
         assert steps == room + 1
 
 
+@pytest.mark.slow
 def test_options_of_the_command_overrule_the_suite(run: Path, tmp_path: Path) -> None:
     file = suite_of(tmp_path, name="few", episodes=50, success="return >= 10", categories={"a": [ENV]})
     assert evaluate(run, file, "--episodes=2", "--sample", "--seed=5") == 0
