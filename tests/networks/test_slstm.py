@@ -71,6 +71,7 @@ def test_the_core_is_the_papers_equations_whole_and_in_chunks(length, scale):
     assert (np.asarray(carry["n"]) >= 1).all()
 
 
+@pytest.mark.slow
 def test_the_first_write_of_an_episode_is_all_that_is_held():
     # However small its exponential is beside that of an empty memory, whose stored logarithm is 0.
     params, x, _, _ = problem(1)
