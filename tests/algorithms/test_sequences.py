@@ -88,7 +88,10 @@ def test_sequences_keep_dtypes_and_trailing_dimensions():
     assert (taken["done"].shape, taken["done"].dtype) == ((4, 6), bool)
 
 
-@pytest.mark.parametrize(("length", "group_envs", "group_chunks"), [(8, 2, 1), (2, 1, 4)])
+@pytest.mark.parametrize(
+    ("length", "group_envs", "group_chunks"),
+    [(8, 2, 1), (2, 1, 4), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((1, 2, 2), (4, 6, 2)))],
+)
 def test_rows_put_back_are_where_they_were_taken(length, group_envs, group_chunks):
     rows = np.stack([labelled(), -labelled()], axis=-1).astype(np.float32)
 
