@@ -68,7 +68,7 @@ def test_a_bucket_that_does_not_answer_is_one_line(
     command: str, name: str, gcs: GcsServer, monkeypatch: pytest.MonkeyPatch, capfd: Output
 ) -> None:
     gcs.rule = lambda request: 503  # the client would try again for minutes
-    monkeypatch.setattr(bucket, "TIMEOUT_SECONDS", 0.51)  # 1 in messages
+    monkeypatch.setattr(bucket, "TIMEOUT_SECONDS", 0.6)  # 1 in messages
     started = time.monotonic()
     error = refused(capfd, command, name)
     assert time.monotonic() - started < 20

@@ -60,7 +60,7 @@ def test_an_address_that_is_no_run_folder(gcs: GcsServer, path: str, problem: st
 def test_a_bucket_that_cannot_be_used(
     gcs: GcsServer, status: int, only_writes: bool, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket, "TIMEOUT_SECONDS", 0.51)  # 1 in messages
+    monkeypatch.setattr(bucket, "TIMEOUT_SECONDS", 0.6)  # 1 in messages
     gcs.rule = lambda request: status if request.writes or not only_writes else None
     with pytest.raises(ConfigError, match=rf"^`--workdir` \(='{RUN}'\) {problem}"):
         RunFolder(RUN).create()
@@ -71,7 +71,7 @@ def test_a_bucket_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, gcs: 
         unused.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{unused.getsockname()[1]}"
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{where}")
-        monkeypatch.setattr(bucket, "TIMEOUT_SECONDS", 0.51)  # 1 in messages
+        monkeypatch.setattr(bucket, "TIMEOUT_SECONDS", 0.6)  # 1 in messages
         with pytest.raises(ConfigError, match=f"cannot be reached in 1 s: {where}: Connection refused$"):
             storage.require_run_folder("--workdir", RUN)
 
