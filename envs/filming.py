@@ -19,7 +19,7 @@ from jaxrl.envs.agents.multi_agent import WholeEnv
 from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.envs.host.worker import Problem
 from jaxrl.envs.host.worker_env import WorkerFactory
-from jaxrl.envs.host_env import HostFactory, HostOptions
+from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep
 from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of, reports_of
 from jaxrl.envs.tasks import default_arguments
 from jaxrl.envs.wrappers.host import WrappedFactory
@@ -43,11 +43,7 @@ def film(name: str, wrappers: Sequence[str], seed: int, task: Any = None) -> Fil
         env = registry.make(name, wrappers)
         env = WholeEnv(cast(MultiAgentEnv, env)) if env.spec.agents else env
         return _film_device(env, seed, default_arguments(env) if task is None else (task,))
-    factory = registry.make_host(name, wrappers)
-    bare = factory.unwrapped if isinstance(factory, WrappedFactory) else factory
-    if isinstance(bare, WorkerFactory):
-        return film_worker_env(bare, seed, factory.decode)
-    return _film_observations(factory, seed)
+    return _film_host(registry.make_host(name, wrappers), seed)
 
 
 def _film_device(env: JaxEnv, seed: int, arguments: tuple[Any, ...]) -> Film:
@@ -88,65 +84,87 @@ def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
         return draw(np.asarray(obs), env.spec.observation_space)
 
 
-def _film_observations(factory: HostFactory, seed: int) -> Film:
-    if not image_of(factory.spec.observation_space):
-        raise CannotRender(_reason(factory.spec))
-    names = tuple(report.name for report in factory.spec.reports)
-    env = factory.start(HostOptions(seeds=(seed,), info_keys=names))
-    over = False
+def _film_host(factory: HostFactory, seed: int) -> Film:
+    """Takes an action for each agent, also absent ones."""
+    spec = factory.spec
+    bare = factory.unwrapped if isinstance(factory, WrappedFactory) else factory
+    names = tuple(report.name for report in spec.reports)
+    options = HostOptions(seeds=(seed,), info_keys=names)
+    if isinstance(bare, WorkerFactory):
+        played: HostEnv = _LocalEnv(bare, options)
+    elif image_of(spec.observation_space):
+        played = bare.start(options)
+    else:
+        raise CannotRender(_reason(spec))
+    env = factory.around(played) if isinstance(factory, WrappedFactory) else played
     try:
         while True:
-            step = env.recv(0)
-            obs = np.asarray(factory.decode(jnp.asarray(step.obs)))[0]
-            over = bool(step.game_over[0])
-            picture = partial(draw, obs, factory.spec.observation_space)
-            reports = reports_of({name: x[0] for name, x in step.info.items()}, names)
-            action = yield Shot(obs, None, picture, over, float(step.score[0]), reports=reports)
-            env.send(0, np.asarray(action)[None])
+            step = jax.tree.map(np.copy, env.recv(0))
+            whole = step.of_environments
+            seen, mask = jax.device_get((env.decode(step.obs), env.action_mask(step.obs)))
+            if not spec.agents:
+                seen, mask = jax.tree.map(lambda x: x[0], (seen, mask))
+            drawn = (
+                played.picture
+                if isinstance(played, _LocalEnv)
+                else partial(draw, seen, spec.observation_space)
+            )
+            fresh = step.first if spec.agents else None
+            reports = {} if spec.agents else reports_of({key: x[0] for key, x in whole.info.items()}, names)
+            over = bool(whole.game_over[0])
+            action = yield Shot(seen, mask, drawn, over, float(whole.score[0]), fresh, reports)
+            env.send(0, np.asarray(action) if spec.agents else np.asarray(action)[None])
     finally:
         env.close()
 
 
+class _LocalEnv(HostEnv):
+    """An environment of a worker in this process, which can be drawn here."""
+
+    num_envs = num_groups = 1
+    timeout = None
+
+    def __init__(self, factory: WorkerFactory, options: HostOptions):
+        self.spec = factory.spec
+        self._factory = factory
+        self._info_keys = options.info_keys
+        module = importlib.import_module(f"jaxrl.envs.host.{factory.slot}")
+        self._env = _make(self.spec.name, module.make_env, factory.target, factory.kwargs)
+        self._arrays = {key: np.zeros(*form) for key, form in factory.arrays(options).items()}
+        if "task" in self._arrays:
+            self._arrays["task"][:] = np.nan
+        self._slot = module.make_slot(self._env, 0, factory.setup(options), self._arrays)
+
+    def send(self, group: int, action: np.ndarray) -> None:
+        self._arrays["action"][:] = action
+
+    def recv(self, group: int) -> HostStep:
+        try:
+            self._slot.step()
+        except Problem as error:
+            raise CannotRender(f"{self.spec.name} {error}") from error
+        everything = slice(None)
+        return self._factory.answer(self._arrays, everything, everything, self._info_keys)
+
+    def decode(self, obs: Any) -> Any:
+        return self._factory.decode(obs)
+
+    def action_mask(self, obs: Any) -> Any:
+        return self._factory.action_mask(obs)
+
+    def picture(self) -> np.ndarray:
+        """What the environment draws, uint8[height, width, 3]."""
+        return _rendered(self.spec.name, self._env)
+
+    def interrupt(self) -> None:
+        """Nothing can end a step of this process."""
+
+    def close(self) -> None:
+        _close(self._env)
+
+
 def _reason(spec: EnvSpec) -> str:
     return f"{spec.name} cannot be rendered: it has no pictures, and its observations are no images"
-
-
-def film_worker_env(factory: WorkerFactory, seed: int, decode: Callable[[Any], Any]) -> Film:
-    """An episode of a worker environment, run in this process, like `film`.
-
-    `decode` makes of stored observations [N, ...] what the policy sees.
-
-    Of several agents, each takes an action, also absent ones.
-    """
-    name = factory.spec.name
-    everything = slice(None)
-    names = tuple(report.name for report in factory.spec.reports)
-    options = HostOptions(seeds=(seed,), info_keys=names)
-    module = importlib.import_module(f"jaxrl.envs.host.{factory.slot}")
-    env = _make(name, module.make_env, factory.target, factory.kwargs)
-    arrays = {key: np.zeros(*form) for key, form in factory.arrays(options).items()}
-    if "task" in arrays:
-        arrays["task"][:] = np.nan
-    has_agents = bool(factory.spec.agents)
-    try:
-        slot = module.make_slot(env, 0, factory.setup(options), arrays)
-        while True:
-            slot.step()
-            step = jax.tree.map(np.copy, factory.answer(arrays, everything, everything, names))
-            whole = step.of_environments
-            picture = partial(_rendered, name, env)
-            seen, mask = jax.device_get((decode(step.obs), factory.action_mask(step.obs)))
-            if not has_agents:
-                seen, mask = jax.tree.map(lambda x: x[0], (seen, mask))
-            over = bool(whole.game_over[0])
-            reward = float(whole.score[0])
-            fresh = step.first if has_agents else None
-            reports = {} if has_agents else reports_of({key: x[0] for key, x in whole.info.items()}, names)
-            arrays["action"][:] = yield Shot(seen, mask, picture, over, reward, fresh, reports)
-    except Problem as error:
-        raise CannotRender(f"{name} {error}") from error
-    finally:
-        _close(env)
 
 
 def _make(name: str, make: Callable[..., Any], target: str, kwargs: Mapping[str, Any]) -> Any:

@@ -53,7 +53,7 @@ def observation_tree(leaves: list[Leaf], arrays: list[Any]) -> Any:
 
 def action_leaf(parts: list[Leaf]) -> Leaf:
     """The leaf of an action space: its only one, or a "mixed" one of its parts."""
-    parts = [_as_choices(part) for part in parts]
+    parts = [_with_inner_bounds(_as_choices(part)) for part in parts]
     if len(parts) == 1 and not parts[0]["path"]:
         return parts[0]
     size = sum(math.prod(part["shape"]) for part in parts)
@@ -67,6 +67,19 @@ def _as_choices(leaf: Leaf) -> Leaf:
     low, high = (np.array(leaf[side], np.int64) for side in ("low", "high"))
     few = (high - low < _MOST_CHOICES).all()
     return leaf | integers("multi_discrete", low, high, leaf["dtype"]) if few else leaf
+
+
+def _with_inner_bounds(leaf: Leaf) -> Leaf:
+    """A Box of float64 with bounds that float32 holds; actions at rounded ones might lie outside of it."""
+    if leaf["kind"] != "box" or leaf["dtype"] != "float64":
+        return leaf
+    low, high = _bounds(leaf)
+    inf = np.float32(np.inf)
+    least, most = low.astype(np.float32), high.astype(np.float32)
+    least = np.where(least < low, np.nextafter(least, inf), least)
+    most = np.where(most > high, np.nextafter(most, -inf), most)
+    holds = least <= most  # else float32 has no number between them
+    return leaf | {"low": np.where(holds, least, low), "high": np.where(holds, most, high)}
 
 
 def action_space(leaf: Leaf) -> Box | Discrete | MultiDiscrete | Mixed:

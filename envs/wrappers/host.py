@@ -87,7 +87,11 @@ class WrappedFactory:
         if self._change.shapes_rewards:
             told = (report.name for report in self.spec.reports)
             options = dataclasses.replace(options, info_keys=tuple(sorted({*options.info_keys, *told})))
-        return WrappedEnv(self, self._change, self.unwrapped.start(options))
+        return self.around(self.unwrapped.start(options))
+
+    def around(self, env: HostEnv) -> HostEnv:
+        """The wrappers around a batch of `unwrapped` that has been started."""
+        return WrappedEnv(self, self._change, env)
 
     def _check(self) -> None:
         """Refuses frame stacks with action masks, and shaping if JAX has no CPU."""

@@ -15,6 +15,8 @@ from jaxrl.types import Array, PyTree
 
 # Added to the variance, so that a feature that never changed divides by 1e-4 and not by 0.
 _EPSILON = 1e-8
+# Rows before a batch count for at most so many batches of its size: beside more, float32 would round it away.
+_MOST_BATCHES = 2**20
 
 
 @flax.struct.dataclass
@@ -25,7 +27,7 @@ class RunningStats:
     one array per float leaf, in the order of `jax.tree.leaves`.
 
     Attributes:
-      count: float32[], rows seen. Exact to 2^24; beyond it grows with a relative error below 1e-6.
+      count: float32[], rows seen, at most those of 2^20 batches; older ones count ever less from there on.
       mean: float32 arrays, each of its leaf's shape without batch dimensions.
       mean_error: float32 arrays of the same shapes, what rounding took from `mean`. Without it the mean
         stands still once a batch moves it by less than float32's spacing, which after thousands of
@@ -84,14 +86,16 @@ def update(
         chex.assert_shape(mask, leading)
 
     batch_count, batch_mean, batch_m2 = _batch_moments(leaves, num_leading, mask, psum)
-    count = stats.count + batch_count
+    before = jnp.where(batch_count > 0, jnp.minimum(stats.count, _MOST_BATCHES * batch_count), stats.count)
+    forgotten = (stats.count - before) / jnp.maximum(stats.count, 1.0)
+    count = before + batch_count
     share = batch_count / jnp.maximum(count, 1.0)
     delta = [b - a - e for a, e, b in zip(stats.mean, stats.mean_error, batch_mean, strict=True)]
     change = [e + d * share for e, d in zip(stats.mean_error, delta, strict=True)]
     mean = tuple(a + c for a, c in zip(stats.mean, change, strict=True))
     mean_error = tuple(c - (new - a) for a, c, new in zip(stats.mean, change, mean, strict=True))
     m2 = tuple(
-        a + b + jnp.square(d) * (stats.count * share)
+        a + (b + jnp.square(d) * (before * share) - a * forgotten)
         for a, b, d in zip(stats.m2, batch_m2, delta, strict=True)
     )
     return RunningStats(count=count, mean=mean, mean_error=mean_error, m2=m2)

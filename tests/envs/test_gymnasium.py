@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import gymnasium
@@ -284,15 +285,21 @@ def test_environments_are_divided_evenly():
     assert rows_of_workers(2, 1, 8) == [[[0], [1]]]
 
 
-def test_a_film_goes_as_the_environment_itself():
-    film, env = filming.film("gymnasium:CartPole-v1", (), 3), gymnasium.make("CartPole-v1")
-    shot, (obs, _), steps = next(film), env.reset(seed=3), 0
-    while not shot.over:
-        np.testing.assert_array_equal(shot.obs, obs)
-        assert (shot.mask, shot.fresh) == (None, None)
-        obs, reward, terminated, truncated, _ = env.step(steps % 2)
-        shot, steps = film.send(np.int32(steps % 2)), steps + 1
-        assert (shot.reward, shot.over) == (reward, terminated or truncated)
-    film.close()
-    np.testing.assert_array_equal(shot.obs, obs)
+@pytest.mark.parametrize("wrappers", [(), ("frame_stack(frames=2)", "previous_reward")], ids=len)
+def test_a_film_goes_as_the_environment_itself(wrappers):
+    # Wrappers that keep something of earlier steps ended `jaxrl evaluate --video` with an IndexError.
+    env = gymnasium.make("CartPole-v1")
+    (obs, _), steps = env.reset(seed=3), 0
+    seen = [obs, obs, [0]]
+    with closing(filming.film("gymnasium:CartPole-v1", wrappers, 3)) as film:
+        shot = next(film)
+        while not shot.over:
+            np.testing.assert_array_equal(shot.obs, np.concatenate(seen) if wrappers else obs)
+            assert (shot.mask, shot.fresh) == (None, None)
+            before = obs
+            obs, reward, terminated, truncated, _ = env.step(steps % 2)
+            seen = [before, obs, [reward]]
+            shot, steps = film.send(np.int32(steps % 2)), steps + 1
+            assert (shot.reward, shot.over) == (reward, terminated or truncated)
+    np.testing.assert_array_equal(shot.obs, np.concatenate(seen) if wrappers else obs)
     assert steps > 5

@@ -50,6 +50,24 @@ def test_the_limits_of_floats_are_no_bounds(low: str, dtype: Any) -> None:
     assert action_space(action_leaf(describe(space))) == Box.of(-np.inf, np.inf, (2,))
 
 
+def test_bounds_of_float64_are_reached_within_the_space() -> None:
+    # float32(0.1) is above 0.1: environments that assert `action_space.contains(action)` ended the run.
+    box = spaces.Box(
+        np.array([-0.1, 0.7, 0.1, -1e-320]), np.array([0.1, 1e3 / 3, 0.1, 2.0]), dtype=np.float64
+    )
+    for space in (box, spaces.Dict({"push": box, "turn": spaces.Discrete(2)})):
+        leaf = action_leaf(describe(space))
+        chosen = action_space(leaf)
+        bounds = chosen if isinstance(chosen, Box) else dict(chosen.spaces)["push"]  # type: ignore[union-attr]
+        for ends in (bounds.low, bounds.high):
+            action = np.zeros(chosen.shape, np.float32)
+            action[: len(ends)] = ends
+            taken = action_of(leaf, action)
+            taken = taken if isinstance(chosen, Box) else taken["push"]
+            assert np.delete((taken >= box.low) & (taken <= box.high), 2).all()
+            np.testing.assert_allclose(taken, action[: len(ends)], rtol=0)
+
+
 def test_parts_with_nothing_in_them_are_left_out() -> None:
     space = spaces.Dict({"none": spaces.Dict({}), "push": PUSH, "zero": NOTHING, "pair": spaces.Tuple(())})
     assert observed(space) == Dict((("push", Box.of(-1, 1, (2,))),))

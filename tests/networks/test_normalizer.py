@@ -23,7 +23,10 @@ def large_mean_data():
 
 
 def fold(data, **kwargs):
-    stats = normalizer.init(data[0][0, 0])
+    return fold_from(normalizer.init(data[0][0, 0]), data, **kwargs)
+
+
+def fold_from(stats, data, **kwargs):
     return jax.lax.scan(lambda s, x: (normalizer.update(s, x, **kwargs), None), stats, data)[0]
 
 
@@ -56,6 +59,14 @@ def test_mean_keeps_moving_after_many_batches():
     stats, _ = jax.lax.scan(lambda s, x: (normalizer.update(s, jnp.array([x, x])), None), stats, levels)
     np.testing.assert_allclose(stats.mean[0], 1e4 + 0.5, atol=1e-3)
     np.testing.assert_allclose(normalizer.std(stats)[0], 0.5, rtol=1e-3)
+
+
+def test_spread_stays_after_very_many_small_batches():
+    # From 2^24 batches on float32 no longer counts one more, and the deviations that went on adding up made
+    # the variance grow: by 1.6% here, and without end.
+    rows = 1.2 * jax.random.normal(jax.random.key(0), (2**18, 1))
+    stats = normalizer.init(jnp.float32(0)).replace(count=jnp.float32(2**24), m2=(jnp.float32(1.44 * 2**24),))
+    np.testing.assert_allclose(normalizer.std(fold_from(stats, rows))[0], 1.2, rtol=3e-3)
 
 
 def test_update_by_hand():
