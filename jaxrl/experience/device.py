@@ -272,11 +272,7 @@ class DeviceCollector(Collector):
     ) -> tuple[PyTree, TimeStep, Array, Array | None]:
         """(state, timestep, bool[B], True if an episode begins with the next row, `valid` of this row)."""
         task_B = self._of_environment(given.task)
-        options: dict[str, Any] = {
-            "starts": self._starts(given),
-            "conditional": not self.few_kernels,
-            "task_B": task_B,
-        }
+        options: dict[str, Any] = {"starts": self._starts(given), "task_B": task_B}
         if not self.agent.needs_final_observations:
             valid = self.env.is_turn(env_state)
             env_state, timestep = self.env.step(given.keys, env_state, action, **options)
