@@ -17,12 +17,7 @@ from jaxrl.config.overrides import read_value
 from jaxrl.runs import storage
 
 _LONGEST_FLAG = 200  # characters of an unknown one that are compared with others
-_KINDS: dict[str, type[bool | int | float | str]] = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "str": str,
-}
+_KINDS: dict[str, type[bool | int | float | str]] = {"bool": bool, "int": int, "float": float, "str": str}
 _WIDTH, _GAP = 80, 3  # of the help; columns between a term and what it means
 
 

@@ -14,14 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line, suite_table
-from jaxrl.commands.arguments import (
-    CHECKPOINT,
-    SEED,
-    TRUST,
-    RunFlags,
-    flag,
-    sample_choice,
-)
+from jaxrl.commands.arguments import CHECKPOINT, SEED, TRUST, RunFlags, flag, sample_choice
 from jaxrl.config import ConfigError, task_environment, versions
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError, errors_as

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
 from jaxrl.config.curriculum import LEARNABILITY, CurriculumConfig
-from jaxrl.config.fields import at_least, at_most, between, field, one_of
+from jaxrl.config.fields import between, bounds, field, one_of
 from jaxrl.config.levels import LevelsConfig
 from jaxrl.config.network import NetworkConfig
 from jaxrl.config.sections import (
@@ -56,8 +56,7 @@ class Config(BuiltInSections):
     seed: int = field(0, between(0, 2**32 - 1), help="decides all random numbers", fixed=True)
     num_devices: int = field(
         0,
-        at_least(0),
-        at_most(_MOST_DEVICES),
+        *bounds(0, _MOST_DEVICES),
         help="devices to train on; 0: all accelerators, or on CPU as many virtual devices as pay off",
     )
     hardware_profile: str = field(

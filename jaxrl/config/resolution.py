@@ -16,13 +16,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import stages, training_stages
 from jaxrl.config.configuration import Config
-from jaxrl.config.construction import (
-    build,
-    check_counts,
-    read_section,
-    to_json,
-    with_planned_updates,
-)
+from jaxrl.config.construction import build, check_counts, read_section, to_json, with_planned_updates
 from jaxrl.config.declarations import values_of
 from jaxrl.config.environment import check_environment, require_spaces, with_full_names
 from jaxrl.config.errors import ConfigError

@@ -31,16 +31,7 @@ from jaxrl.experience.rollout_loop import (
 from jaxrl.experience.starts import SplitStarts
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports, count_episodes
 from jaxrl.experience.tasks import TASK_KEY, TaskSampler
-from jaxrl.types import (
-    Acting,
-    Array,
-    Axis,
-    CollectorState,
-    EpisodeStats,
-    EpisodeTotals,
-    PyTree,
-    Trajectory,
-)
+from jaxrl.types import Acting, Array, Axis, CollectorState, EpisodeStats, EpisodeTotals, PyTree, Trajectory
 
 # Steps in a turn of the loop, if few kernels count: the operations between two networks become one or two
 # kernels, and steps share those that store. A step of more operations would take too long to compile.

@@ -66,10 +66,7 @@ class Assembly:
 
     @classmethod
     def build(
-        cls,
-        config: Config,
-        interruption: Interruption | None = None,
-        process_started: float | None = None,
+        cls, config: Config, interruption: Interruption | None = None, process_started: float | None = None
     ) -> Assembly:
         """Builds everything; nothing is compiled.
 

@@ -86,10 +86,7 @@ def lstm_tanh_c(gates: tuple[Array, Array, Array, Array], c_before: Array) -> Ar
 
 
 def lstm_backward(
-    kept: tuple[Array, Array],
-    before: Carry,
-    gradient: Carry,
-    once: Callable[[Array], Array] = lambda x: x,
+    kept: tuple[Array, Array], before: Carry, gradient: Carry, once: Callable[[Array], Array] = lambda x: x
 ) -> tuple[Array, Array, Carry]:
     """`LSTM.backward`; `once` marks a value that must not be recomputed for each gate."""
     tanh, tanh_c = kept
