@@ -6,24 +6,13 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from jaxrl.config import sections
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
 from jaxrl.config.curriculum import LEARNABILITY, CurriculumConfig
 from jaxrl.config.fields import between, bounds, field, one_of
 from jaxrl.config.levels import LevelsConfig
 from jaxrl.config.network import NetworkConfig
-from jaxrl.config.sections import (
-    CheckpointConfig,
-    EnvConfig,
-    EvaluateConfig,
-    HostConfig,
-    LogConfig,
-    NormalizeConfig,
-    PopulationConfig,
-    ProfileConfig,
-    StopConfig,
-    StorageConfig,
-)
 from jaxrl.config.selfplay import SelfPlayConfig
 
 _Section = TypeVar("_Section", bound=AlgorithmConfig)
@@ -93,22 +82,22 @@ class Config(BuiltInSections):
         "(docs/how_to/stages.md)",
     )
     notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
-    env: EnvConfig
+    env: sections.EnvConfig
     curriculum: CurriculumConfig
     levels: LevelsConfig
     selfplay: SelfPlayConfig
-    host: HostConfig
+    host: sections.HostConfig
     network: NetworkConfig
-    normalize: NormalizeConfig
+    normalize: sections.NormalizeConfig
     section: str
     learner: AlgorithmConfig
-    stop: StopConfig
-    log: LogConfig
-    evaluate: EvaluateConfig
-    checkpoint: CheckpointConfig
-    storage: StorageConfig
-    population: PopulationConfig
-    profile: ProfileConfig
+    stop: sections.StopConfig
+    log: sections.LogConfig
+    evaluate: sections.EvaluateConfig
+    checkpoint: sections.CheckpointConfig
+    storage: sections.StorageConfig
+    population: sections.PopulationConfig
+    profile: sections.ProfileConfig
     device_count: int
     planned_updates: int = 0
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.base import Algorithm, Learned, read_hyperparams
+from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.behavior_cloning.early_stop import EarlyStop
 from jaxrl.algorithms.demonstrations import (
@@ -75,6 +75,7 @@ class BehaviorCloning(Algorithm):
 
     name: ClassVar = _NAME
     config_section: ClassVar = BehaviorCloningConfig
+    hyperparams_type: ClassVar = BehaviorCloningHyperparams
     state_type: ClassVar = BehaviorCloningState
     offers: ClassVar = OF_ACTOR_CRITICS | {"normalize.observations", "network.frozen"}
     highlights: ClassVar = (
@@ -99,10 +100,6 @@ class BehaviorCloning(Algorithm):
                 f"actions of {spec.name!r} are {type(spec.action_space).__name__}"
             )
         return ActorCritic.build(config.network, spec, config.normalize)
-
-    @classmethod
-    def hyperparameters(cls, config: Config) -> BehaviorCloningHyperparams:
-        return read_hyperparams(BehaviorCloningHyperparams, config.learner)
 
     @property
     def memory(self) -> DemonstrationPlan:
