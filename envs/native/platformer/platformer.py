@@ -13,19 +13,9 @@ import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_positive
+from jaxrl.envs.native.platformer import level as tiles
 from jaxrl.envs.native.platformer.graph import GraphTables
-from jaxrl.envs.native.platformer.level import (
-    CATEGORIES,
-    COLUMNS,
-    EXIT,
-    MINE,
-    MINE_PART,
-    ROWS,
-    SOLID,
-    SWITCH,
-    LevelTables,
-    PlatformerLevel,
-)
+from jaxrl.envs.native.platformer.level import CATEGORIES, COLUMNS, ROWS, LevelTables, PlatformerLevel
 from jaxrl.envs.native.platformer.level_files import read_levels
 from jaxrl.envs.native.platformer.observations import (
     MODALITIES,
@@ -205,8 +195,8 @@ class Platformer(JaxEnv):
         return (x < left + TILE) & (x + SIZE > left) & (y < top + TILE) & (y + SIZE > top)
 
     def _touches_mine(self, level: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        columns = spans(x, *MINE_PART)
-        rows = spans(y, *MINE_PART)
+        columns = spans(x, *tiles.MINE_PART)
+        rows = spans(y, *tiles.MINE_PART)
         words = [jnp.where(rows[2 + i], rows_of(self._tables.mines, level, rows[i]), 0) for i in (0, 1)]
         found = words[0] | words[1]
         hits = [((found >> columns[i]) & 1 > 0) & columns[2 + i] for i in (0, 1)]
@@ -229,14 +219,14 @@ def draw(level: PlatformerLevel, state: PlatformerState) -> np.ndarray:
     """uint8[height, width, 3]: mines are red, the switch yellow, the open exit green, the player black."""
     height = len(level.rows) * TILE
     width = len(level.rows[0]) * TILE
-    picture = np.kron(level.tiles_of(SOLID), np.ones((TILE, TILE), int))[:height, :width] * _ROCK_I
+    picture = np.kron(level.tiles_of(tiles.SOLID), np.ones((TILE, TILE), int))[:height, :width] * _ROCK_I
     top = (picture == _ROCK_I) & (np.roll(picture, 1, axis=0) == _AIR_I)
     picture[top] = _EDGE_I
-    for row, column in np.argwhere(level.tiles_of(MINE)):
-        _tile(picture, column, row)[slice(*MINE_PART), slice(*MINE_PART)] = _MINE_I
+    for row, column in np.argwhere(level.tiles_of(tiles.MINE)):
+        _tile(picture, column, row)[slice(*tiles.MINE_PART), slice(*tiles.MINE_PART)] = _MINE_I
     if not state.on:
-        _tile(picture, *level.place_of(SWITCH))[3:, 2:6] = _SWITCH_I
-    _tile(picture, *level.place_of(EXIT))[:, 1:7] = _OPEN_I if state.on else _CLOSED_I
+        _tile(picture, *level.place_of(tiles.SWITCH))[3:, 2:6] = _SWITCH_I
+    _tile(picture, *level.place_of(tiles.EXIT))[:, 1:7] = _OPEN_I if state.on else _CLOSED_I
     x = int(state.x)
     y = int(state.y)
     picture[y : y + SIZE, x + 1 : x + SIZE - 1] = _PLAYER_I

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jaxrl.config.errors import ConfigError, RunError, did_you_mean
+from jaxrl.config.success import COMPARISONS
 
-COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 _CONDITION = re.compile(r"\s*([\w./-]+)\s*(>=|<=|>|<)\s*([-+\w.]+)\s*")
 
 
