@@ -77,11 +77,7 @@ class Algorithm(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> Agent:
-        """The agent of a configuration, for an environment.
-
-        Raises:
-          ConfigError: no network serves its spaces.
-        """
+        """The agent of a configuration, for an environment; ConfigError if no network serves its spaces."""
 
     @property
     @abc.abstractmethod

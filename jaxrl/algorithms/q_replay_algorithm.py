@@ -75,11 +75,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     @classmethod
     def q_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
-        """The agent of a configuration, for an environment.
-
-        Raises:
-          ConfigError: actions are not discrete.
-        """
+        """The agent of a configuration, for an environment; ConfigError if actions are not discrete."""
         section = config.learner_as(DQNConfig)
         if not isinstance(spec.action_space, Discrete):
             raise ConfigError(

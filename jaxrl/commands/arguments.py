@@ -190,11 +190,7 @@ def with_home(argv: Sequence[str]) -> list[str]:
 
 
 def sample_choice(sample: bool, greedy: bool) -> bool | None:
-    """True with --sample, False with --greedy, None with neither.
-
-    Raises:
-      ConfigError: both are given.
-    """
+    """True with --sample, False with --greedy, None with neither; ConfigError if both are given."""
     if sample and greedy:
         raise ConfigError("`--sample` and `--greedy` exclude each other")
     return True if sample else False if greedy else None

@@ -29,11 +29,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, flag: str = "--gate") -> tuple[Gate, ...]:
-        """Reads conditions that commas separate.
-
-        Raises:
-          ConfigError: one of them is no condition.
-        """
+        """Reads conditions that commas separate; ConfigError if one of them is no condition."""
         gates = []
         for part in text.split(","):
             match = _CONDITION.fullmatch(part)
