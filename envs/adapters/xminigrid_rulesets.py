@@ -128,7 +128,7 @@ def read(label: str, given: Any) -> Rulesets:
     Args:
       label: the environment, for errors.
       given: `SOURCE`, `SOURCE:INDEX` or `SOURCE:FIRST-LAST`, both included. The source is a file, the name of
-        a benchmark that the suite has downloaded, or `objects:KIND` (`xminigrid_objects`).
+        a benchmark that the suite has downloaded, or `objects:KIND` (`generate`).
 
     Raises:
       ValueError: one line; there is no such source, it is no benchmark, or it has no such ruleset.
