@@ -40,6 +40,7 @@ from peers import hardware
 from roster import PEERS, python_of
 from rows import CHECKOUTS, Figure, Job, Row
 from tables import header, row
+from time_to_score import some_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILDS = ("this", "earlier")
@@ -227,14 +228,6 @@ def _folder(text: str) -> Path:
     return path
 
 
-def _rows(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in ROWS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(ROWS)}")
-    return names
-
-
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -244,7 +237,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--output", type=_path, default=_path("runs/all_peers"), help="folder for the results"
     )
-    parser.add_argument("--rows", type=_rows, default=[*ROWS], help=f"some of {','.join(ROWS)}")
+    parser.add_argument("--rows", type=some_of(ROWS), default=[*ROWS], help=f"some of {','.join(ROWS)}")
     parser.add_argument("--rounds", type=int, default=3, help="results of each row")
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the steps: only to see that rows run"

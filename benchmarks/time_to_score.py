@@ -213,9 +213,9 @@ def _parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--output", required=True, help="folder for the JSON and the table")
-    parser.add_argument("--tasks", type=_some_of(TASKS), default=[*TASKS], help=f"some of {','.join(TASKS)}")
+    parser.add_argument("--tasks", type=some_of(TASKS), default=[*TASKS], help=f"some of {','.join(TASKS)}")
     parser.add_argument(
-        "--trainers", type=_some_of(TRAINERS), default=[*TRAINERS], help=f"some of {','.join(TRAINERS)}"
+        "--trainers", type=some_of(TRAINERS), default=[*TRAINERS], help=f"some of {','.join(TRAINERS)}"
     )
     parser.add_argument("--seeds", type=_numbers, default=[0, 1, 2], help="0,1,2")
     parser.add_argument("--limit", type=float, default=300, help="seconds that one process may take")
@@ -233,7 +233,9 @@ def _parse() -> argparse.Namespace:
     return given
 
 
-def _some_of(known: Mapping[str, Any]) -> Any:
+def some_of(known: Mapping[str, Any]) -> Any:
+    """Reads names with commas between, all of them known, for argparse."""
+
     def parse(text: str) -> list[str]:
         names = text.split(",")
         for name in names:

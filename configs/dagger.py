@@ -20,22 +20,12 @@ def get_config() -> ConfigDict:
     c.env.wrappers = ("select_observation(indices=(0, 2))",)  # cart position and pole angle
     c.env.num_envs = 16
     # The teacher has the same network.
-    c.network.core = "lstm"
-    c.network.hidden_sizes = (64,)
-    c.network.core_size = 64
+    c.network.update(core="lstm", hidden_sizes=(64,), core_size=64)
     c.normalize.observations = True
-    c.dagger.teacher = "runs/teacher"
-    c.dagger.rollout_length = 32
-    c.dagger.updates_per_rollout = 16
-    c.dagger.trace_length = 16
-    c.dagger.burn_in = 16
-    c.dagger.batch_size = 32
-    c.dagger.learning_rate = 1e-3
-    c.dagger.learning_starts = 1_000
-    c.dagger.capacity = 50_000
-    c.dagger.beta_fraction = 0.1
+    c.dagger.update(teacher="runs/teacher", rollout_length=32, updates_per_rollout=16)
+    c.dagger.update(trace_length=16, burn_in=16, batch_size=32, learning_rate=1e-3)
+    c.dagger.update(learning_starts=1_000, capacity=50_000, beta_fraction=0.1)
     c.stop.steps = 50_000
     c.stop["return"] = 475.0  # of 500; the clone plays as its teacher does
-    c.evaluate.every_steps = 1_024
-    c.evaluate.episodes = 100
+    c.evaluate.update(every_steps=1_024, episodes=100)
     return c

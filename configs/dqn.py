@@ -21,17 +21,9 @@ def get_config() -> ConfigDict:
     c.algorithm = "dqn"
     c.env.name = "gymnax:CartPole-v1"
     c.env.num_envs = 8
-    c.network.core = "none"
-    c.network.hidden_sizes = (120, 84)
-    c.network.activation = "relu"
-    c.dqn.rollout_length = 10
-    c.dqn.updates_per_rollout = 8
-    c.dqn.batch_size = 128
-    c.dqn.capacity = 100_000
-    c.dqn.learning_starts = 1_000
-    c.dqn.learning_rate = 5e-4
-    c.dqn.schedule = "linear"
-    c.dqn.target_period = 50
+    c.network.update(core="none", hidden_sizes=(120, 84), activation="relu")
+    c.dqn.update(rollout_length=10, updates_per_rollout=8, batch_size=128, capacity=100_000)
+    c.dqn.update(learning_starts=1_000, learning_rate=5e-4, schedule="linear", target_period=50)
     c.dqn.exploration_fraction = 0.2
     c.stop.steps = 500_000
     return c

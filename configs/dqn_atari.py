@@ -29,21 +29,11 @@ def get_config() -> ConfigDict:
     c.env.name = f"envpool:Pong-v5({PREPROCESSING})"
     c.env.num_envs = 8
     c.env.stagger = False  # games start with up to 30 random steps and end at different times
-    c.network.encoder = "nature"
-    c.network.core = "none"
-    c.network.hidden_sizes = (512,)
-    c.network.activation = "relu"
-    c.dqn.rollout_length = 4
-    c.dqn.updates_per_rollout = 8
-    c.dqn.batch_size = 32
-    c.dqn.capacity = 1_000_000
-    c.dqn.learning_starts = 50_000
-    c.dqn.learning_rate = 6.25e-5
-    c.dqn.target_period = 2_500
-    c.dqn.exploration_end = 0.01
-    c.dqn.exploration_fraction = 0.1
+    c.network.update(encoder="nature", core="none", hidden_sizes=(512,), activation="relu")
+    c.dqn.update(rollout_length=4, updates_per_rollout=8, batch_size=32, capacity=1_000_000)
+    c.dqn.update(learning_starts=50_000, learning_rate=6.25e-5, target_period=2_500)
+    c.dqn.update(exploration_end=0.01, exploration_fraction=0.1)
     c.stop.steps = 10_000_000
-    c.evaluate.every_steps = 1_000_000
-    c.evaluate.episodes = 16
+    c.evaluate.update(every_steps=1_000_000, episodes=16)
     c.checkpoint.every_steps = 1_000_000
     return c

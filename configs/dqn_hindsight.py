@@ -19,23 +19,10 @@ def get_config() -> ConfigDict:
     c.algorithm = "dqn"
     c.env.name = "jaxrl:BitFlip(bits=16)"
     c.env.num_envs = 16
-    c.network.encoder = "joint"
-    c.network.core = "none"
-    c.network.hidden_sizes = (256,)
-    c.network.activation = "relu"
+    c.network.update(encoder="joint", core="none", hidden_sizes=(256,), activation="relu")
     c.normalize.observations = False
-    c.dqn.rollout_length = 16
-    c.dqn.updates_per_rollout = 32
-    c.dqn.batch_size = 128
-    c.dqn.capacity = 100_000
-    c.dqn.learning_starts = 1_000
-    c.dqn.learning_rate = 1e-3
-    c.dqn.gamma = 0.98
-    c.dqn.n_step = 1
-    c.dqn.target_period = 1
-    c.dqn.target_rate = 0.05
-    c.dqn.hindsight = "future"
-    c.dqn.hindsight_k = 4
-    c.dqn.exploration_fraction = 0.3
+    c.dqn.update(rollout_length=16, updates_per_rollout=32, batch_size=128, capacity=100_000)
+    c.dqn.update(learning_starts=1_000, learning_rate=1e-3, gamma=0.98, n_step=1, target_period=1)
+    c.dqn.update(target_rate=0.05, hindsight="future", hindsight_k=4, exploration_fraction=0.3)
     c.stop.steps = 400_000
     return c

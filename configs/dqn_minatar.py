@@ -19,19 +19,10 @@ def get_config() -> ConfigDict:
     c.algorithm = "dqn"
     c.env.name = "gymnax:Breakout-MinAtar"
     c.env.num_envs = 8
-    c.network.encoder = "minatar"
-    c.network.core = "none"
-    c.network.hidden_sizes = (128,)
-    c.dqn.rollout_length = 4
-    c.dqn.updates_per_rollout = 8
-    c.dqn.batch_size = 32
-    c.dqn.capacity = 100_000
-    c.dqn.learning_starts = 5_000
-    c.dqn.learning_rate = 2.5e-4
-    c.dqn.dueling = True
-    c.dqn.prioritised = True
-    c.dqn.target_period = 1_000
-    c.dqn.exploration_fraction = 0.1
+    c.network.update(encoder="minatar", core="none", hidden_sizes=(128,))
+    c.dqn.update(rollout_length=4, updates_per_rollout=8, batch_size=32, capacity=100_000)
+    c.dqn.update(learning_starts=5_000, learning_rate=2.5e-4, dueling=True, prioritised=True)
+    c.dqn.update(target_period=1_000, exploration_fraction=0.1)
     c.stop.steps = 3_000_000
     c.evaluate.every_steps = 500_000
     c.checkpoint.every_steps = 500_000

@@ -17,24 +17,11 @@ def get_config() -> ConfigDict:
     c.algorithm = "dqn"
     c.env.name = "jaxrl:Navigation(control='discrete', goal_conditioned=True, reward='sparse')"
     c.env.num_envs = 32
-    c.network.encoder = "joint"
-    c.network.core = "none"
-    c.network.hidden_sizes = (256, 256)
-    c.network.activation = "relu"
+    c.network.update(encoder="joint", core="none", hidden_sizes=(256, 256), activation="relu")
     c.normalize.observations = False
-    c.dqn.rollout_length = 8
-    c.dqn.updates_per_rollout = 32
-    c.dqn.batch_size = 256
-    c.dqn.capacity = 200_000
-    c.dqn.learning_starts = 10_000
-    c.dqn.learning_rate = 5e-4
-    c.dqn.gamma = 0.98
-    c.dqn.n_step = 1
-    c.dqn.target_period = 1
-    c.dqn.target_rate = 0.01
-    c.dqn.hindsight = "future"
-    c.dqn.hindsight_k = 4
-    c.dqn.exploration_fraction = 0.3
+    c.dqn.update(rollout_length=8, updates_per_rollout=32, batch_size=256, capacity=200_000)
+    c.dqn.update(learning_starts=10_000, learning_rate=5e-4, gamma=0.98, n_step=1, target_period=1)
+    c.dqn.update(target_rate=0.01, hindsight="future", hindsight_k=4, exploration_fraction=0.3)
     c.dqn.exploration_end = 0.1
     c.stop.steps = 200_000
     c.evaluate.every_steps = 50_000

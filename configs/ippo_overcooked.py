@@ -17,20 +17,12 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "jaxmarl:overcooked(layout='cramped_room', shaped_reward=1.0)"
     c.env.num_envs = 16  # 32 cooks
-    c.network.encoder = "mlp"
-    c.network.core = "none"
-    c.network.hidden_sizes = (64, 64)
-    c.network.activation = "tanh"
+    c.network.update(encoder="mlp", core="none", hidden_sizes=(64, 64), activation="tanh")
     c.network.separate_value = True
-    c.ppo.rollout_length = 128
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 4
-    c.ppo.learning_rate = 2.5e-4
-    c.ppo.entropy_coef = 0.01
-    c.ppo.clip_value = True
+    c.ppo.update(rollout_length=128, num_epochs=4, num_minibatches=4, learning_rate=2.5e-4)
+    c.ppo.update(entropy_coef=0.01, clip_value=True)
     c.stop.steps = 5_000_000
-    c.evaluate.every_steps = 1_000_000
-    c.evaluate.episodes = 64
+    c.evaluate.update(every_steps=1_000_000, episodes=64)
     # Cooks who always take the most likely action may stand in each other's way for the whole episode.
     c.evaluate.modes = ("sampled",)
     return c

@@ -18,15 +18,9 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "jaxmarl:MPE_simple_spread_v3"
     c.env.num_envs = 16  # 48 agents
-    c.network.encoder = "mlp"
-    c.network.core = "none"
-    c.network.hidden_sizes = (64, 64)
-    c.network.activation = "tanh"
+    c.network.update(encoder="mlp", core="none", hidden_sizes=(64, 64), activation="tanh")
     c.network.separate_value = True
-    c.ppo.rollout_length = 128
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 4
-    c.ppo.learning_rate = 2.5e-4
+    c.ppo.update(rollout_length=128, num_epochs=4, num_minibatches=4, learning_rate=2.5e-4)
     c.ppo.entropy_coef = 0.01
     c.stop.steps = 2_000_000
     c.evaluate.episodes = 512

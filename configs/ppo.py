@@ -16,16 +16,10 @@ def get_config() -> ConfigDict:
     c.env.name = "gymnax:CartPole-v1"
     c.env.wrappers = ("select_observation(indices=(0, 2))",)  # cart position and pole angle
     c.env.num_envs = 64
-    c.network.core = "lstm"
-    c.network.hidden_sizes = (64,)
-    c.network.core_size = 64
+    c.network.update(core="lstm", hidden_sizes=(64,), core_size=64)
     # Velocities show only as small differences between observations: without scaling nothing is learned.
-    c.normalize.observations = True
-    c.normalize.rewards = True
-    c.ppo.rollout_length = 64
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 4e-3
+    c.normalize.update(observations=True, rewards=True)
+    c.ppo.update(rollout_length=64, num_epochs=4, num_minibatches=8, learning_rate=4e-3)
     c.ppo.entropy_coef = 0.0  # with 0.02 sampled actions still drop the pole when greedy ones hold it
     c.stop.steps = 600_000
     c.stop["return"] = 475.0  # of 500; solved, so stop

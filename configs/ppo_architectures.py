@@ -17,16 +17,10 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "jaxrl:Platformer(category='simple', observation=('state', 'local', 'global', 'graph'))"
     c.env.num_envs = 64
-    c.network.architecture = "mlp_baseline"
-    c.network.core = "none"
-    c.network.activation = "relu"
+    c.network.update(architecture="mlp_baseline", core="none", activation="relu")
     c.ppo.rollout_length = 128
     # What the levels' nodes hold is computed anew in each update: few large ones are faster than many small.
-    c.ppo.num_epochs = 3
-    c.ppo.num_minibatches = 2
-    c.ppo.learning_rate = 1e-3
-    c.ppo.gamma = 0.99
-    c.ppo.entropy_coef = 0.01
+    c.ppo.update(num_epochs=3, num_minibatches=2, learning_rate=1e-3, gamma=0.99, entropy_coef=0.01)
     c.stop.steps = 1_000_000
     c.evaluate.every_steps = 250_000
     return c

@@ -25,18 +25,12 @@ def get_config() -> ConfigDict:
     c.env.name = f"envpool:Pong-v5({PREPROCESSING})"
     c.env.num_envs = 32
     c.env.stagger = False  # games start with up to 30 random steps and end at different times
-    c.network.encoder = "nature"
-    c.network.core = "none"
-    c.network.hidden_sizes = (512,)
+    c.network.update(encoder="nature", core="none", hidden_sizes=(512,))
     c.ppo.rollout_length = 64
     c.ppo.sequence_length = 1  # without memory, single steps may be shuffled
-    c.ppo.num_epochs = 3
-    c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 5e-4
-    c.ppo.clip_range = 0.1
+    c.ppo.update(num_epochs=3, num_minibatches=8, learning_rate=5e-4, clip_range=0.1)
     c.ppo.entropy_coef = 0.01
     c.stop.steps = 10_000_000
-    c.evaluate.every_steps = 1_000_000
-    c.evaluate.episodes = 16
+    c.evaluate.update(every_steps=1_000_000, episodes=16)
     c.checkpoint.every_steps = 200_000
     return c

@@ -22,22 +22,12 @@ def get_config() -> ConfigDict:
     c.evaluate.unseen = "envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"  # all levels from 1000 on
     c.env.num_envs = 32
     c.env.stagger = False  # episodes end at different times: with the coin or a fall
-    c.network.encoder = "impala"
-    c.network.core = "lstm"
-    c.network.hidden_sizes = (256,)
-    c.network.core_size = 256
+    c.network.update(encoder="impala", core="lstm", hidden_sizes=(256,), core_size=256)
     c.normalize.rewards = True
-    c.ppo.rollout_length = 128
-    c.ppo.sequence_length = 32
-    c.ppo.num_epochs = 3
-    c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 5e-4
-    c.ppo.gamma = 0.999
-    c.ppo.gae_lambda = 0.95
-    c.ppo.clip_value = True
+    c.ppo.update(rollout_length=128, sequence_length=32, num_epochs=3, num_minibatches=8)
+    c.ppo.update(learning_rate=5e-4, gamma=0.999, gae_lambda=0.95, clip_value=True)
     c.stop.steps = 25_000_000
-    c.evaluate.every_steps = 1_000_000
-    c.evaluate.episodes = 64
+    c.evaluate.update(every_steps=1_000_000, episodes=64)
     c.evaluate.modes = ("sampled",)  # a greedy policy gets stuck early in training
     c.checkpoint.every_steps = 200_000
     return c

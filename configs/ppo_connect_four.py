@@ -20,19 +20,10 @@ def get_config() -> ConfigDict:
     c.selfplay.enabled = True
     # The greedy player makes moves that the policy never would: without these it won 91% against it, not 96%.
     c.selfplay.random_moves = 0.6
-    c.network.encoder = "mlp"
-    c.network.core = "none"
-    c.network.hidden_sizes = (256, 256)
-    c.network.activation = "relu"
-    c.ppo.rollout_length = 32
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 1e-3
-    c.ppo.gamma = 1.0
-    c.ppo.gae_lambda = 0.9
-    c.ppo.entropy_coef = 0.05
+    c.network.update(encoder="mlp", core="none", hidden_sizes=(256, 256), activation="relu")
+    c.ppo.update(rollout_length=32, num_epochs=4, num_minibatches=8, learning_rate=1e-3, gamma=1.0)
+    c.ppo.update(gae_lambda=0.9, entropy_coef=0.05)
     c.stop.steps = 6_000_000
-    c.evaluate.every_steps = 2_000_000
-    c.evaluate.episodes = 1000
+    c.evaluate.update(every_steps=2_000_000, episodes=1000)
     c.checkpoint.every_steps = 2_000_000
     return c

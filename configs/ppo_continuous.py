@@ -15,17 +15,9 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "gymnax:Pendulum-v1"
     c.env.num_envs = 64
-    c.network.core = "none"
-    c.network.hidden_sizes = (64, 64)
-    c.network.activation = "silu"
-    c.network.separate_value = True
-    c.normalize.observations = True
-    c.normalize.rewards = True
-    c.ppo.rollout_length = 128
-    c.ppo.num_epochs = 10
-    c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 1e-3
-    c.ppo.gamma = 0.98
-    c.ppo.entropy_coef = 0.0
+    c.network.update(core="none", hidden_sizes=(64, 64), activation="silu", separate_value=True)
+    c.normalize.update(observations=True, rewards=True)
+    c.ppo.update(rollout_length=128, num_epochs=10, num_minibatches=8, learning_rate=1e-3)
+    c.ppo.update(gamma=0.98, entropy_coef=0.0)
     c.stop.steps = 1_000_000
     return c

@@ -18,22 +18,11 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "jaxrl:Maze"
     c.env.num_envs = 4096
-    c.network.hidden_sizes = (2048, 2048)
-    c.network.activation = "relu"
-    c.network.layer_norm = True
-    c.network.core = "mingru"
-    c.network.core_size = 1024
-    c.network.core_layers = 4
-    c.network.compute_dtype = "bfloat16"
-    c.network.remat = True
-    c.ppo.rollout_length = 128
-    c.ppo.num_epochs = 1
-    c.ppo.num_minibatches = 4
+    c.network.update(hidden_sizes=(2048, 2048), activation="relu", layer_norm=True, core="mingru")
+    c.network.update(core_size=1024, core_layers=4, compute_dtype="bfloat16", remat=True)
+    c.ppo.update(rollout_length=128, num_epochs=1, num_minibatches=4)
     c.ppo.gradient_accumulation = 4  # 32,768 steps at once: large products, little memory
-    c.ppo.learning_rate = 3e-4
-    c.ppo.warmup_updates = 100
-    c.ppo.gamma = 0.995
-    c.ppo.gae_lambda = 0.98
+    c.ppo.update(learning_rate=3e-4, warmup_updates=100, gamma=0.995, gae_lambda=0.98)
     c.ppo.entropy_coef = 1e-3
     c.stop.steps = 1_000_000_000
     c.evaluate.every_steps = 50_000_000

@@ -15,16 +15,9 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "jaxrl:Maze"
     c.env.num_envs = 64
-    c.network.hidden_sizes = (128,)
-    c.network.core = "lstm"
-    c.network.core_size = 128
-    c.ppo.rollout_length = 128
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 4
-    c.ppo.learning_rate = 5e-4
-    c.ppo.gamma = 0.995
-    c.ppo.gae_lambda = 0.98
-    c.ppo.entropy_coef = 1e-3
+    c.network.update(hidden_sizes=(128,), core="lstm", core_size=128)
+    c.ppo.update(rollout_length=128, num_epochs=4, num_minibatches=4, learning_rate=5e-4)
+    c.ppo.update(gamma=0.995, gae_lambda=0.98, entropy_coef=1e-3)
     c.stop.steps = 1_500_000
     c.evaluate.every_steps = 500_000
     c.evaluate.modes = ("sampled",)  # the most likely actions may turn on the spot for ever

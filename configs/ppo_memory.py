@@ -19,14 +19,8 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "gymnax:MemoryChain-bsuite(memory_length=40)"
     c.env.num_envs = 128
-    c.network.core = "lstm"
-    c.network.hidden_sizes = (64,)
-    c.network.core_size = 64
-    c.ppo.rollout_length = 64
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 4
-    c.ppo.learning_rate = 1e-3
-    c.ppo.gamma = 1.0
+    c.network.update(core="lstm", hidden_sizes=(64,), core_size=64)
+    c.ppo.update(rollout_length=64, num_epochs=4, num_minibatches=4, learning_rate=1e-3, gamma=1.0)
     c.ppo.entropy_coef = 0.01
     c.stop.steps = 1_000_000
     return c

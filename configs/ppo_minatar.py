@@ -17,13 +17,8 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "gymnax:Breakout-MinAtar"
     c.env.num_envs = 64
-    c.network.encoder = "minatar"
-    c.network.core = "none"
-    c.network.hidden_sizes = (64,)
-    c.ppo.rollout_length = 128
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 3e-3
+    c.network.update(encoder="minatar", core="none", hidden_sizes=(64,))
+    c.ppo.update(rollout_length=128, num_epochs=4, num_minibatches=8, learning_rate=3e-3)
     c.ppo.gae_lambda = 0.9
     # With 0.01 one of two seeds settled into a loop of Breakout that scores 11.
     c.ppo.entropy_coef = 0.03

@@ -16,17 +16,10 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "gymnax:CartPole-v1"
     c.env.num_envs = 32
-    c.network.core = "none"
-    c.network.hidden_sizes = (64, 64)
-    c.network.separate_value = True
-    c.normalize.observations = True
-    c.normalize.rewards = True
+    c.network.update(core="none", hidden_sizes=(64, 64), separate_value=True)
+    c.normalize.update(observations=True, rewards=True)
     # Short rollouts give many updates early, which helps to find the rare goal of MountainCar.
-    c.ppo.rollout_length = 16
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 4
-    c.ppo.learning_rate = 3e-3
-    c.ppo.gae_lambda = 0.98
-    c.ppo.entropy_coef = 0.0
+    c.ppo.update(rollout_length=16, num_epochs=4, num_minibatches=4, learning_rate=3e-3)
+    c.ppo.update(gae_lambda=0.98, entropy_coef=0.0)
     c.stop.steps = 1_000_000
     return c

@@ -17,17 +17,10 @@ def get_config() -> ConfigDict:
     c.env.num_envs = 256
     # Obstacles move: their speed shows in several readings.
     c.env.wrappers = ("frame_stack(frames=3)",)
-    c.network.core = "none"
-    c.network.hidden_sizes = (128, 128)
-    c.network.activation = "relu"
-    c.network.separate_value = True
+    c.network.update(core="none", hidden_sizes=(128, 128), activation="relu", separate_value=True)
     c.normalize.observations = True
-    c.ppo.rollout_length = 64
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 16
-    c.ppo.learning_rate = 1e-3
-    c.ppo.gamma = 0.99
-    c.ppo.entropy_coef = 0.0
+    c.ppo.update(rollout_length=64, num_epochs=4, num_minibatches=16, learning_rate=1e-3)
+    c.ppo.update(gamma=0.99, entropy_coef=0.0)
     c.stop.steps = 8_000_000
     c.evaluate.every_steps = 2_000_000
     return c

@@ -22,16 +22,11 @@ def get_config(quick: bool = False) -> ConfigDict:
     c.env.num_envs = 16 if quick else 32
     c.env.stagger = False  # episodes end at different times: with the coin or a fall
     c.host.num_workers = 2 if quick else 4  # of 8 environments each
-    c.network.encoder = "nature"
-    c.network.core = "none"
-    c.network.hidden_sizes = (512,)
+    c.network.update(encoder="nature", core="none", hidden_sizes=(512,))
     c.ppo.rollout_length = 128
     c.ppo.sequence_length = 1  # without memory, single steps may be shuffled
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = c.env.num_envs * 128 // 2048
-    c.ppo.learning_rate = 3e-4
-    c.ppo.schedule = "constant"
-    c.ppo.gamma = 0.99
+    c.ppo.update(num_epochs=4, num_minibatches=c.env.num_envs * 128 // 2048, learning_rate=3e-4)
+    c.ppo.update(schedule="constant", gamma=0.99)
     c.stop.steps = 500_000 if quick else 25_000_000
     c.evaluate.every_steps = 0  # once, at the end
     c.evaluate.episodes = 64

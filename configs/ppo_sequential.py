@@ -3,8 +3,8 @@
 Command:  jaxrl train ppo_sequential
 Short:    jaxrl train ppo_sequential --quick         # 500,000 steps with 16 environments
 Timed:    jaxrl train ppo_sequential --duration=1    # an hour; writes benchmark_metrics.json
-Beside:   ppo_parallel, with the same number of environments and several threads (docs/how_to/modes.md)
-Needs:    Qt 5: pip install PyQt5-Qt5, or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
+Beside:   ppo_parallel, which has the same fields except threads and minibatches (docs/how_to/modes.md)
+Needs:    Qt 5, as there
 Hardware: 2 CPU cores
 Expected: in ten minutes (--duration=0.167) 475,136 steps at 780 a second, 1.9 GB, return 7.1 in training at
           375,000 to 475,000 steps (1 seed; docs/how_to/modes.md); not measured to the end
@@ -12,31 +12,12 @@ Expected: in ten minutes (--duration=0.167) 475,136 steps at 780 a second, 1.9 G
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import default_config
+import jaxrl
 
 
 def get_config(quick: bool = False) -> ConfigDict:
     """`quick`: with half of the environments, and a fiftieth of the steps."""
-    c = default_config()
-    c.env.name = "envpool:CoinrunEasy-v0(num_levels=200, start_level=0)"
-    c.env.num_envs = 16 if quick else 32
-    c.env.stagger = False  # episodes end at different times: with the coin or a fall
-    c.host.num_workers = 1
-    c.host.num_groups = 1
-    c.host.overlap = False
-    c.network.encoder = "nature"
-    c.network.core = "none"
-    c.network.hidden_sizes = (512,)
-    c.ppo.rollout_length = 128
-    c.ppo.sequence_length = 1  # without memory, single steps may be shuffled
-    c.ppo.num_epochs = 4
+    c = jaxrl.load_config("ppo_parallel", quick=quick)
+    c.host.update(num_workers=1, num_groups=1, overlap=False)
     c.ppo.num_minibatches = c.env.num_envs * 128 // 1024
-    c.ppo.learning_rate = 3e-4
-    c.ppo.schedule = "constant"
-    c.ppo.gamma = 0.99
-    c.stop.steps = 500_000 if quick else 25_000_000
-    c.evaluate.every_steps = 0  # once, at the end
-    c.evaluate.episodes = 64
-    c.evaluate.modes = ("sampled",)  # a greedy policy gets stuck early in training
-    c.checkpoint.every_steps = 200_000
     return c

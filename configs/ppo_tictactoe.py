@@ -18,19 +18,12 @@ def get_config() -> ConfigDict:
     c.evaluate.unseen = 'jaxrl:TicTacToe(opponent="minimax")'
     c.env.num_envs = 256
     c.selfplay.enabled = True
-    c.network.encoder = "mlp"
-    c.network.core = "none"
-    c.network.hidden_sizes = (128, 128)
-    c.ppo.rollout_length = 32
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 1e-3
-    c.ppo.gamma = 1.0
+    c.network.update(encoder="mlp", core="none", hidden_sizes=(128, 128))
+    c.ppo.update(rollout_length=32, num_epochs=4, num_minibatches=8, learning_rate=1e-3, gamma=1.0)
     c.ppo.gae_lambda = 0.9
     # With 0.02 both sides settle on a few lines, and lose where another opponent leaves them.
     c.ppo.entropy_coef = 0.1
     c.stop.steps = 3_000_000
-    c.evaluate.every_steps = 500_000
-    c.evaluate.episodes = 400
+    c.evaluate.update(every_steps=500_000, episodes=400)
     c.checkpoint.every_steps = 1_000_000
     return c

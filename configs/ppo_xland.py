@@ -33,14 +33,8 @@ def get_config() -> ConfigDict:
         "previous_action",
     )
     c.env.num_envs = 512
-    c.network.core = "gru"
-    c.network.hidden_sizes = (64,)
-    c.network.core_size = 64
-    c.network.core_layers = 2
+    c.network.update(core="gru", hidden_sizes=(64,), core_size=64, core_layers=2)
     c.ppo.rollout_length = 48  # two episodes, so that gradients reach the first trial
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 2e-3
-    c.ppo.gamma = 0.99
+    c.ppo.update(num_epochs=4, num_minibatches=8, learning_rate=2e-3, gamma=0.99)
     c.stop.steps = 2_000_000
     return c

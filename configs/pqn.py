@@ -19,18 +19,12 @@ def get_config() -> ConfigDict:
     c.env.name = "gymnax:CartPole-v1"
     c.env.wrappers = ("reward_scale(factor=0.1)",)  # Q-values of about 10, not 100
     c.env.num_envs = 32
-    c.network.core = "none"
-    c.network.hidden_sizes = (128, 128)
-    c.network.activation = "relu"
+    c.network.update(core="none", hidden_sizes=(128, 128), activation="relu")
     c.network.layer_norm = True  # keeps Q-learning stable (Gallici et al. 2024)
     c.pqn.rollout_length = 64
     c.pqn.sequence_length = 1  # without memory, single steps may be shuffled
-    c.pqn.num_epochs = 4
-    c.pqn.num_minibatches = 16
+    c.pqn.update(num_epochs=4, num_minibatches=16)
     # With 5e-4 single greedy evaluations fell below 400 until late in the run.
-    c.pqn.learning_rate = 2e-4
-    c.pqn.q_lambda = 0.95
-    c.pqn.exploration_end = 0.2
-    c.pqn.exploration_fraction = 0.2
+    c.pqn.update(learning_rate=2e-4, q_lambda=0.95, exploration_end=0.2, exploration_fraction=0.2)
     c.stop.steps = 1_000_000
     return c

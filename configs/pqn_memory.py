@@ -19,17 +19,9 @@ def get_config() -> ConfigDict:
     c.algorithm = "pqn"
     c.env.name = "gymnax:MemoryChain-bsuite(memory_length=40)"
     c.env.num_envs = 64
-    c.network.core = "lstm"
-    c.network.hidden_sizes = (64,)
-    c.network.core_size = 64
-    c.network.activation = "relu"
+    c.network.update(core="lstm", hidden_sizes=(64,), core_size=64, activation="relu")
     c.network.layer_norm = True
-    c.pqn.rollout_length = 64
-    c.pqn.num_epochs = 4
-    c.pqn.num_minibatches = 8
-    c.pqn.learning_rate = 1e-3
-    c.pqn.q_lambda = 0.95
-    c.pqn.exploration_end = 0.05
-    c.pqn.exploration_fraction = 0.2
+    c.pqn.update(rollout_length=64, num_epochs=4, num_minibatches=8, learning_rate=1e-3)
+    c.pqn.update(q_lambda=0.95, exploration_end=0.05, exploration_fraction=0.2)
     c.stop.steps = 500_000
     return c

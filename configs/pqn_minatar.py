@@ -19,18 +19,11 @@ def get_config() -> ConfigDict:
     c.algorithm = "pqn"
     c.env.name = "gymnax:Breakout-MinAtar"
     c.env.num_envs = 128
-    c.network.encoder = "minatar"
-    c.network.core = "none"
-    c.network.hidden_sizes = (128,)
-    c.network.layer_norm = True
+    c.network.update(encoder="minatar", core="none", hidden_sizes=(128,), layer_norm=True)
     c.pqn.rollout_length = 32
     c.pqn.sequence_length = 1  # without memory, single steps may be shuffled
-    c.pqn.num_epochs = 2
-    c.pqn.num_minibatches = 32
-    c.pqn.learning_rate = 5e-4
-    c.pqn.q_lambda = 0.65
-    c.pqn.exploration_end = 0.05
-    c.pqn.exploration_fraction = 0.1
+    c.pqn.update(num_epochs=2, num_minibatches=32, learning_rate=5e-4, q_lambda=0.65)
+    c.pqn.update(exploration_end=0.05, exploration_fraction=0.1)
     c.stop.steps = 3_000_000
     c.evaluate.every_steps = 500_000
     c.checkpoint.every_steps = 500_000

@@ -26,23 +26,12 @@ def get_config() -> ConfigDict:
     c.env.name = f"envpool:Pong-v5({PREPROCESSING})"
     c.env.num_envs = 64
     c.env.stagger = False  # games start with up to 30 random steps and end at different times
-    c.network.encoder = "nature"
-    c.network.core = "lstm"
-    c.network.hidden_sizes = (512,)
-    c.network.core_size = 512
+    c.network.update(encoder="nature", core="lstm", hidden_sizes=(512,), core_size=512)
     c.network.activation = "relu"
-    c.r2d2.rollout_length = 40
-    c.r2d2.updates_per_rollout = 1
-    c.r2d2.batch_size = 64
-    c.r2d2.burn_in = 40
-    c.r2d2.trace_length = 80
-    c.r2d2.overlap = 40
-    c.r2d2.capacity = 500_000
-    c.r2d2.learning_starts = 50_000
-    c.r2d2.learning_rate = 1e-4
-    c.r2d2.target_period = 2_500
+    c.r2d2.update(rollout_length=40, updates_per_rollout=1, batch_size=64, burn_in=40)
+    c.r2d2.update(trace_length=80, overlap=40, capacity=500_000, learning_starts=50_000)
+    c.r2d2.update(learning_rate=1e-4, target_period=2_500)
     c.stop.steps = 20_000_000
-    c.evaluate.every_steps = 2_000_000
-    c.evaluate.episodes = 16
+    c.evaluate.update(every_steps=2_000_000, episodes=16)
     c.checkpoint.every_steps = 2_000_000
     return c

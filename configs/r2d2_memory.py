@@ -19,16 +19,8 @@ def get_config() -> ConfigDict:
     c.algorithm = "r2d2"
     c.env.name = "gymnax:MemoryChain-bsuite(memory_length=40)"
     c.env.num_envs = 64
-    c.network.core = "lstm"
-    c.network.hidden_sizes = (64,)
-    c.network.core_size = 64
-    c.network.activation = "relu"
-    c.r2d2.rollout_length = 40
-    c.r2d2.updates_per_rollout = 4
-    c.r2d2.batch_size = 64
-    c.r2d2.capacity = 100_000
-    c.r2d2.learning_starts = 10_000
-    c.r2d2.learning_rate = 1e-3
-    c.r2d2.target_period = 20
+    c.network.update(core="lstm", hidden_sizes=(64,), core_size=64, activation="relu")
+    c.r2d2.update(rollout_length=40, updates_per_rollout=4, batch_size=64, capacity=100_000)
+    c.r2d2.update(learning_starts=10_000, learning_rate=1e-3, target_period=20)
     c.stop.steps = 500_000
     return c

@@ -17,13 +17,8 @@ def get_config() -> ConfigDict:
     c.algorithm = "sac"
     c.env.name = "gymnax:Pendulum-v1"
     c.env.num_envs = 4
-    c.network.core = "none"
-    c.network.hidden_sizes = (256, 256)
-    c.network.activation = "relu"
-    c.sac.rollout_length = 4
-    c.sac.updates_per_rollout = 16
-    c.sac.capacity = 100_000
-    c.sac.learning_starts = 1_000
+    c.network.update(core="none", hidden_sizes=(256, 256), activation="relu")
+    c.sac.update(rollout_length=4, updates_per_rollout=16, capacity=100_000, learning_starts=1_000)
     c.evaluate.every_steps = 4_000
     c.stop.steps = 40_000
     return c

@@ -18,23 +18,12 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.algorithm = "sac"
     c.env.name = "gymnax:Pendulum-v1"
-    c.env.num_envs = 16
-    c.env.wrappers = ("select_observation(indices=(0, 1))",)
-    c.network.core = "lstm"
-    c.network.hidden_sizes = (64,)
-    c.network.core_size = 64
-    c.network.activation = "relu"
+    c.env.update(num_envs=16, wrappers=("select_observation(indices=(0, 1))",))
+    c.network.update(core="lstm", hidden_sizes=(64,), core_size=64, activation="relu")
     c.normalize.observations = False
-    c.sac.rollout_length = 20
-    c.sac.updates_per_rollout = 40
-    c.sac.batch_size = 32
-    c.sac.burn_in = 10
-    c.sac.trace_length = 20
-    c.sac.overlap = 10
-    c.sac.capacity = 100_000
-    c.sac.learning_starts = 2_000
-    c.sac.learning_rate = 1e-3
-    c.sac.critic_rate = 1e-3
+    c.sac.update(rollout_length=20, updates_per_rollout=40, batch_size=32, burn_in=10)
+    c.sac.update(trace_length=20, overlap=10, capacity=100_000, learning_starts=2_000)
+    c.sac.update(learning_rate=1e-3, critic_rate=1e-3)
     c.evaluate.every_steps = 8_000
     c.stop.steps = 40_000
     return c

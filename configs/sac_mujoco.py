@@ -21,19 +21,11 @@ def get_config() -> ConfigDict:
     c.algorithm = "sac"
     c.env.name = "envpool:HalfCheetah-v4"
     c.env.num_envs = 8
-    c.network.core = "none"
-    c.network.hidden_sizes = (256, 256)
-    c.network.activation = "relu"
-    c.sac.rollout_length = 1
-    c.sac.updates_per_rollout = 8
-    c.sac.batch_size = 256
-    c.sac.capacity = 1_000_000
-    c.sac.learning_starts = 10_000
-    c.sac.learning_rate = 3e-4
-    c.sac.critic_rate = 3e-4
+    c.network.update(core="none", hidden_sizes=(256, 256), activation="relu")
+    c.sac.update(rollout_length=1, updates_per_rollout=8, batch_size=256, capacity=1_000_000)
+    c.sac.update(learning_starts=10_000, learning_rate=3e-4, critic_rate=3e-4)
     c.sac.temperature_rate = 3e-4
     c.stop.steps = 300_000
-    c.evaluate.every_steps = 50_000
-    c.evaluate.episodes = 10
+    c.evaluate.update(every_steps=50_000, episodes=10)
     c.checkpoint.every_steps = 100_000
     return c

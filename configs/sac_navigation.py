@@ -17,22 +17,11 @@ def get_config() -> ConfigDict:
     c.algorithm = "sac"
     c.env.name = "jaxrl:Navigation(goal_conditioned=True, reward='sparse')"
     c.env.num_envs = 32
-    c.network.encoder = "joint"
-    c.network.core = "none"
-    c.network.hidden_sizes = (256, 256)
-    c.network.activation = "relu"
+    c.network.update(encoder="joint", core="none", hidden_sizes=(256, 256), activation="relu")
     c.normalize.observations = False
-    c.sac.rollout_length = 8
-    c.sac.updates_per_rollout = 32
-    c.sac.batch_size = 256
-    c.sac.capacity = 200_000
-    c.sac.learning_starts = 10_000
-    c.sac.learning_rate = 5e-4
-    c.sac.critic_rate = 5e-4
-    c.sac.gamma = 0.98
-    c.sac.target_rate = 0.01
-    c.sac.hindsight = "future"
-    c.sac.hindsight_k = 4
+    c.sac.update(rollout_length=8, updates_per_rollout=32, batch_size=256, capacity=200_000)
+    c.sac.update(learning_starts=10_000, learning_rate=5e-4, critic_rate=5e-4, gamma=0.98)
+    c.sac.update(target_rate=0.01, hindsight="future", hindsight_k=4)
     c.stop.steps = 200_000
     c.evaluate.every_steps = 50_000
     return c

@@ -231,11 +231,7 @@ class HostFactory(Protocol):
         ...
 
     def start(self, options: HostOptions) -> HostEnv:
-        """Starts a batch.
-
-        Raises:
-          HostEnvError: an environment failed while starting.
-        """
+        """Starts a batch; HostEnvError if an environment failed while starting."""
         ...
 
 

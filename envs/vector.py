@@ -54,13 +54,7 @@ class Environments(Protocol):
     def starts(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]: ...
 
     def step(
-        self,
-        keys_B: jax.Array,
-        state: Any,
-        action_B: jax.Array,
-        starts: tuple[Any, Any] | None = None,
-        conditional: bool = True,
-        task_B: Any = None,
+        self, keys_B: jax.Array, state: Any, action_B: jax.Array, starts: Any = None, task_B: Any = None
     ) -> tuple[Any, TimeStep]: ...
 
     def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any: ...
@@ -152,8 +146,7 @@ class VectorEnv:
         keys_B: jax.Array,
         state: VectorState,
         action_B: jax.Array,
-        starts: tuple[Any, Any] | None = None,
-        conditional: bool = True,
+        starts: Any = None,
         task_B: Any = None,
     ) -> tuple[VectorState, TimeStep]:
         """Advances every environment by one step.
@@ -165,8 +158,8 @@ class VectorEnv:
           keys_B: one key per environment.
           state: before the step.
           action_B: as the environment accepts them.
-          starts: what `starts` returned for these keys and tasks, to select from. None computes it here.
-          conditional: compute it only in the steps in which an episode ends, under a condition.
+          starts: what `starts` returned for these keys and tasks, to select from. None computes it here, and
+            only in the steps in which an episode ends.
           task_B: the tasks of episodes that start in this step, see `reset`; other episodes keep theirs.
         """
         env_state, timestep = strong_types(
@@ -180,11 +173,10 @@ class VectorEnv:
         stepped = env_state, timestep.obs
         if self.resets_in_rounds and starts is None:
             env_state, obs_B = self._reset_in_rounds(keys_B, task_B, timestep.done, stepped)
-        elif starts is not None or not conditional:
-            started = self.starts(keys_B, task_B) if starts is None else starts
-            env_state, obs_B = select_rows(timestep.done, started, stepped)
-        else:
+        elif starts is None:
             env_state, obs_B = self._reset_ended(keys_B, task_B, timestep.done, stepped)
+        else:
+            env_state, obs_B = select_rows(timestep.done, starts, stepped)
         timestep = dataclasses.replace(timestep, obs=obs_B, final_obs=timestep.obs, final_mask=final_mask)
         return VectorState(env_state, left), timestep
 

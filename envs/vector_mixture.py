@@ -72,13 +72,7 @@ class MixtureVectorEnv:
         return tuple(part.starts(self._take(keys_B, i)) for i, part in enumerate(self._parts))
 
     def step(
-        self,
-        keys_B: jax.Array,
-        state: Any,
-        action_B: jax.Array,
-        starts: Any = None,
-        conditional: bool = True,
-        task_B: Any = None,
+        self, keys_B: jax.Array, state: Any, action_B: jax.Array, starts: Any = None, task_B: Any = None
     ) -> tuple[Any, TimeStep]:
         """See `VectorEnv.step`."""
         self._refuse_tasks(task_B)
@@ -88,7 +82,7 @@ class MixtureVectorEnv:
             own = None if starts is None else starts[i]
             keys = self._take(keys_B, i)
             action = self._take(action_B, i)
-            after, timestep = part.step(keys, state[i], action, own, conditional)
+            after, timestep = part.step(keys, state[i], action, own)
             states.append(after)
             # What is only of this task is made for all rows at once.
             shared = {report.name: timestep.info[report.name] for report in self.env.layout.reports}

@@ -15,7 +15,6 @@ from jaxrl.algorithms import (
     ActorCritic,
     MinibatchAlgorithm,
     Prepared,
-    read_hyperparams,
 )
 from jaxrl.config import MinibatchConfig, field
 from jaxrl.config.fields import at_least, between
@@ -45,6 +44,7 @@ class Reinforce(MinibatchAlgorithm):
 
     name = "reinforce"
     config_section = ReinforceConfig
+    hyperparams_type = Hyperparams
     offers = OF_MINIBATCHES | OF_ACTOR_CRITICS
     reported = ("loss/policy", "loss/value")
     highlights = (("loss/policy", "policy loss"), ("loss/value", "value loss"))
@@ -52,10 +52,6 @@ class Reinforce(MinibatchAlgorithm):
     @classmethod
     def build_agent(cls, config, spec):
         return ActorCritic.build(config.network, spec, config.normalize)
-
-    @classmethod
-    def hyperparameters(cls, config):
-        return read_hyperparams(Hyperparams, config.learner)
 
     def prepare(self, learner, trajectory):
         learner, reward = self.scaled_rewards(learner, trajectory)

@@ -52,7 +52,7 @@ figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# ## A film
+# ## A video
 
 # %%
 # !jaxrl evaluate --workdir=$RUN --video=$RUN/episode.gif

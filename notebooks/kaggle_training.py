@@ -30,7 +30,7 @@
 # Upload the wheel (`make dist` in a checkout) and name it here. `cuda12` is for NVIDIA GPUs; leave it out on a CPU.
 
 # %% tags=["install"]
-# %pip install -q "jaxrl_recurrent-0.1.0-py3-none-any.whl[cuda12,plot,video]"
+# %pip install -q "jaxrl_recurrent-0.1.0-py3-none-any.whl[cuda12,compare,video]"
 
 # %% tags=["install"]
 # !jaxrl doctor || echo some of it is not ready: see above
@@ -52,17 +52,16 @@ for earlier in glob.glob("/kaggle/input/*/runs"):
 # %% [markdown]
 # ## 4. What to train
 #
-# `HOURS` is a limit on the whole process, 8.5 hours of Kaggle's 9. `jaxrl train --help=all` lists every field.
+# `SECONDS` is a limit on the whole process, 8.5 hours of Kaggle's 9. `jaxrl train --help=all` lists every field.
 
 # %%
 CONFIG = "ppo"
-HOURS = 8.5
 STEPS = 2_000_000
+SECONDS = 8 * 3600 + 1800
 # On an accelerator as many environments as its memory holds, and networks in bfloat16.
 ACCELERATOR = any(map(glob.glob, ("/dev/nvidia[0-9]*", "/dev/accel[0-9]*", "/dev/vfio/[0-9]*")))
 FAST = "--config.hardware_profile=auto --config.network.compute_dtype=bfloat16" if ACCELERATOR else ""
 RUN = f"{STORAGE}/runs/{CONFIG}"
-SECONDS = round(3600 * HOURS)
 
 # %% [markdown]
 # ## 5. Train, or go on
@@ -76,30 +75,20 @@ SECONDS = round(3600 * HOURS)
 # ## 6. Curves
 
 # %%
-# What the run wrote: one row per log interval, one per evaluation.
-import json
+# !jaxrl compare $RUN --metric=episode/return --output=$RUN/curves.png
 
-import matplotlib.pyplot as plt
+# %%
+from IPython.display import Image
 
-with open(f"{RUN}/metrics.jsonl") as file:
-    rows = [json.loads(line) for line in file]
-figure, axes = plt.subplots(1, 2, figsize=(10, 3))
-for axis, key in zip(axes, ("episode/return", "ppo/approx_kl")):
-    shown = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
-    axis.plot(*zip(*shown))
-    axis.set(xlabel="steps", title=key)
-figure.tight_layout()
-plt.show()
+Image(f"{RUN}/curves.png")
 
 # %% [markdown]
-# ## 7. Evaluate and film
+# ## 7. Evaluate, with a video
 
 # %%
 # !jaxrl evaluate --workdir=$RUN --episodes=64 --video=$RUN/episode.gif
 
 # %%
-from IPython.display import Image
-
 Image(f"{RUN}/episode.gif")
 
 # %% [markdown]

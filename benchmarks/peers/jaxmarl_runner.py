@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import whole_program
+from shipped import PUREJAXRL
 
 TASK = outcome.task()
 sys.path.insert(0, str(Path(TASK["path"]) / "baselines" / "IPPO"))
@@ -23,31 +24,16 @@ jax.debug.callback = lambda *args, **kwargs: None
 module = importlib.import_module("ippo_ff_overcooked")
 
 IMPORTED = outcome.since_start()
-# Of its ippo_ff_overcooked.yaml, except for counts, which are those of the work.
-SETTINGS = {
-    "LR": 2.5e-4,
-    "GAMMA": 0.99,
-    "GAE_LAMBDA": 0.95,
-    "CLIP_EPS": 0.2,
-    "ENT_COEF": 0.01,
-    "VF_COEF": 0.5,
-    "MAX_GRAD_NORM": 0.5,
-    "REW_SHAPING_HORIZON": 2.5e6,
-    "ENV_NAME": "overcooked",
-    "ANNEAL_LR": True,
-}
+# Of its ippo_ff_overcooked.yaml, which has PureJaxRL's numbers; the counts are those of the work.
+SETTINGS = PUREJAXRL | {"REW_SHAPING_HORIZON": 2.5e6, "ENV_NAME": "overcooked"}
 
 
 def measure(task: dict[str, Any]) -> None:
-    work, num_envs = task["work"], task["num_envs"]
-    per_iteration = num_envs * task["rollout_length"]
-    steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
-    settings = SETTINGS | {
-        "NUM_ENVS": num_envs,
-        "NUM_STEPS": task["rollout_length"],
-        "TOTAL_TIMESTEPS": steps,
+    work = task["work"]
+    settings = {
+        **SETTINGS,
+        **whole_program.counts(task),
         "UPDATE_EPOCHS": task["epochs"],
-        "NUM_MINIBATCHES": work["num_minibatches"],
         "ACTIVATION": work["activation"],
         "ENV_KWARGS": {"layout": module.overcooked_layouts["cramped_room"]},
     }
@@ -56,7 +42,7 @@ def measure(task: dict[str, Any]) -> None:
         module.make_train(settings),
         first,
         second,
-        steps=steps,
+        steps=settings["TOTAL_TIMESTEPS"],
         imported=IMPORTED,
         versions={
             "JaxMARL": outcome.commit(TASK["path"]),

@@ -96,8 +96,7 @@ def measure(task: dict[str, Any]) -> None:
 def population(task: dict[str, Any]) -> None:
     """`jaxrl.make_population`: one program for all seeds, timed the second time it runs."""
     c = _config(task)
-    per_iteration = task["num_envs"] * task["rollout_length"]
-    c.stop.steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
+    c.stop.steps = outcome.rollout_steps(task)
     train = make_population(c)
     first, second = jax.random.split(jax.random.key(0), (2, task["members"]))
     start = time.perf_counter()

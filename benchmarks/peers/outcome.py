@@ -53,6 +53,12 @@ def iterations(steps: int, steps_per_iteration: int) -> int:
     return max(1, math.ceil(steps / steps_per_iteration))
 
 
+def rollout_steps(task: dict[str, Any]) -> int:
+    """Steps of whole rollouts that cover the task's."""
+    per_rollout = task["num_envs"] * task["rollout_length"]
+    return per_rollout * iterations(task["steps"], per_rollout)
+
+
 def report(**fields: Any) -> None:
     """Prints the outcome; `read` finds it among whatever else was printed."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

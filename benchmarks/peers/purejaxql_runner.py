@@ -40,23 +40,21 @@ def _versions() -> dict[str, str]:
 
 
 def measure(task: dict[str, Any]) -> None:
-    work, num_envs = task["work"], task["num_envs"]
-    per_iteration = num_envs * task["rollout_length"]
-    steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
-    settings = SETTINGS | {
-        "NUM_ENVS": num_envs,
-        "NUM_STEPS": task["rollout_length"],
-        "TOTAL_TIMESTEPS": steps,
-        "TOTAL_TIMESTEPS_DECAY": steps,
+    work = task["work"]
+    settings = {
+        **SETTINGS,
+        **whole_program.counts(task),
+        "TOTAL_TIMESTEPS_DECAY": outcome.rollout_steps(task),
         "NUM_EPOCHS": task["epochs"],
-        "NUM_MINIBATCHES": work["num_minibatches"],
         "HIDDEN_SIZE": work["hidden_sizes"][0],
         "ENV_NAME": work["env"],
     }
     first, second = jax.random.split(jax.random.PRNGKey(0), (2, 1))
     # As its `single_run`: `vmap` over seeds, here one.
     train = jax.vmap(module.make_train(settings))
-    whole_program.measure(train, first, second, steps=steps, imported=IMPORTED, versions=_versions())
+    whole_program.measure(
+        train, first, second, steps=settings["TOTAL_TIMESTEPS"], imported=IMPORTED, versions=_versions()
+    )
 
 
 if __name__ == "__main__":

@@ -88,24 +88,26 @@ def population(task: dict[str, Any]) -> None:
 
 
 def _measure(task: dict[str, Any], key: Any, other_key: Any, over: Callable[..., Any]) -> None:
-    work, num_envs = task["work"], task["num_envs"]
+    work = task["work"]
     if work["network"] == "cnn":
         _use_cnn(work["obs_shape"], work["hidden_sizes"])
-    per_iteration = num_envs * task["rollout_length"]
-    steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
-    settings = PUREJAXRL | {
-        "NUM_ENVS": num_envs,
-        "NUM_STEPS": task["rollout_length"],
-        "TOTAL_TIMESTEPS": steps,
+    settings = {
+        **PUREJAXRL,
+        **whole_program.counts(task),
         "UPDATE_EPOCHS": task["epochs"],
-        "NUM_MINIBATCHES": work["num_minibatches"],
         "ACTIVATION": work["activation"],
         "ENV_NAME": work["env"],
     }
     train = over(module.make_train(settings))
     members = max(1, task["members"])
     whole_program.measure(
-        train, key, other_key, steps=steps, imported=IMPORTED, versions=_versions(), members=members
+        train,
+        key,
+        other_key,
+        steps=settings["TOTAL_TIMESTEPS"],
+        imported=IMPORTED,
+        versions=_versions(),
+        members=members,
     )
 
 

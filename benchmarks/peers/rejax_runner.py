@@ -39,15 +39,13 @@ def _build(env: str, hidden_sizes: list[int], activation: str, steps: int, **set
 
 
 def measure(task: dict[str, Any]) -> None:
-    work, num_envs = task["work"], task["num_envs"]
-    per_iteration = num_envs * task["rollout_length"]
-    steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
+    work, steps = task["work"], outcome.rollout_steps(task)
     ppo = _build(
         work["env"],
         work["hidden_sizes"],
         work["activation"],
         steps,
-        num_envs=num_envs,
+        num_envs=task["num_envs"],
         num_steps=task["rollout_length"],
         num_epochs=task["epochs"],
         num_minibatches=work["num_minibatches"],

@@ -10,59 +10,48 @@ from typing import Any
 from jaxrl.config import default_config
 
 
+def _config(steps: int, algorithm: str, env: str, num_envs: int, **network: Any) -> Any:
+    config = default_config()
+    config.algorithm = algorithm
+    config.num_devices = 1
+    config.env.update(name=env, num_envs=num_envs)
+    config.network.update(activation="relu", **network)
+    config.normalize.observations = False
+    config.stop.steps = steps
+    return config
+
+
 def dqn(steps: int) -> Any:
     """The configuration of the work that the peer's runner describes."""
-    config = default_config()
-    config.algorithm = "dqn"
-    config.num_devices = 1
-    config.env.update(name="gymnax:CartPole-v1", num_envs=8)
-    config.network.update(core="none", hidden_sizes=(64, 64), activation="relu")
-    config.normalize.observations = False
+    config = _config(steps, "dqn", "gymnax:CartPole-v1", 8, core="none", hidden_sizes=(64, 64))
     config.dqn.update(rollout_length=1, updates_per_rollout=1, batch_size=128, capacity=10_000, n_step=1)
     config.dqn.update(learning_starts=1_000, target_period=50)
-    config.stop.steps = steps
     return config
 
 
 def sac(steps: int) -> Any:
     """Likewise. SBX steps Gymnasium's Pendulum; gymnax's, in the program, takes next to no time."""
-    config = default_config()
-    config.algorithm = "sac"
-    config.num_devices = 1
-    config.env.update(name="gymnax:Pendulum-v1", num_envs=4)
-    config.network.update(core="none", hidden_sizes=(256, 256), activation="relu")
-    config.normalize.observations = False
+    config = _config(steps, "sac", "gymnax:Pendulum-v1", 4, core="none", hidden_sizes=(256, 256))
     config.sac.update(rollout_length=4, updates_per_rollout=16, batch_size=256, learning_starts=1_000)
-    config.stop.steps = steps
     return config
 
 
 def r2d2(steps: int) -> Any:
     """Likewise. memorax samples sequences from any step of the memory, jaxrl every twentieth."""
-    config = default_config()
-    config.algorithm = "r2d2"
-    config.num_devices = 1
-    config.env.update(name="gymnax:CartPole-v1", num_envs=16)
-    config.network.update(core="lstm", hidden_sizes=(128,), core_size=128, activation="relu")
-    config.normalize.observations = False
+    config = _config(steps, "r2d2", "gymnax:CartPole-v1", 16, core="lstm", hidden_sizes=(128,), core_size=128)
     config.r2d2.update(rollout_length=20, updates_per_rollout=5, batch_size=32, capacity=40_000)
     config.r2d2.update(learning_starts=4_000, burn_in=20, trace_length=40, overlap=20, n_step=5)
     config.r2d2.update(dueling=False, exploration="linear", value_rescaling=False, target_period=25)
-    config.stop.steps = steps
     return config
 
 
 def minatar(steps: int) -> Any:
     """Likewise: PureJaxRL's DQN is neither double nor dueling, and samples uniformly."""
-    config = default_config()
-    config.algorithm = "dqn"
-    config.num_devices = 1
-    config.env.update(name="gymnax:Breakout-MinAtar", num_envs=4)
-    config.network.update(encoder="minatar", core="none", hidden_sizes=(128,), activation="relu")
-    config.normalize.observations = False
+    config = _config(
+        steps, "dqn", "gymnax:Breakout-MinAtar", 4, encoder="minatar", core="none", hidden_sizes=(128,)
+    )
     config.dqn.update(rollout_length=1, updates_per_rollout=1, batch_size=32, capacity=100_000, n_step=1)
     config.dqn.update(learning_starts=1_000, target_period=1_000, double=False)
-    config.stop.steps = steps
     return config
 
 

@@ -10,6 +10,16 @@ import jax
 import outcome
 
 
+def counts(task: dict[str, Any]) -> dict[str, Any]:
+    """The counts of a task by the names that PureJaxRL gave them, and others after it."""
+    return {
+        "NUM_ENVS": task["num_envs"],
+        "NUM_STEPS": task["rollout_length"],
+        "TOTAL_TIMESTEPS": outcome.rollout_steps(task),
+        "NUM_MINIBATCHES": task["work"]["num_minibatches"],
+    }
+
+
 def measure(
     train: Callable[[Any], Any],
     first: Any,

@@ -17,13 +17,7 @@ from jaxrl.envs.adapters.envpool_pool import Pool, without_precision_warnings
 from jaxrl.envs.adapters.suite import like
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space
 from jaxrl.envs.host import qt
-from jaxrl.envs.host.spaces import (
-    action_leaf,
-    observation_space,
-    observation_tree,
-    select_leaves,
-    space_of,
-)
+from jaxrl.envs.host.spaces import action_leaf, observation_space, observation_tree, select_leaves, space_of
 from jaxrl.envs.host.worker import Leaf, Problem, describe
 from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
 from jaxrl.envs.names import LARGEST_INT32, check_positive, format_call, unknown

@@ -40,7 +40,7 @@ class XMiniGrid(JaxEnv):
     Args:
       name: one of `names()`.
       ruleset: of an environment of XLand, which has no goal without one: `FILE:INDEX`, `NAME:INDEX` of a
-        benchmark that the suite has downloaded, or `objects:KIND:INDEX` (`xminigrid_objects`). Without an
+        benchmark that the suite has downloaded, or `objects:KIND:INDEX` (`xminigrid_rulesets`). Without an
         index, or with `FIRST-LAST`, the rulesets are tasks, and each episode samples one.
       kwargs: `height`, `width`, `view_size` and `max_steps`.
     """

@@ -56,13 +56,7 @@ class AgentRows:
         return self._whole.starts(keys_B[:: self._agents], task_B)
 
     def step(
-        self,
-        keys_B: jax.Array,
-        state: VectorState,
-        action_B: jax.Array,
-        starts: tuple[Any, Any] | None = None,
-        conditional: bool = True,
-        task_B: Any = None,
+        self, keys_B: jax.Array, state: Any, action_B: jax.Array, starts: Any = None, task_B: Any = None
     ) -> tuple[VectorState, TimeStep]:
         """See `VectorEnv.step`.
 
@@ -70,9 +64,7 @@ class AgentRows:
         its info.
         """
         action_NA = jax.tree.map(lambda x: x.reshape(-1, self._agents, *x.shape[1:]), action_B)
-        state, whole = self._whole.step(
-            keys_B[:: self._agents], state, action_NA, starts, conditional, task_B
-        )
+        state, whole = self._whole.step(keys_B[:: self._agents], state, action_NA, starts, task_B)
         flags = whole.team
         assert isinstance(flags, Flags)
         # A first episode that is cut off early ends for all who are still in it.

@@ -8,13 +8,7 @@ import sys
 from pathlib import Path
 
 # In the order in which they need one another.
-_LIBRARIES = (
-    "libicudata.so.56",
-    "libicuuc.so.56",
-    "libicui18n.so.56",
-    "libQt5Core.so.5",
-    "libQt5Gui.so.5",
-)
+_LIBRARIES = ("libicudata.so.56", "libicuuc.so.56", "libicui18n.so.56", "libQt5Core.so.5", "libQt5Gui.so.5")
 
 
 def load(label: str) -> bool:

@@ -14,14 +14,7 @@ from jaxrl.envs.host import workers
 from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.spaces import observation_tree
 from jaxrl.envs.host.worker import Leaf
-from jaxrl.envs.host_env import (
-    HostEnv,
-    HostFactory,
-    HostOptions,
-    HostStep,
-    group_environments,
-    group_rows,
-)
+from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep, group_environments, group_rows
 
 Forms = dict[str, tuple[tuple[int, ...], Any]]  # shape and dtype of arrays, by name
 

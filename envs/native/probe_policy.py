@@ -80,11 +80,7 @@ class ProbeMixed(OneStepProbe):
 
     observation_space = Box.of(0.0, 1.0, (3,))
     action_space = Dict(
-        (
-            ("choice", Discrete(3)),
-            ("pair", MultiDiscrete((2, 3))),
-            ("push", Box.of(-1.0, 1.0, (2,))),
-        )
+        (("choice", Discrete(3)), ("pair", MultiDiscrete((2, 3))), ("push", Box.of(-1.0, 1.0, (2,))))
     )
 
     def first_observation(self, key: jax.Array) -> jax.Array:

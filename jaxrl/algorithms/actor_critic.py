@@ -60,13 +60,7 @@ class ActorCritic(Agent):
     auxiliary: AuxiliaryLoss | None = None
 
     @classmethod
-    def build(
-        cls,
-        network: NetworkConfig,
-        spec: EnvSpec,
-        normalize: NormalizeConfig,
-        auxiliary: AuxiliaryLoss | None = None,
-    ) -> Self:
+    def build(cls, network: NetworkConfig, spec: EnvSpec, normalize: NormalizeConfig) -> Self:
         """The agent for an environment.
 
         Raises:
@@ -81,7 +75,7 @@ class ActorCritic(Agent):
         }
         description = f"{networks.describe_trunk(network, spec)}, {networks.head_name(network, spec)}"
         description += ", central value" * network.central_value
-        return cls(spec, networks.build(network, spec, heads), normalize, head, description, auxiliary)
+        return cls(spec, networks.build(network, spec, heads), normalize, head, description)
 
     def init_params(self, key: Array) -> PyTree:
         params = self.network.init(key)

@@ -51,6 +51,7 @@ class Algorithm(abc.ABC):
       agent: acts, and is trained.
       name: of its section in the configuration, and the beginning of the names of its metrics.
       config_section: the class of that section.
+      hyperparams_type: the `flax.struct` dataclass of its numeric hyperparameters, fields of that section.
       state_type: the class of its learner state, whose fields say how they are laid out on devices.
       highlights: (metric, label) of metrics worth showing on the display of a run.
       offers: the options of every configuration that it honours, of `jaxrl.algorithms.offered_options`; a
@@ -65,6 +66,7 @@ class Algorithm(abc.ABC):
     agent: Agent
     name: ClassVar[str]
     config_section: ClassVar[type[AlgorithmConfig]]
+    hyperparams_type: ClassVar[type]
     state_type: ClassVar[type[LearnerState]]
     highlights: ClassVar[tuple[tuple[str, str], ...]] = ()
     offers: ClassVar[frozenset[str]] = frozenset()
@@ -75,11 +77,7 @@ class Algorithm(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> Agent:
-        """The agent of a configuration, for an environment.
-
-        Raises:
-          ConfigError: no network serves its spaces.
-        """
+        """The agent of a configuration, for an environment; ConfigError if no network serves its spaces."""
 
     @property
     @abc.abstractmethod
@@ -95,9 +93,9 @@ class Algorithm(abc.ABC):
         """
 
     @classmethod
-    @abc.abstractmethod
     def hyperparameters(cls, config: Config) -> PyTree:
-        """The numeric hyperparameters of a configuration, float32 scalars, for `init`."""
+        """The numeric hyperparameters of a configuration, float32 scalars, for `init`. May be overridden."""
+        return read_hyperparams(cls.hyperparams_type, config.learner)
 
     @abc.abstractmethod
     def init(self, key: Array, hyperparams: PyTree) -> LearnerState:

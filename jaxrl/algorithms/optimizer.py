@@ -68,11 +68,7 @@ def optimizer(
     if norm is not None:
         scale = jnp.where(norm < max_grad_norm, 1.0, max_grad_norm / norm)
         clip = optax.stateless(lambda gradient, _: jax.tree.map(lambda x: x * scale, gradient))
-    chain = optax.chain(
-        clip,
-        optax.scale_by_adam(eps=ADAM_EPSILON),
-        optax.scale_by_learning_rate(rate),
-    )
+    chain = optax.chain(clip, optax.scale_by_adam(eps=ADAM_EPSILON), optax.scale_by_learning_rate(rate))
 
     def update(
         gradient: PyTree, state: PyTree, params: PyTree | None = None
@@ -85,12 +81,7 @@ def optimizer(
 
 
 def descend(
-    params: PyTree,
-    gradient: PyTree,
-    state: optax.OptState,
-    max_grad_norm: Array,
-    rate: Array,
-    scale: Array,
+    params: PyTree, gradient: PyTree, state: optax.OptState, max_grad_norm: Array, rate: Array, scale: Array
 ) -> tuple[PyTree, optax.OptState, Array]:
     """(parameters, state, norm) after the step that `optimizer` makes for the gradient times `scale`.
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.base import Learned, read_hyperparams, run_progress
+from jaxrl.algorithms.base import Learned, run_progress
 from jaxrl.algorithms.optimizer import learning_rate, optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_values import LadderQAgent, QAgent, ladder, polyak_update
@@ -60,6 +60,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
     """
 
     agent: QAgent
+    hyperparams_type: ClassVar = QHyperparams
     state_type: ClassVar = QState
 
     @classmethod
@@ -74,11 +75,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     @classmethod
     def q_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
-        """The agent of a configuration, for an environment.
-
-        Raises:
-          ConfigError: actions are not discrete.
-        """
+        """The agent of a configuration, for an environment; ConfigError if actions are not discrete."""
         section = config.learner_as(DQNConfig)
         if not isinstance(spec.action_space, Discrete):
             raise ConfigError(
@@ -102,10 +99,6 @@ class QReplayAlgorithm(ReplayAlgorithm):
     @abc.abstractmethod
     def layers(self, learner: QState, batch: Any) -> list[tuple[str, Array]]:
         """The outputs of the network's layers on a batch, by name."""
-
-    @classmethod
-    def hyperparameters(cls, config: Config) -> QHyperparams:
-        return read_hyperparams(QHyperparams, config.learner)
 
     @property
     def section(self) -> DQNConfig:

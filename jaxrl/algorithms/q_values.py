@@ -70,11 +70,7 @@ class QAgent(Agent):
         dueling: bool = False,
         needs_final_observations: bool = False,
     ) -> Self:
-        """The agent for an environment.
-
-        Raises:
-          ConfigError: an unknown name, or actions that are not discrete.
-        """
+        """The agent for an environment; ConfigError for an unknown name, or actions that are not discrete."""
         if not isinstance(spec.action_space, Discrete):
             raise ConfigError(
                 "`algorithm` learns Q-values of discrete actions; "

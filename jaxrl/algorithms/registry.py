@@ -65,7 +65,12 @@ def algorithm_class(config: Config) -> type[Algorithm]:
     found = section_of(config.algorithm).owner
     if found is None or not issubclass(found, Algorithm):
         raise ConfigError(f"{given} must be a class that derives from jaxrl.algorithms.Algorithm")
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(found.__abstractmethods__))
-        raise ConfigError(f"{given}: {found.__name__} lacks {missing}, see jaxrl.algorithms.Algorithm")
+    missing = sorted(found.__abstractmethods__)
+    method = inspect.getattr_static(found, "hyperparameters")
+    if method is vars(Algorithm)["hyperparameters"] and not hasattr(found, "hyperparams_type"):
+        missing.append("hyperparams_type")
+    if missing:
+        raise ConfigError(
+            f"{given}: {found.__name__} lacks {', '.join(missing)}, see jaxrl.algorithms.Algorithm"
+        )
     return found

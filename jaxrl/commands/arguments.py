@@ -17,12 +17,7 @@ from jaxrl.config.overrides import read_value
 from jaxrl.runs import storage
 
 _LONGEST_FLAG = 200  # characters of an unknown one that are compared with others
-_KINDS: dict[str, type[bool | int | float | str]] = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "str": str,
-}
+_KINDS: dict[str, type[bool | int | float | str]] = {"bool": bool, "int": int, "float": float, "str": str}
 _WIDTH, _GAP = 80, 3  # of the help; columns between a term and what it means
 
 
@@ -195,11 +190,7 @@ def with_home(argv: Sequence[str]) -> list[str]:
 
 
 def sample_choice(sample: bool, greedy: bool) -> bool | None:
-    """True with --sample, False with --greedy, None with neither.
-
-    Raises:
-      ConfigError: both are given.
-    """
+    """True with --sample, False with --greedy, None with neither; ConfigError if both are given."""
     if sample and greedy:
         raise ConfigError("`--sample` and `--greedy` exclude each other")
     return True if sample else False if greedy else None

@@ -78,10 +78,7 @@ def _show(result: dict[str, Any]) -> None:
     rows = (
         ("trains", f"{result['environment']}, {result['num_envs']} environments"),
         ("on", f"{result['device']}; {hardware['cpu']}, {cores} core{'s' * (cores != 1)}"),
-        (
-            "with",
-            f"jax {result['versions']['jax']}, jaxrl {result['versions']['jaxrl']}",
-        ),
+        ("with", f"jax {result['versions']['jax']}, jaxrl {result['versions']['jaxrl']}"),
         (f"{clock} per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
         ("iteration", f"{1e3 * seconds['total']:.1f} ms: {parts}"),
         (

@@ -13,13 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import (
-    CHECKPOINT,
-    SEED,
-    TRUST,
-    RunFlags,
-    flag,
-)
+from jaxrl.commands.arguments import CHECKPOINT, SEED, TRUST, RunFlags, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.config.sections import SAMPLED

@@ -185,9 +185,7 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     low = min(found.rewards)
     high = max(found.rewards)
     ends = f"{found.terminated} terminated, {found.truncated} cut off"
-    lines = [
-        ("played", f"{len(found.rewards)} random steps: rewards from {low:g} to {high:g}, {ends}"),
-    ]
+    lines = [("played", f"{len(found.rewards)} random steps: rewards from {low:g} to {high:g}, {ends}")]
     if found.returns:
         mean = sum(found.returns) / len(found.returns)
         episodes = "1 whole episode" if len(found.returns) == 1 else f"{len(found.returns)} whole episodes"

@@ -9,22 +9,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.commands import command_line, suite_table
-from jaxrl.commands.arguments import (
-    CHECKPOINT,
-    SEED,
-    TRUST,
-    RunFlags,
-    flag,
-    sample_choice,
-)
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import CHECKPOINT, SEED, TRUST, RunFlags, flag, sample_choice
 from jaxrl.config import ConfigError, task_environment, versions
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError, errors_as
+from jaxrl.config.text import counted
 from jaxrl.runs.commits import commits, origin
 
 if TYPE_CHECKING:
@@ -247,7 +241,7 @@ def _suite(workdir: str, suite: str, flags: _Flags, sample: bool | None) -> int:
 
     given = {name: getattr(flags, name) for name in ("checkpoint", "episodes", "seed", "video")}
     asked = job.SuiteQuestion(suite, sample=sample, **given)
-    job.run(workdir, asked, suite_table.show, command_line.say, flags.trust)
+    job.run(workdir, asked, _show_suite, command_line.say, flags.trust)
     return 0
 
 
@@ -262,3 +256,41 @@ def _show(result: Result, reported: Mapping[str, float]) -> None:
         command_line.say(line)
     if result.cut:
         print(f"cut off     {result.cut}")
+
+
+_COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "episodes": lambda row: f"{row['episodes']:,}",
+    "success": lambda row: _number(row["success_rate"], "{:.1%}"),
+    "95% interval": lambda row: (
+        "-" if row["success_low"] is None else f"{row['success_low']:.1%} - {row['success_high']:.1%}"
+    ),
+    "return": lambda row: f"{row['return_mean']:.1f} ± {row['return_std']:.1f}",
+    "steps": lambda row: f"{row['length']:.1f}",
+    "to success": lambda row: _number(row["steps_to_completion"], "{:.1f}"),
+    "efficiency": lambda row: _number(row["efficiency"], "{:.2f}"),
+    "cost": lambda row: _number(row["cost"], "{:.2f}"),
+    "safety": lambda row: _number(row["safety"], "{:.1%}"),
+}
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _show_suite(report: Mapping[str, Any]) -> None:
+    """Prints the report of a suite."""
+    from rich.text import Text
+
+    from jaxrl.reporting.display import table
+
+    print(f"suite {report['suite']}")
+    rows = []
+    for mode, found in report["modes"].items():
+        for i, (name, row) in enumerate({**found["categories"], "all": found["all"]}.items()):
+            first = mode if i == 0 else ""
+            cells = (first, name, *(cell(row) for cell in _COLUMNS.values()))
+            rows.append([Text(cell, style="bold" if name == "all" else "") for cell in cells])
+    table.show(("actions", "category", *_COLUMNS), rows, names=2)
+    unfinished = sum(found["all"]["unfinished"] for found in report["modes"].values())
+    if unfinished:
+        print(f"{counted(unfinished, 'episode')} cut off: the environment has no time limit")

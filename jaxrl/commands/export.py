@@ -13,13 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import (
-    CHECKPOINT,
-    TRUST,
-    RunFlags,
-    flag,
-    sample_choice,
-)
+from jaxrl.commands.arguments import CHECKPOINT, TRUST, RunFlags, flag, sample_choice
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 
@@ -136,10 +130,7 @@ def _report(result: Exported, kind: str, output: str) -> int:
     _show(result.check, result.runtime)
     if not result.check.same:
         acts = "the trained policy" if len(result.checkpoints) == 1 else "the trained policies together"
-        print(
-            f"error: the {kind} export does not act as {acts}; nothing was written",
-            file=sys.stderr,
-        )
+        print(f"error: the {kind} export does not act as {acts}; nothing was written", file=sys.stderr)
         return 1
     for name, size in result.files.items():
         command_line.say(f"written     {output}/{name} ({size / 1e3:.1f} kB)")

@@ -11,14 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import (
-    CONFIG_FIELD,
-    ENV,
-    TRUST,
-    Argument,
-    CommandArguments,
-    flag,
-)
+from jaxrl.commands.arguments import CONFIG_FIELD, ENV, TRUST, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:

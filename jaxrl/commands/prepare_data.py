@@ -25,13 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jaxrl.commands import command_line, record
-from jaxrl.commands.arguments import (
-    MINARI,
-    SEED,
-    TRUST,
-    CommandArguments,
-    flag,
-)
+from jaxrl.commands.arguments import MINARI, SEED, TRUST, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError

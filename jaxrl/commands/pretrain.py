@@ -67,8 +67,7 @@ def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> in
     from jaxrl.runs import records
 
     records.require_no_runs(arguments.workdir)
-    from jaxrl.training.cloning import CloningPlan
-    from jaxrl.training.cloning_run import clone
+    from jaxrl.training.cloning import CloningPlan, clone
 
     plan = CloningPlan(
         data=flags.data,

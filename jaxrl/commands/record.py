@@ -34,9 +34,7 @@ DEFAULT_EPISODES = 100
 _MOST_NAMED = 20  # replays, one a line
 SOLVER = "solver"
 PLAYER: Any = Argument(
-    "--player=solver",
-    "the environment's solver plays; of jaxrl:Platformer each level once",
-    str,
+    "--player=solver", "the environment's solver plays; of jaxrl:Platformer each level once", str
 )
 
 

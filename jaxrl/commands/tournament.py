@@ -13,14 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import (
-    CHECKPOINT,
-    SEED,
-    TRUST,
-    Argument,
-    CommandArguments,
-    flag,
-)
+from jaxrl.commands.arguments import CHECKPOINT, SEED, TRUST, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 
 _MOST_GAMES = 1_000_000
@@ -66,10 +59,7 @@ def main(flags: _Flags, names: Sequence[str]) -> int:
     if output:
         require_packages("compare")
     entry = EntryTerms(
-        flags.game,
-        checkpoint=flags.checkpoint,
-        samples=not flags.best_moves,
-        trust=flags.trust,
+        flags.game, checkpoint=flags.checkpoint, samples=not flags.best_moves, trust=flags.trust
     )
     contestants = enter(names, entry)
     for each in contestants:

@@ -14,11 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import (
-    JSON,
-    RunFlags,
-    flag,
-)
+from jaxrl.commands.arguments import JSON, RunFlags, flag
 from jaxrl.config.fields import LARGEST_COUNT
 
 if TYPE_CHECKING:

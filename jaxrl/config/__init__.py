@@ -22,13 +22,7 @@ from jaxrl.config.network import NetworkConfig
 from jaxrl.config.off_policy import DQNConfig, R2D2Config, SACConfig
 from jaxrl.config.on_policy import A2CConfig, PPOConfig, PQNConfig
 from jaxrl.config.replay import MemoryConfig, ReplayConfig
-from jaxrl.config.resolution import (
-    changed_fields,
-    check_config,
-    fixed_fields,
-    largest_device_count,
-    resolve,
-)
+from jaxrl.config.resolution import changed_fields, check_config, fixed_fields, largest_device_count, resolve
 from jaxrl.config.sections import (
     CheckpointConfig,
     EnvConfig,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.fields import at_least, at_most, at_most_elements, distinct, each, field, one_of
+from jaxrl.config.fields import at_least, at_most, at_most_elements, bounds, distinct, each, field, one_of
 
 MODALITIES = ("state", "local", "global", "graph")
 _MOST_UNITS = 65_536
@@ -32,21 +32,13 @@ class ArchitectureConfig:
         fixed=True,
     )
     graph_layers: int | None = field(
-        None,
-        at_least(1),
-        at_most(_MOST_LAYERS),
-        help=f"layers of its graph network; none: {_AS_NAMED}",
-        fixed=True,
+        None, *bounds(1, _MOST_LAYERS), help=f"layers of its graph network; none: {_AS_NAMED}", fixed=True
     )
     graph_width: int | None = field(
-        None, at_least(1), at_most(_MOST_UNITS), help=f"units of a node; none: {_AS_NAMED}", fixed=True
+        None, *bounds(1, _MOST_UNITS), help=f"units of a node; none: {_AS_NAMED}", fixed=True
     )
     graph_heads: int | None = field(
-        None,
-        at_least(1),
-        at_most(_MOST_UNITS),
-        help=f"heads, which share those units; none: {_AS_NAMED}",
-        fixed=True,
+        None, *bounds(1, _MOST_UNITS), help=f"heads, which share those units; none: {_AS_NAMED}", fixed=True
     )
     local_channels: tuple[int, ...] = field(
         (),
@@ -80,8 +72,7 @@ class ArchitectureConfig:
     )
     fusion_size: int | None = field(
         None,
-        at_least(0),
-        at_most(_MOST_UNITS),
+        *bounds(0, _MOST_UNITS),
         help=f"units after fusion; 0: no further layer; none: {_AS_NAMED}",
         fixed=True,
     )

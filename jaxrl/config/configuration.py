@@ -6,24 +6,13 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from jaxrl.config import sections
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
 from jaxrl.config.curriculum import LEARNABILITY, CurriculumConfig
-from jaxrl.config.fields import at_least, at_most, between, field, one_of
+from jaxrl.config.fields import between, bounds, field, one_of
 from jaxrl.config.levels import LevelsConfig
 from jaxrl.config.network import NetworkConfig
-from jaxrl.config.sections import (
-    CheckpointConfig,
-    EnvConfig,
-    EvaluateConfig,
-    HostConfig,
-    LogConfig,
-    NormalizeConfig,
-    PopulationConfig,
-    ProfileConfig,
-    StopConfig,
-    StorageConfig,
-)
 from jaxrl.config.selfplay import SelfPlayConfig
 
 _Section = TypeVar("_Section", bound=AlgorithmConfig)
@@ -56,8 +45,7 @@ class Config(BuiltInSections):
     seed: int = field(0, between(0, 2**32 - 1), help="decides all random numbers", fixed=True)
     num_devices: int = field(
         0,
-        at_least(0),
-        at_most(_MOST_DEVICES),
+        *bounds(0, _MOST_DEVICES),
         help="devices to train on; 0: all accelerators, or on CPU as many virtual devices as pay off",
     )
     hardware_profile: str = field(
@@ -94,22 +82,22 @@ class Config(BuiltInSections):
         "(docs/how_to/stages.md)",
     )
     notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
-    env: EnvConfig
+    env: sections.EnvConfig
     curriculum: CurriculumConfig
     levels: LevelsConfig
     selfplay: SelfPlayConfig
-    host: HostConfig
+    host: sections.HostConfig
     network: NetworkConfig
-    normalize: NormalizeConfig
+    normalize: sections.NormalizeConfig
     section: str
     learner: AlgorithmConfig
-    stop: StopConfig
-    log: LogConfig
-    evaluate: EvaluateConfig
-    checkpoint: CheckpointConfig
-    storage: StorageConfig
-    population: PopulationConfig
-    profile: ProfileConfig
+    stop: sections.StopConfig
+    log: sections.LogConfig
+    evaluate: sections.EvaluateConfig
+    checkpoint: sections.CheckpointConfig
+    storage: sections.StorageConfig
+    population: sections.PopulationConfig
+    profile: sections.ProfileConfig
     device_count: int
     planned_updates: int = 0
 

@@ -20,7 +20,7 @@ from jaxrl.config.configuration import Config
 from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
 from jaxrl.config.environment import check_task_counts
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
+from jaxrl.config.fields import LARGEST_INT32, Field, bounds, check, require_divides
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.success import Success
 from jaxrl.config.version import __version__
@@ -154,7 +154,7 @@ def _assemble(
         **{name: kind(**parts[name]) for name, kind in COMMON.items()},
         section=section,
         learner=learner,
-        device_count=check("device_count", device_count, int, at_least(1), at_most(LARGEST_INT32)),
+        device_count=check("device_count", device_count, int, *bounds(1, LARGEST_INT32)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.fields import LARGEST_INT32, at_least, at_most, at_most_elements, field, matches
+from jaxrl.config.fields import LARGEST_INT32, at_most_elements, bounds, field, matches
 
 STAGES = "stages"
 # Level replay, by learning potential; the fields are in `levels`.
@@ -49,14 +49,12 @@ class CurriculumConfig:
         help="for difficulties: a field of the environment's tasks, or a scale that it names; "
         "otherwise an argument of the environment, which is recreated for each",
     )
-    iterations: int = field(
-        100, at_least(1), at_most(LARGEST_INT32), help="for each of curriculum.difficulties"
-    )
+    iterations: int = field(100, *bounds(1, LARGEST_INT32), help="for each of curriculum.difficulties")
     num_stages: int = field(
-        0, at_least(0), at_most(MOST_STAGES), help="number of stages to use, from the first; 0: all"
+        0, *bounds(0, MOST_STAGES), help="number of stages to use, from the first; 0: all"
     )
     start_stage: int = field(
-        1, at_least(1), at_most(LARGEST_INT32), help="the first stage to play, counted from 1", fixed=True
+        1, *bounds(1, LARGEST_INT32), help="the first stage to play, counted from 1", fixed=True
     )
 
     @property

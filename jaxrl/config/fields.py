@@ -46,6 +46,11 @@ def at_most(high: float) -> Rule:
     return Rule(f"be at most {high}", lambda x: x <= high)
 
 
+def bounds(low: float, high: float) -> tuple[Rule, Rule]:
+    """At least `low` and at most `high`: an error names the one that is broken."""
+    return at_least(low), at_most(high)
+
+
 def above(low: float) -> Rule:
     return Rule(f"be above {low}", lambda x: x > low)
 

@@ -68,10 +68,7 @@ def _pipelines() -> dict[str, Path]:
 
 
 def load_config(
-    given: str | os.PathLike[str],
-    remarks: Remarks | None = None,
-    quick: bool = False,
-    environment: str = "",
+    given: str | os.PathLike[str], remarks: Remarks | None = None, quick: bool = False, environment: str = ""
 ) -> ConfigDict:
     """Returns the `get_config()` of a Python file, or the content of a YAML or JSON file.
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import above, at_least, at_most, between, field, one_of, with_default
+from jaxrl.config.fields import above, at_least, between, bounds, field, one_of, with_default
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.replay import MemoryConfig
 
@@ -53,8 +53,7 @@ class BehaviorCloningConfig(MinibatchConfig):
     )
     patience: int = field(
         3,
-        at_least(0),
-        at_most(_MOST_VALIDATIONS),
+        *bounds(0, _MOST_VALIDATIONS),
         help="consecutive validations without a better likelihood before learning ends, with "
         "the best parameters; 0: never",
         fixed=True,
@@ -98,17 +97,12 @@ class DAggerConfig(MemoryConfig):
     )
     trace_length: int = field(
         16,
-        at_least(1),
-        at_most(_MOST_ROWS),
+        *bounds(1, _MOST_ROWS),
         help="steps of each sequence that are learnt from; divides rollout_length",
         fixed=True,
     )
     burn_in: int = field(
-        16,
-        at_least(0),
-        at_most(_MOST_ROWS),
-        help="earlier steps that only renew the stored carry",
-        fixed=True,
+        16, *bounds(0, _MOST_ROWS), help="earlier steps that only renew the stored carry", fixed=True
     )
     learning_rate: float = field(1e-3, at_least(0), help="learning rate of Adam")
     max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field, one_of
+from jaxrl.config.fields import LARGEST_INT32, above, between, bounds, field, one_of
 
 POSITIVE_VALUE_LOSS = "positive_value_loss"
 L1_VALUE_LOSS = "l1_value_loss"
@@ -20,8 +20,7 @@ class LevelsConfig:
 
     capacity: int = field(
         4000,
-        at_least(1),
-        at_most(_MOST_LEVELS),
+        *bounds(1, _MOST_LEVELS),
         help="levels in the buffer; with a pool of levels, the whole pool instead",
         fixed=True,
     )
@@ -59,26 +58,18 @@ class LevelsConfig:
     )
     refresh_iterations: int = field(
         50,
-        at_least(1),
-        at_most(LARGEST_INT32),
+        *bounds(1, LARGEST_INT32),
         help="for learnability: iterations between choices of levels by separate rollouts",
     )
     candidates: int = field(
-        1000,
-        at_least(1),
-        at_most(_MOST_LEVELS),
-        help="for learnability: random levels played for each choice",
+        1000, *bounds(1, _MOST_LEVELS), help="for learnability: random levels played for each choice"
     )
     kept: int = field(
         250,
-        at_least(1),
-        at_most(_MOST_LEVELS),
+        *bounds(1, _MOST_LEVELS),
         help="for learnability: number of these played in training until the next choice",
         fixed=True,
     )
     episodes: int = field(
-        5,
-        at_least(2),
-        at_most(1000),
-        help="for learnability: episodes in each, for its success rate",
+        5, *bounds(2, 1000), help="for learnability: episodes in each, for its success rate"
     )

@@ -7,7 +7,7 @@ import math
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, field, one_of, require_divides
+from jaxrl.config.fields import LARGEST_INT32, above, at_least, bounds, field, one_of, require_divides
 
 MOST_EPOCHS = 10_000  # over one rollout
 
@@ -16,21 +16,17 @@ MOST_EPOCHS = 10_000  # over one rollout
 class MinibatchConfig(AlgorithmConfig):
     """Rollouts, epochs, minibatches and the optimiser."""
 
-    rollout_length: int = field(
-        128, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
-    )
-    num_epochs: int = field(4, at_least(1), at_most(MOST_EPOCHS), help="passes over each rollout")
+    rollout_length: int = field(128, *bounds(1, LARGEST_INT32), help="time steps of one rollout", fixed=True)
+    num_epochs: int = field(4, *bounds(1, MOST_EPOCHS), help="passes over each rollout")
     num_minibatches: int = field(
         4,
-        at_least(1),
-        at_most(LARGEST_INT32),
+        *bounds(1, LARGEST_INT32),
         help="updates per epoch, each on other sequences: of different environments or, with "
         "more minibatches than environments, also of parts of the rollout",
     )
     sequence_length: int = field(
         0,
-        at_least(0),
-        at_most(LARGEST_INT32),
+        *bounds(0, LARGEST_INT32),
         help="time steps through which gradients flow; 0: as many as the minibatches allow, at most the "
         "whole rollout",
     )
@@ -41,8 +37,7 @@ class MinibatchConfig(AlgorithmConfig):
     )
     gradient_accumulation: int = field(
         0,
-        at_least(0),
-        at_most(LARGEST_INT32),
+        *bounds(0, LARGEST_INT32),
         help="parts of a minibatch whose gradients are summed one after the other; 0: the "
         "fastest number here",
     )
@@ -53,10 +48,7 @@ class MinibatchConfig(AlgorithmConfig):
         help="the learning rate over the run: constant, or falling to 0",
     )
     warmup_updates: int = field(
-        0,
-        at_least(0),
-        at_most(LARGEST_INT32),
-        help="first updates, over which the learning rate rises from 0",
+        0, *bounds(0, LARGEST_INT32), help="first updates, over which the learning rate rises from 0"
     )
     max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")
     shard_optimizer: str = field(

@@ -5,15 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl.config.architecture import ArchitectureConfig
-from jaxrl.config.fields import (
-    above,
-    at_least,
-    at_most,
-    at_most_elements,
-    each,
-    field,
-    one_of,
-)
+from jaxrl.config.fields import above, at_least, at_most, at_most_elements, bounds, each, field, one_of
 
 _MOST_UNITS = 65_536
 _MOST_LAYERS = 64
@@ -51,35 +43,26 @@ class NetworkConfig(ArchitectureConfig):
         help="units of the encoder's dense layers",
         fixed=True,
     )
-    core_size: int = field(
-        128, at_least(1), at_most(_MOST_UNITS), help="units of the recurrent core", fixed=True
-    )
+    core_size: int = field(128, *bounds(1, _MOST_UNITS), help="units of the recurrent core", fixed=True)
     core_layers: int = field(
         1,
-        at_least(1),
-        at_most(_MOST_CORES),
+        *bounds(1, _MOST_CORES),
         help="stacked cores, each normalised and added to the one below",
         fixed=True,
     )
     core_heads: int = field(
         4,
-        at_least(1),
-        at_most(_MOST_UNITS),
+        *bounds(1, _MOST_UNITS),
         help="heads of gtrxl, gated_delta, linear_attention, mamba2, mlstm and slstm, contexts of ffm; "
         "divides core_size",
         fixed=True,
     )
     memory_length: int = field(
-        64,
-        at_least(1),
-        at_most(_LONGEST_MEMORY),
-        help="past steps that each layer of gtrxl attends to",
-        fixed=True,
+        64, *bounds(1, _LONGEST_MEMORY), help="past steps that each layer of gtrxl attends to", fixed=True
     )
     state_size: int = field(
         0,
-        at_least(0),
-        at_most(_MOST_UNITS),
+        *bounds(0, _MOST_UNITS),
         help="complex numbers in the state of s5 and ffm; 0: core_size",
         fixed=True,
     )
@@ -116,16 +99,12 @@ class NetworkConfig(ArchitectureConfig):
     )
     mixture_components: int = field(
         5,
-        at_least(1),
-        at_most(_MOST_COMPONENTS),
+        *bounds(1, _MOST_COMPONENTS),
         help="Gaussians of the head gaussian_mixture (docs/imitation.md)",
         fixed=True,
     )
     policy_gain: float = field(
-        0.01,
-        above(0),
-        help="gain of the orthogonal initial weights of the policy's last layer",
-        fixed=True,
+        0.01, above(0), help="gain of the orthogonal initial weights of the policy's last layer", fixed=True
     )
     policy_std: float = field(
         1.0,
@@ -135,9 +114,7 @@ class NetworkConfig(ArchitectureConfig):
         fixed=True,
     )
     layer_norm: bool = field(
-        False,
-        help="normalise over the units of each dense layer, before its activation",
-        fixed=True,
+        False, help="normalise over the units of each dense layer, before its activation", fixed=True
     )
     frozen: tuple[str, ...] = field(
         (),

@@ -6,16 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import (
-    LARGEST_INT32,
-    above,
-    at_least,
-    at_most,
-    between,
-    field,
-    one_of,
-    with_default,
-)
+from jaxrl.config.fields import LARGEST_INT32, above, at_least, between, bounds, field, one_of, with_default
 from jaxrl.config.replay import ReplayConfig
 
 _MOST_ROWS = 100_000  # of one sequence
@@ -39,7 +30,7 @@ class DQNConfig(ReplayConfig):
         False, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True
     )
     target_period: int = field(
-        50, at_least(1), at_most(LARGEST_INT32), help="updates between changes of the target network"
+        50, *bounds(1, LARGEST_INT32), help="updates between changes of the target network"
     )
     target_rate: float = field(
         1.0,
@@ -88,22 +79,19 @@ class R2D2Config(DQNConfig):
     exploration: str = with_default(DQNConfig, "exploration", "ladder")
     burn_in: int = field(
         20,
-        at_least(0),
-        at_most(_MOST_ROWS),
+        *bounds(0, _MOST_ROWS),
         help="steps at the start of each sequence that only renew the carry",
         fixed=True,
     )
     trace_length: int = field(
         80,
-        at_least(1),
-        at_most(_MOST_ROWS),
+        *bounds(1, _MOST_ROWS),
         help="steps of each sequence that are learnt from, after the burn-in",
         fixed=True,
     )
     overlap: int = field(
         40,
-        at_least(0),
-        at_most(_MOST_ROWS),
+        *bounds(0, _MOST_ROWS),
         help="steps that a sequence shares with the next one of its environment",
         fixed=True,
     )
@@ -165,8 +153,7 @@ class SACConfig(ReplayConfig):
     )
     trace_length: int = field(
         0,
-        at_least(0),
-        at_most(_MOST_ROWS),
+        *bounds(0, _MOST_ROWS),
         help="steps of each sequence that a recurrent network learns from; 0: single steps",
         fixed=True,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field, one_of
+from jaxrl.config.fields import LARGEST_INT32, above, at_least, between, bounds, field, one_of
 from jaxrl.config.minibatches import MOST_EPOCHS, MinibatchConfig
 
 
@@ -19,8 +19,7 @@ class PPOConfig(MinibatchConfig):
     )
     clip_value: bool = field(False, help="also clip how far a value moves, by clip_range")
     normalize_advantages: bool = field(
-        True,
-        help="scale the advantages of each rollout, on all devices, to mean 0 and deviation 1",
+        True, help="scale the advantages of each rollout, on all devices, to mean 0 and deviation 1"
     )
     entropy_coef: float = field(0.01, at_least(0), help="weight of the entropy bonus")
     entropy_schedule: str = field(
@@ -48,8 +47,7 @@ class PPOConfig(MinibatchConfig):
     )
     value_warmup: int = field(
         0,
-        at_least(0),
-        at_most(LARGEST_INT32),
+        *bounds(0, LARGEST_INT32),
         help="first iterations in which only the value function learns, for init_from a "
         "clone, which has none",
     )
@@ -62,14 +60,12 @@ class PPOConfig(MinibatchConfig):
 class A2CConfig(MinibatchConfig):
     """Advantage actor-critic (Mnih et al. 2016), a rollout in one update."""
 
-    rollout_length: int = field(
-        16, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
-    )
+    rollout_length: int = field(16, *bounds(1, LARGEST_INT32), help="time steps of one rollout", fixed=True)
     num_epochs: int = field(
-        1, at_least(1), at_most(MOST_EPOCHS), help="passes over each rollout; more than 1 is off-policy"
+        1, *bounds(1, MOST_EPOCHS), help="passes over each rollout; more than 1 is off-policy"
     )
     num_minibatches: int = field(
-        1, at_least(1), at_most(LARGEST_INT32), help="updates per epoch, each on other sequences"
+        1, *bounds(1, LARGEST_INT32), help="updates per epoch, each on other sequences"
     )
     learning_rate: float = field(1e-3, at_least(0), help="peak learning rate of Adam")
     gamma: float = field(0.99, between(0, 1), help="discount factor")
@@ -77,8 +73,7 @@ class A2CConfig(MinibatchConfig):
         1.0, between(0, 1), help="lambda of generalised advantage estimation; 1: n-step returns"
     )
     normalize_advantages: bool = field(
-        False,
-        help="scale the advantages of each rollout, on all devices, to mean 0 and deviation 1",
+        False, help="scale the advantages of each rollout, on all devices, to mean 0 and deviation 1"
     )
     entropy_coef: float = field(0.01, at_least(0), help="weight of the entropy bonus")
     value_coef: float = field(0.5, at_least(0), help="weight of the value loss")
@@ -88,10 +83,8 @@ class A2CConfig(MinibatchConfig):
 class PQNConfig(MinibatchConfig):
     """PQN (Gallici et al. 2024): Q-learning from rollouts, without replay."""
 
-    rollout_length: int = field(
-        32, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
-    )
-    num_epochs: int = field(2, at_least(1), at_most(MOST_EPOCHS), help="passes over each rollout")
+    rollout_length: int = field(32, *bounds(1, LARGEST_INT32), help="time steps of one rollout", fixed=True)
+    num_epochs: int = field(2, *bounds(1, MOST_EPOCHS), help="passes over each rollout")
     learning_rate: float = field(5e-4, at_least(0), help="peak learning rate of Adam")
     max_grad_norm: float = field(10.0, above(0), help="the gradient is scaled down to this norm")
     gamma: float = field(0.99, between(0, 1), help="discount factor")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import LARGEST_INT32, at_least, at_most, between, field, one_of
+from jaxrl.config.fields import LARGEST_INT32, between, bounds, field, one_of
 
 STRATEGIES = ("future", "final", "episode", "random")  # of hindsight
 _MOST_UPDATES = 10_000  # on one rollout
@@ -20,19 +20,14 @@ _MOST_GOALS = 1_000  # for each row
 class MemoryConfig(AlgorithmConfig):
     """Rollouts into a memory, and updates on batches sampled from it."""
 
-    rollout_length: int = field(
-        10, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
-    )
+    rollout_length: int = field(10, *bounds(1, LARGEST_INT32), help="time steps of one rollout", fixed=True)
     updates_per_rollout: int = field(
-        8, at_least(1), at_most(_MOST_UPDATES), help="updates after each rollout, each on its own batch"
+        8, *bounds(1, _MOST_UPDATES), help="updates after each rollout, each on its own batch"
     )
-    batch_size: int = field(
-        128, at_least(1), at_most(LARGEST_INT32), help="transitions of an update, over all devices"
-    )
+    batch_size: int = field(128, *bounds(1, LARGEST_INT32), help="transitions of an update, over all devices")
     capacity: int = field(
         10_000,
-        at_least(1),
-        at_most(LARGEST_INT32),
+        *bounds(1, LARGEST_INT32),
         help="steps kept of all environments, rounded down to whole rollouts",
         fixed=True,
     )
@@ -40,7 +35,7 @@ class MemoryConfig(AlgorithmConfig):
         True, help="checkpoints include the memory; False: a resumed run collects it again"
     )
     learning_starts: int = field(
-        1_000, at_least(0), at_most(LARGEST_INT32), help="steps kept before anything is learnt"
+        1_000, *bounds(0, LARGEST_INT32), help="steps kept before anything is learnt"
     )
 
     @property
@@ -108,7 +103,7 @@ class ReplayConfig(MemoryConfig):
     constants: ClassVar[tuple[str, ...]] = ("priority_beta_draws",)
     priority_beta_draws: ClassVar[int] = 100_000
 
-    n_step: int = field(3, at_least(1), at_most(_MOST_STEPS), help="steps whose rewards a target sums")
+    n_step: int = field(3, *bounds(1, _MOST_STEPS), help="steps whose rewards a target sums")
     gamma: float = field(0.99, between(0, 1), help="discount factor")
     prioritised: bool = field(
         False, help="transitions are sampled by their TD error (Schaul et al. 2016)", fixed=True
@@ -128,8 +123,7 @@ class ReplayConfig(MemoryConfig):
     )
     hindsight_k: int = field(
         4,
-        at_least(1),
-        at_most(_MOST_GOALS),
+        *bounds(1, _MOST_GOALS),
         help="transitions with another goal for each that keeps its own, on average",
         fixed=True,
     )

@@ -7,6 +7,7 @@ jax, so that bad input is answered at once.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -16,19 +17,19 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import stages, training_stages
 from jaxrl.config.configuration import Config
-from jaxrl.config.construction import (
-    build,
-    check_counts,
-    read_section,
-    to_json,
-    with_planned_updates,
-)
+from jaxrl.config.construction import build, check_counts, read_section, to_json, with_planned_updates
+from jaxrl.config.curriculum import STAGES, CurriculumConfig
 from jaxrl.config.declarations import values_of
-from jaxrl.config.environment import check_environment, require_spaces, with_full_names
+from jaxrl.config.environment import (
+    check_environment,
+    environment_spec,
+    require_spaces,
+    spec_of,
+    with_full_names,
+)
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import shorten
+from jaxrl.config.fields import shorten, with_arguments
 from jaxrl.config.minibatches import MinibatchConfig
-from jaxrl.config.rebuilt_environments import with_rebuilt_environments
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
@@ -71,7 +72,7 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
         that cannot be made.
     """
     built = with_full_names(build(config.to_dict(), device_count))
-    resolved = with_full_names(_with_stages(with_rebuilt_environments(built)))
+    resolved = with_full_names(_with_stages(_with_rebuilt_environments(built)))
     resolved = _with_agents(resolved, check_environment(resolved))
     stage_configs(resolved)
     return resolved
@@ -232,3 +233,62 @@ def _with_training_stages(config: Config) -> Config:
     iterations = training_stages.total_iterations(found)
     steps = None if iterations is None else iterations * config.steps_per_iteration
     return dataclasses.replace(config, stop=dataclasses.replace(config.stop, steps=steps))
+
+
+def _with_rebuilt_environments(config: Config) -> Config:
+    """With `stages` in place of `curriculum.difficulties`, if these are an argument of the environment.
+
+    Where the environment's tasks have no field and no scale `curriculum.parameter`, each stage makes it anew,
+    with another argument of that name. The last stage continues to the end of the run.
+
+    Raises:
+      ConfigError: the environment cannot be made, with that argument or without.
+    """
+    curriculum = config.curriculum
+    env = config.env
+    listed = bool(curriculum.difficulties) and curriculum.name == STAGES
+    other = curriculum.file or curriculum.stages or config.stages or env.tasks
+    if not listed or other:
+        return config
+    fields = _task_fields(config)
+    if fields is None or curriculum.parameter in fields:
+        return config
+    values = curriculum.difficulties[: curriculum.num_stages or None]
+    if curriculum.start_stage > len(values):
+        raise ConfigError(
+            f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {len(values)}, the number "
+            "of stages"
+        )
+    names = [_name_with(env.name, curriculum.parameter, x) for x in values]
+    for name in names:
+        try:
+            environment_spec("curriculum.parameter", curriculum.parameter, name, env.wrappers)
+        except ConfigError as error:
+            hint = f"; its tasks have {', '.join(fields)}" if fields else ""
+            raise ConfigError(f"{error}{hint}") from error
+    stages = [
+        {"name": f"{curriculum.parameter} {x:g}", "iterations": curriculum.iterations, "env.name": name}
+        for x, name in zip(values, names, strict=True)
+    ][curriculum.start_stage - 1 :]
+    del stages[-1]["iterations"]
+    return dataclasses.replace(config, stages=tuple(map(json.dumps, stages)), curriculum=CurriculumConfig())
+
+
+def _task_fields(config: Config) -> tuple[str, ...] | None:
+    """The fields and scales of the environment's tasks; None of resets that take options of any name."""
+    # Here and not above: environments import jax.
+    from jaxrl.envs import registry
+    from jaxrl.envs.spaces import Dict
+    from jaxrl.envs.tasks import task_scales
+
+    name = config.env.name
+    space = spec_of(config.env).task_space
+    fields = tuple(dict(space.spaces)) if isinstance(space, Dict) else ()
+    if registry.is_host(name):
+        return None if not fields and registry.host_takes_tasks(name) else fields
+    return (*fields, *task_scales(registry.make(name, config.env.wrappers)))
+
+
+def _name_with(name: str, parameter: str, value: float) -> str:
+    """The name of the environment with another value of an argument, a whole one without a point."""
+    return with_arguments("env.name", name, **{parameter: int(value) if value.is_integer() else value})

@@ -14,6 +14,7 @@ from jaxrl.config.fields import (
     at_least,
     at_least_elements,
     at_most,
+    bounds,
     distinct,
     each,
     field,
@@ -37,13 +38,10 @@ class EnvConfig:
     """The environment."""
 
     name: str = field("gymnax:CartPole-v1", help="suite:Name or suite:Name(argument=value)", fixed=True)
-    num_envs: int = field(
-        64, at_least(1), at_most(LARGEST_INT32), help="environments over all devices", fixed=True
-    )
+    num_envs: int = field(64, *bounds(1, LARGEST_INT32), help="environments over all devices", fixed=True)
     num_agents: int = field(
         0,
-        at_least(0),
-        at_most(LARGEST_INT32),
+        *bounds(0, LARGEST_INT32),
         help="agents of each environment, each a row of the batch; 0: as the environment "
         "declares (docs/many_agents.md)",
         fixed=True,
@@ -102,14 +100,12 @@ class HostConfig:
     )
     num_groups: int = field(
         2,
-        at_least(1),
-        at_most(_MOST_WORKERS),
+        *bounds(1, _MOST_WORKERS),
         help="one group steps while the policy chooses for another; 1: all step together",
     )
     num_workers: int = field(
         0,
-        at_least(0),
-        at_most(_MOST_WORKERS),
+        *bounds(0, _MOST_WORKERS),
         help="processes or threads that step environments, over all groups; 0: by the cores",
     )
     timeout: float = field(
@@ -203,7 +199,7 @@ class EvaluateConfig:
     every_steps: int = field(
         250_000, at_least(0), help="environment steps between evaluations; 0: only at the end"
     )
-    episodes: int = field(64, at_least(1), at_most(_MOST_EPISODES), help="episodes per evaluation and mode")
+    episodes: int = field(64, *bounds(1, _MOST_EPISODES), help="episodes per evaluation and mode")
     modes: tuple[str, ...] = field(
         (GREEDY, SAMPLED),
         each(one_of(GREEDY, SAMPLED)),
@@ -213,8 +209,7 @@ class EvaluateConfig:
         "mode with the higher return over the last three evaluations decides",
     )
     unseen: str = field(
-        "",
-        help="another environment with the same spaces, such as unseen levels; evaluated as well",
+        "", help="another environment with the same spaces, such as unseen levels; evaluated as well"
     )
     suite: str = field("", help="file or name of a suite that is also played, by category")
 
@@ -238,8 +233,7 @@ class PopulationConfig:
 
     seeds: int = field(
         1,
-        at_least(1),
-        at_most(_MOST_MEMBERS),
+        *bounds(1, _MOST_MEMBERS),
         help="train this many members, with `seed` and the following numbers, each in its own folder",
         fixed=True,
     )
@@ -264,8 +258,6 @@ class ProfileConfig:
 
     start: int = field(0, at_least(0), help="the first step of a device trace")
     steps: int = field(
-        0,
-        at_least(0),
-        help="steps of the trace, in whole iterations; 0: none, unless SIGUSR1 requests one",
+        0, at_least(0), help="steps of the trace, in whole iterations; 0: none, unless SIGUSR1 requests one"
     )
     host: bool = field(False, help="a profile of the host's Python over the whole run")

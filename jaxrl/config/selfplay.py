@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field, one_of
+from jaxrl.config.fields import LARGEST_INT32, above, at_most, between, bounds, field, one_of
 
 UNIFORM = "uniform"
 PRIORITIZED = "prioritized"
@@ -21,17 +21,10 @@ class SelfPlayConfig:
         False, help="the policy itself and its past play the other seat of the game", fixed=True
     )
     pool_size: int = field(
-        20,
-        at_least(1),
-        at_most(10_000),
-        help="snapshots of the policy kept as opponents",
-        fixed=True,
+        20, *bounds(1, 10_000), help="snapshots of the policy kept as opponents", fixed=True
     )
     every_steps: int = field(
-        200_000,
-        at_least(1),
-        at_most(LARGEST_INT32),
-        help="environment steps until the next snapshot, at most",
+        200_000, *bounds(1, LARGEST_INT32), help="environment steps until the next snapshot, at most"
     )
     win_rate: float = field(
         0.55,
@@ -39,7 +32,7 @@ class SelfPlayConfig:
         help="a snapshot is taken earlier once the policy scores more than this against the "
         "last one, with a draw as half a win; 1: never",
     )
-    games: int = field(400, at_least(1), at_most(1_000_000), help="games against a snapshot for that score")
+    games: int = field(400, *bounds(1, 1_000_000), help="games against a snapshot for that score")
     latest_share: float = field(
         0.8,
         between(0.0, 1.0),
@@ -54,15 +47,13 @@ class SelfPlayConfig:
     )
     groups: int = field(
         16,
-        at_least(1),
-        at_most(65_536),
+        *bounds(1, 65_536),
         help="groups of environments, each with one opponent; divides the environments of a device",
         fixed=True,
     )
     swap_steps: int = field(
         50_000,
-        at_least(1),
-        at_most(LARGEST_INT32),
+        *bounds(1, LARGEST_INT32),
         help="environment steps after which groups that play against the pool resample opponents",
     )
     opponents: str = field(

@@ -10,7 +10,7 @@ from typing import Any
 from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
 from jaxrl.config.data_files import parse_json, require_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
-from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, name_alone, shorten
+from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, between, bounds, check, name_alone, shorten
 from jaxrl.config.files import curriculum_file, curriculum_names
 
 _LARGEST_WINDOW = 100_000
@@ -21,9 +21,9 @@ _FIELDS: dict[str, tuple[Any, ...]] = {
     "return": (float | None,),
     "collisions": (float | None, at_least(0)),
     "cost": (str,),
-    "window": (int, at_least(1), at_most(_LARGEST_WINDOW)),
-    "least_steps": (int, at_least(0), at_most(LARGEST_INT32)),
-    "most_steps": (int | None, at_least(1), at_most(LARGEST_INT32)),
+    "window": (int, *bounds(1, _LARGEST_WINDOW)),
+    "least_steps": (int, *bounds(0, LARGEST_INT32)),
+    "most_steps": (int | None, *bounds(1, LARGEST_INT32)),
     "earlier": (float, between(0, 1)),
     "back": (float | None, between(0, 1)),
     "epsilon": (float | None, between(0, 1)),

@@ -11,7 +11,7 @@ from typing import Any
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import shorten
 
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
@@ -53,5 +53,5 @@ class Success:
             bound = 0.0 if bare else float(found["bound"])
         except ValueError as error:
             raise ConfigError(f"`{where}` (={shorten(text)}) must compare with a number") from error
-        compare = operator.gt if bare else _COMPARISONS[found["sign"]]
+        compare = operator.gt if bare else COMPARISONS[found["sign"]]
         return cls(text.strip(), found["key"] or found[1], bool(found["key"]), compare, bound)

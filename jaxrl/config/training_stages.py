@@ -12,15 +12,15 @@ from jaxrl.config.configuration import Config
 from jaxrl.config.data_files import parse_json, require_yaml
 from jaxrl.config.declarations import declared_fields, flatten
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import LARGEST_COUNT, Field, Rule, above, at_least, at_most, check, shorten
+from jaxrl.config.fields import LARGEST_COUNT, Field, Rule, above, bounds, check, shorten
 from jaxrl.config.overrides import read_value
 
 MOST_TRAINING_STAGES = 1_000
 _ENDINGS = (".yaml", ".yml", ".json")
 _NAME = Rule("hold 1 to 100 characters", lambda x: 1 <= len(x) <= 100)
 _BUDGETS: dict[str, tuple[Any, ...]] = {
-    "iterations": (int, at_least(1), at_most(LARGEST_COUNT)),
-    "steps": (int, at_least(1), at_most(LARGEST_COUNT)),
+    "iterations": (int, *bounds(1, LARGEST_COUNT)),
+    "steps": (int, *bounds(1, LARGEST_COUNT)),
     "seconds": (float, above(0)),
 }
 _RETURN = "return"

@@ -63,11 +63,7 @@ class TraceSummary:
 
 
 def newest(folder: str) -> Path:
-    """The newest trace at or below a folder.
-
-    Raises:
-      ConfigError: there is none.
-    """
+    """The newest trace at or below a folder; ConfigError if there is none."""
     if not Path(folder).is_dir():
         raise ConfigError(f"`{folder}` is no folder")
     files = sorted(Path(folder).rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)

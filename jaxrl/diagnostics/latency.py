@@ -89,11 +89,7 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
 
 
 def benchmark(
-    config: Config,
-    trained: PolicyFunction | None,
-    every: bool,
-    batches: Sequence[int],
-    seconds: float,
+    config: Config, trained: PolicyFunction | None, every: bool, batches: Sequence[int], seconds: float
 ) -> dict[str, Any]:
     """The latencies and the machine on which they were measured, as plain JSON values.
 

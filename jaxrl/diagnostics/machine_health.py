@@ -219,10 +219,7 @@ def bucket_access(bucket: str) -> HealthFinding:
         return HealthFinding("bucket", BROKEN, text, _bucket_advice(text))
     if not same:
         return HealthFinding(
-            "bucket",
-            BROKEN,
-            f"{bucket}: an object was not read back as written",
-            "try another bucket",
+            "bucket", BROKEN, f"{bucket}: an object was not read back as written", "try another bucket"
         )
     return HealthFinding("bucket", OK, f"{bucket}: written, read and deleted")
 

@@ -162,10 +162,7 @@ def _windows(
 
 
 def _loop_shares(
-    train: Callable[[Any, int], Any],
-    loop: Callable[[Writer, Any, int], Any],
-    state: Any,
-    count: int,
+    train: Callable[[Any, int], Any], loop: Callable[[Writer, Any, int], Any], state: Any, count: int
 ) -> tuple[Any, list[float]]:
     """The time that a run's loop adds to `count` iterations, as a share of theirs, for several pairs."""
     ratios = []

@@ -22,12 +22,7 @@ from jaxrl.experience.demonstrations import (
 )
 from jaxrl.experience.demonstrations.dataset import DatasetFault
 from jaxrl.experience.demonstrations.episode import EpisodeFault
-from jaxrl.experience.demonstrations.recording import (
-    AgentPlayer,
-    Player,
-    RandomPlayer,
-    SolverPlayer,
-)
+from jaxrl.experience.demonstrations.recording import AgentPlayer, Player, RandomPlayer, SolverPlayer
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS
 from jaxrl.parallel import tpu_slices
 from jaxrl.runs.commits import commits, origin

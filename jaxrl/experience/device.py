@@ -31,16 +31,7 @@ from jaxrl.experience.rollout_loop import (
 from jaxrl.experience.starts import SplitStarts
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports, count_episodes
 from jaxrl.experience.tasks import TASK_KEY, TaskSampler
-from jaxrl.types import (
-    Acting,
-    Array,
-    Axis,
-    CollectorState,
-    EpisodeStats,
-    EpisodeTotals,
-    PyTree,
-    Trajectory,
-)
+from jaxrl.types import Acting, Array, Axis, CollectorState, EpisodeStats, EpisodeTotals, PyTree, Trajectory
 
 # Steps in a turn of the loop, if few kernels count: the operations between two networks become one or two
 # kernels, and steps share those that store. A step of more operations would take too long to compile.
@@ -272,11 +263,7 @@ class DeviceCollector(Collector):
     ) -> tuple[PyTree, TimeStep, Array, Array | None]:
         """(state, timestep, bool[B], True if an episode begins with the next row, `valid` of this row)."""
         task_B = self._of_environment(given.task)
-        options: dict[str, Any] = {
-            "starts": self._starts(given),
-            "conditional": not self.few_kernels,
-            "task_B": task_B,
-        }
+        options: dict[str, Any] = {"starts": self._starts(given), "task_B": task_B}
         if not self.agent.needs_final_observations:
             valid = self.env.is_turn(env_state)
             env_state, timestep = self.env.step(given.keys, env_state, action, **options)

@@ -13,6 +13,7 @@ from jaxrl.config.fields import (
     at_least,
     at_most,
     between,
+    bounds,
     declarations,
     distinct,
     each,
@@ -46,30 +47,25 @@ class ExperimentOptions:
         help="names of architectures (jaxrl architectures lists them), or module:attribute (required)",
     )
     train_dataset: str = field(
-        "",
-        help="folder of levels for training, one folder per category; train: the shipped ones (required)",
+        "", help="folder of levels for training, one folder per category; train: the shipped ones (required)"
     )
     test_dataset: str = field("", help="unseen levels; test: the shipped ones (required)")
     config: str = field("ppo_architectures", help="the configuration that cells start from")
     total_timesteps: int = field(10_000_000, at_least(1), help="environment steps of each cell")
-    num_envs: int = field(64, at_least(1), at_most(_MOST), help="environments")
+    num_envs: int = field(64, *bounds(1, _MOST), help="environments")
     eval_freq: int = field(100_000, at_least(1), help="environment steps between evaluations on test levels")
     save_freq: int = field(500_000, at_least(0), help="environment steps between checkpoints; 0: by time")
     test_pretraining: bool = field(False, help="every architecture with and without pretraining")
     no_pretraining: bool = field(False, help="without, also where --replay-data-dir is given")
     replay_data_dir: str = field("", help="demonstrations from which cells with pretraining start")
-    bc_epochs: int = field(10, at_least(1), at_most(_MOST), help="passes of pretraining over them")
-    bc_batch_size: int = field(64, at_least(1), at_most(_MOST), help="steps of an update of pretraining")
+    bc_epochs: int = field(10, *bounds(1, _MOST), help="passes of pretraining over them")
+    bc_batch_size: int = field(64, *bounds(1, _MOST), help="steps of an update of pretraining")
     num_devices: int | None = field(
-        None,
-        at_least(0),
-        at_most(4096),
-        help="devices of a cell, also --num-gpus; 0: the CPU; none: all there are",
+        None, *bounds(0, 4096), help="devices of a cell, also --num-gpus; 0: the CPU; none: all there are"
     )
     jobs: int | None = field(
         None,
-        at_least(1),
-        at_most(_MOST_JOBS),
+        *bounds(1, _MOST_JOBS),
         help="concurrent cells, each with its own part of the cores or of the GPUs; none: as "
         "many as can have --num-devices GPUs each, else one",
     )
@@ -78,12 +74,9 @@ class ExperimentOptions:
         help="a Ray cluster that runs the cells: HOST:PORT, ray://HOST:PORT, auto, or local "
         "for a new Ray on this machine; empty: none",
     )
-    cpus_per_cell: int = field(1, at_least(1), at_most(_MOST_JOBS), help="of Ray: cores that each cell gets")
+    cpus_per_cell: int = field(1, *bounds(1, _MOST_JOBS), help="of Ray: cores that each cell gets")
     gpus_per_cell: float | None = field(
-        None,
-        at_least(0),
-        at_most(_MOST_JOBS),
-        help="of Ray: GPUs, or a part of one; none: 1 if the cluster has any",
+        None, *bounds(0, _MOST_JOBS), help="of Ray: GPUs, or a part of one; none: 1 if the cluster has any"
     )
     mixed_precision: bool = field(False, help="networks compute in bfloat16")
     seeds: tuple[int, ...] = field(
@@ -98,7 +91,7 @@ class ExperimentOptions:
     s3_prefix: str = field("experiments/", help="what the copies' names begin with")
     s3_sync_freq: int = field(500_000, at_least(1), help="environment steps between copies")
     output_dir: str = field("experiments", help="parent of the experiment's folder")
-    episodes: int = field(100, at_least(1), at_most(2**24), help="episodes of each category at the end")
+    episodes: int = field(100, *bounds(1, 2**24), help="episodes of each category at the end")
     threshold: float = field(
         0.5, between(0, 1), help="success on test levels that counts as learnt, for the steps to it"
     )

@@ -40,11 +40,7 @@ class ExperimentFolder:
 
     @classmethod
     def open(cls, given: str) -> tuple[ExperimentFolder, dict[str, Any]]:
-        """An experiment that has begun, and its options.
-
-        Raises:
-          ConfigError: there is none.
-        """
+        """An experiment that has begun, and its options; ConfigError if there is none."""
         path = Path(given).expanduser().absolute()
         try:
             options = read_object(path / _OPTIONS)["options"]

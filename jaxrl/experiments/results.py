@@ -120,9 +120,7 @@ def read_results(cell: ExperimentCell) -> Measured | None:
         return None
 
 
-def results_by_group(
-    results: Mapping[ExperimentCell, Measured | None],
-) -> dict[str, list[Measured]]:
+def results_by_group(results: Mapping[ExperimentCell, Measured | None]) -> dict[str, list[Measured]]:
     """The seeds that have finished, by group; seeds whose clone failed are a group of their own."""
     found: dict[str, list[Measured]] = {}
     for cell, measured in results.items():

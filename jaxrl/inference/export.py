@@ -18,13 +18,7 @@ from jaxrl.config.local_files import replacing, require_no_links
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.modes import mode_name
-from jaxrl.evaluation.policy_function import (
-    ActingFunction,
-    NotPolymorphic,
-    PolicyFunction,
-    flat,
-    signature,
-)
+from jaxrl.evaluation.policy_function import ActingFunction, NotPolymorphic, PolicyFunction, flat, signature
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.inference import arrays, onnx, stablehlo
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare

@@ -32,10 +32,7 @@ def load(
 
 @overload
 def load(
-    run: list[Any] | tuple[Any, ...],
-    checkpoint: str | int = "best",
-    seed: int = 0,
-    trust: bool = False,
+    run: list[Any] | tuple[Any, ...], checkpoint: str | int = "best", seed: int = 0, trust: bool = False
 ) -> EnsemblePolicy: ...
 
 

@@ -41,9 +41,7 @@ def gather(graph: Graph, params: Params, x: Value, indices: Value) -> str | Valu
     rows = [i for i in range(len(indices.shape) - 1) if i not in numbers.start_indices_batching_dims]
     order = [*numbers.start_indices_batching_dims, *rows]
     places = graph.op(
-        "Cast",
-        graph.full(graph.transposed(indices, [*order, len(order)])),
-        to=element_type(np.int64),
+        "Cast", graph.full(graph.transposed(indices, [*order, len(order)])), to=element_type(np.int64)
     )
     # Also if the program promises indices in bounds: XLA clamps others, onnxruntime fails.
     last = np.array([x.shape[i] - 1 for i in axes], np.int64)

@@ -250,11 +250,7 @@ def _mlp(network: NetworkConfig, space: Space) -> nn.Module:
     _need_array("mlp", space)
     activation(network.activation)  # fail before anything is traced
     return MLP(
-        space,
-        network.hidden_sizes,
-        network.activation,
-        DTYPES[network.compute_dtype],
-        network.layer_norm,
+        space, network.hidden_sizes, network.activation, DTYPES[network.compute_dtype], network.layer_norm
     )
 
 

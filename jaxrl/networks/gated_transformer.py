@@ -12,13 +12,7 @@ from jaxrl.networks.core import Core
 from jaxrl.networks.kernels.gru_gate import GateWeights, gru_gate
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.window_memory import WindowEntries, ages, attend_step, in_order, remember
-from jaxrl.networks.kernels.windowed_attention import (
-    Biases,
-    attend_sequence,
-    pad,
-    sinusoids,
-    windows,
-)
+from jaxrl.networks.kernels.windowed_attention import Biases, attend_sequence, pad, sinusoids, windows
 from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
 from jaxrl.types import Array, Carry
 

@@ -148,8 +148,7 @@ class S5(Core):
 
     @nn.compact
     def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
-        size = self.size
-        states = self.state_size
+        size, states = self.size, self.state_size
         x = residual_stream(self, x_LNF, size, self.dtype)
         u = LayerNorm(name="norm")(x)
         a, held = zero_order_hold(self.param("spectrum", _spectrum, (3, states)))

@@ -184,11 +184,7 @@ def is_installed() -> bool:
 
 
 def parse(text: str) -> Gpus:
-    """Parses `h200` or `h100:8`.
-
-    Raises:
-      ConfigError: there is no such GPU, or not so many of them in a host.
-    """
+    """Parses `h200` or `h100:8`; ConfigError if there is no such GPU, or not so many of them in a host."""
     matched = re.fullmatch(r"(\w+)(?::(\d{1,9}))?", text.strip().lower())
     if matched is None or matched[1] not in GPUS:
         raise ConfigError(

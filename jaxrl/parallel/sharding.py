@@ -70,12 +70,7 @@ class Topology:
         return devices if jax.process_count() == 1 else f"{devices} in {jax.process_count()} processes"
 
     def shard(
-        self,
-        fn: Callable[..., Any],
-        in_specs: Any,
-        out_specs: Any,
-        donate: bool = False,
-        brief: bool = False,
+        self, fn: Callable[..., Any], in_specs: Any, out_specs: Any, donate: bool = False, brief: bool = False
     ) -> Any:
         """Jits `fn` as one program over the mesh.
 

@@ -12,11 +12,7 @@ DescribedDevices = tpu_slices.Slice | gpus.Gpus
 
 
 def parse(text: str) -> DescribedDevices:
-    """Parses `v5e:4x8`, `h200` or `h100:8`.
-
-    Raises:
-      ConfigError: there are no such devices.
-    """
+    """Parses `v5e:4x8`, `h200` or `h100:8`; ConfigError if there are no such devices."""
     name = text.strip().lower().partition(":")[0]
     if name in gpus.GPUS:
         return gpus.parse(text)

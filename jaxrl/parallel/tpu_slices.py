@@ -92,11 +92,7 @@ class Slice:
 
 
 def parse(text: str) -> Slice:
-    """Parses `v5e:4x8` or `v4:2x2x4`.
-
-    Raises:
-      ConfigError: there is no such slice.
-    """
+    """Parses `v5e:4x8` or `v4:2x2x4`; ConfigError if there is no such slice."""
     matched = re.fullmatch(r"(v\d\w*):(\d+(?:x\d+)+)", text.strip().lower())
     if matched is None or matched[1] not in CHIPS:
         generations = ", ".join(CHIPS)

@@ -98,11 +98,7 @@ class PipelineFolder:
     """`NAME_TIMESTAMP/`: pipeline.yaml, state.json, NAME.log, and a folder for each stage."""
 
     def __init__(self, path: str, name: str) -> None:
-        """Reads state.json, if there is one; creates nothing.
-
-        Raises:
-          ConfigError: it holds another pipeline.
-        """
+        """Reads state.json, if there is one; creates nothing; ConfigError if it holds another pipeline."""
         self.path = path
         self.name = name
         self.root = Path(path)

@@ -93,10 +93,7 @@ class Conditions:
 
 
 def train_members(
-    members: Sequence[Member],
-    rows: PopulationRows,
-    conditions: Conditions,
-    exchange: Exchange | None = None,
+    members: Sequence[Member], rows: PopulationRows, conditions: Conditions, exchange: Exchange | None = None
 ) -> list[MemberEnding]:
     """Trains members of one `program_shape` to the end; returns the ending of each.
 
@@ -132,10 +129,7 @@ def train_members(
         finally:
             calls.leave(i)
             ended = endings[i].summary
-            if ended is None or ended["stop_reason"] not in (
-                conditions.interruption.name,
-                "wall_seconds",
-            ):
+            if ended is None or ended["stop_reason"] not in (conditions.interruption.name, "wall_seconds"):
                 rows.leave(i, failed=ended is None)
 
     def idle() -> tuple[str | None, float]:

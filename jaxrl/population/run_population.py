@@ -58,7 +58,7 @@ def run_population(
         for each in _member_configs(resolved)
     ]
     require_packages(resolved.log.writers)
-    require_client("storage.sync_to", resolved.storage.sync_to)
+    require_client(resolved.storage.sync_to)
     use_compilation_cache()
     topology = Topology.of(min(seeds, config.num_devices or jax.local_device_count()))
     folder = RunFolder(workdir, resolved.checkpoint.keep, interruption)

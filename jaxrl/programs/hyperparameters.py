@@ -65,11 +65,7 @@ def with_numbers_of(
 
 
 def with_hyperparameters(
-    config: Config,
-    algorithm: Algorithm,
-    topology: Topology,
-    state: TrainState,
-    values: Mapping[str, float],
+    config: Config, algorithm: Algorithm, topology: Topology, state: TrainState, values: Mapping[str, float]
 ) -> TrainState:
     """Returns `state` with other hyperparameters of the algorithm.
 

@@ -31,7 +31,6 @@ from jaxrl.types import (
     Axis,
     CollectorState,
     EpisodeTotals,
-    LearnerState,
     PyTree,
     TrainState,
     Trajectory,
@@ -111,12 +110,9 @@ class Iteration:
             return self.learning.init(params_key, run_key, hyperparams)
         sampler = self.learning.tasks
         tasks = None if sampler is None else sampler.init(jax.random.fold_in(reset_key, TASK_KEY))
-        collector = collect.init(self._environment_keys(reset_key), tasks)
-
-        def example(learner: LearnerState) -> Trajectory:
-            acting = self.learning.algorithm.acting(learner)
-            return collect.collect(collector, acting, self._environment_keys(reset_key), tasks)[1]
-
+        keys_B, acting_of = self._environment_keys(reset_key), self.learning.algorithm.acting
+        collector = collect.init(keys_B, tasks)
+        example = lambda learner: collect.collect(collector, acting_of(learner), keys_B, tasks)[1]  # noqa: E731
         state = self.learning.init(params_key, run_key, hyperparams, collector, example)
         return dataclasses.replace(state, tasks=tasks, opponents=self._opponents(state))
 

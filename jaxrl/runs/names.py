@@ -34,11 +34,7 @@ class RunNames:
 
     @classmethod
     def of(cls, configs: Iterable[Config]) -> RunNames:
-        """Asks for the names.
-
-        Raises:
-          ConfigError: one of the configurations leads to no environment or network.
-        """
+        """Asks for the names; ConfigError if one of the configurations leads to no environment or network."""
         distinct: dict[str, dict[str, Any]] = {}
         for config in configs:
             data = to_json(config)

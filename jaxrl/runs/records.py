@@ -162,11 +162,7 @@ def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
 
 
 def read(path: str) -> Run:
-    """Reads a run.
-
-    Raises:
-      ConfigError: a file is missing or damaged.
-    """
+    """Reads a run; ConfigError if a file is missing or damaged."""
     storage.prepare(path)
     folder = epath.Path(path)
     with errors_as(ConfigError, f"the run {path} cannot be read", OSError), storage.as_os_errors():

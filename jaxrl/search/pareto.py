@@ -40,11 +40,7 @@ class ParetoSampler(Sampler):
     """Random points first, then points of the largest expected gain at a cost sampled along the front."""
 
     def __init__(self, space: Space, check: Check, objective: Objective, seed: int) -> None:
-        """Takes the space and the objective.
-
-        Raises:
-          ConfigError: scikit-learn is missing.
-        """
+        """Takes the space and the objective; ConfigError if scikit-learn is missing."""
         installation.require("`--method` (='pareto')", "search", "sklearn")
         self._space = space
         self._check = check

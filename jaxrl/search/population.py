@@ -142,11 +142,7 @@ def exchange_of(config: ConfigDict, space: Space, seed: int, folder: Path) -> di
     """The arguments of `jaxrl.population.exchange.Exchange`, as plain JSON values."""
     section = check_config(config).section
     ranges = {
-        dimension.name.removeprefix(f"{section}."): [
-            dimension.low,
-            dimension.high,
-            dimension.form == "log",
-        ]
+        dimension.name.removeprefix(f"{section}."): [dimension.low, dimension.high, dimension.form == "log"]
         for dimension in space.dimensions
     }
     return {"ranges": ranges, "seed": seed, "lineage": Lineage.of(folder).path}

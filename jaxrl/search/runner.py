@@ -122,7 +122,7 @@ class TrialRunner:
                 trial = self.study.propose()
                 proposes = trial is not None
                 if trial is not None:
-                    self._start([trial])
+                    self._start(trial)
             if not self._running and not proposes:
                 others = [trial for trial in self.study.trials() if not trial.ended]
                 if not others:
@@ -143,17 +143,14 @@ class TrialRunner:
             if trial.here and not trial.ended and str(trial.number) not in self._running:
                 if not self.executor.room():
                     return
-                self._start([trial])
+                self._start(trial)
 
-    def _start(self, trials: Sequence[StudyTrial]) -> None:
-        for trial in trials:
-            name = str(trial.number)
-            folder = self.folder.trial(trial.number)
-            run = PlannedRun(name, self.task.config_of(trial), folder)
-            if self.executor.start([run]):
-                curve = TrialCurve(folder, self.task.objective.metric)
-                self._running[name] = _Running(trial, curve, time.monotonic())
-                self._has_started = True
+    def _start(self, trial: StudyTrial) -> None:
+        name, folder = str(trial.number), self.folder.trial(trial.number)
+        if self.executor.start([PlannedRun(name, self.task.config_of(trial), folder)]):
+            curve = TrialCurve(folder, self.task.objective.metric)
+            self._running[name] = _Running(trial, curve, time.monotonic())
+            self._has_started = True
 
     def _watch(self) -> None:
         """Reads new evaluations and stops trials that the study prunes."""

@@ -33,11 +33,7 @@ class GridSampler(Sampler):
     """
 
     def __init__(self, space: Space, check: Check, budget: int, seed: int) -> None:
-        """Lists the points of the grid.
-
-        Raises:
-          ConfigError: no combination is valid.
-        """
+        """Lists the points of the grid; ConfigError if no combination is valid."""
         grid = list(space.grid())
         self._points = [values for values in grid if not check(values)]
         self.size = len(self._points)
@@ -79,11 +75,7 @@ def generator(seed: int, number: int, place: str = "") -> np.random.Generator:
 
 
 def draw(space: Space, check: Check, rng: np.random.Generator) -> dict[str, Any]:
-    """A random valid point of the space.
-
-    Raises:
-      ConfigError: none was found.
-    """
+    """A random valid point of the space; ConfigError if none was found."""
     problem = ""
     for _ in range(MOST_DRAWS):
         values = space.at(rng.random(len(space.dimensions)))

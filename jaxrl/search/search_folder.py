@@ -23,11 +23,7 @@ class SearchFolder:
     """`study.json`, `trials.jsonl`, `trials/NUMBER`, `verification/NUMBER-seed-SEED`, and the results."""
 
     def __init__(self, path: str) -> None:
-        """Creates the folder.
-
-        Raises:
-          ConfigError: it cannot be created.
-        """
+        """Creates the folder; ConfigError if it cannot be created."""
         if is_remote(path):
             raise ConfigError(
                 f"`--workdir` (={path!r}) must be a local folder; `storage.sync_to` copies each trial"
@@ -91,11 +87,7 @@ class SearchFolder:
             yield lock is not None
 
     def write(self, name: str, content: str) -> None:
-        """Writes a file completely or not at all.
-
-        Raises:
-          ConfigError: it cannot be written.
-        """
+        """Writes a file completely or not at all; ConfigError if it cannot be written."""
         try:
             replace_text(self.path / name, content)
         except OSError as error:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import Rule, above, at_least, at_most, check, matches
+from jaxrl.config.fields import Rule, above, bounds, check, matches
 
 # Methods, with their default numbers of trials.
 METHODS = {"grid": 20, "random": 20, "optuna": 50, "pareto": 100, "pbt": 16, "ray": 50}
@@ -21,13 +21,13 @@ _MOST_TRIALS = 100_000
 _MOST_JOBS = 4096
 _MOST_SEEDS = 1000
 _RULES: dict[str, tuple[Rule, ...]] = {
-    "trials": (at_least(1), at_most(_MOST_TRIALS)),
-    "jobs": (at_least(1), at_most(_MOST_JOBS)),
-    "population": (at_least(1), at_most(_MOST_JOBS)),
-    "seed": (at_least(0), at_most(2**32 - 1)),
-    "verify": (at_least(0), at_most(_MOST_SEEDS)),
-    "cpus_per_trial": (at_least(1), at_most(_MOST_JOBS)),
-    "gpus_per_trial": (at_least(0), at_most(_MOST_JOBS)),
+    "trials": bounds(1, _MOST_TRIALS),
+    "jobs": bounds(1, _MOST_JOBS),
+    "population": bounds(1, _MOST_JOBS),
+    "seed": bounds(0, 2**32 - 1),
+    "verify": bounds(0, _MOST_SEEDS),
+    "cpus_per_trial": bounds(1, _MOST_JOBS),
+    "gpus_per_trial": bounds(0, _MOST_JOBS),
     "trial_timeout": (above(0),),
     "metric": (matches(r"\S+", "be a key of metrics.jsonl"),),
 }

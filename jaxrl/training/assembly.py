@@ -30,11 +30,7 @@ from jaxrl.types import TrainState
 
 
 def build_runtime(config: Config, topology: Topology, clock: Clock, coordinator: Coordinator) -> Runtime:
-    """The runtime of `env.name`.
-
-    Raises:
-      ConfigError: the configuration cannot be trained here.
-    """
+    """The runtime of `env.name`; ConfigError if the configuration cannot be trained here."""
     runtime: Runtime
     if config.collects and registry.is_host(config.env.name):
         runtime = HostRuntime(config, topology, clock, coordinator.gives_up)
@@ -66,10 +62,7 @@ class Assembly:
 
     @classmethod
     def build(
-        cls,
-        config: Config,
-        interruption: Interruption | None = None,
-        process_started: float | None = None,
+        cls, config: Config, interruption: Interruption | None = None, process_started: float | None = None
     ) -> Assembly:
         """Builds everything; nothing is compiled.
 

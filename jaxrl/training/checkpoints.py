@@ -19,12 +19,7 @@ from jaxrl.config.errors import errors_as
 from jaxrl.evaluation.result import Result
 from jaxrl.programs.hyperparameters import with_changed_numbers, with_elapsed
 from jaxrl.programs.sharded_learning import ShardedLearning
-from jaxrl.runs.checkpoint import (
-    Checkpointer,
-    CheckpointError,
-    SaveError,
-    checkpoint_files,
-)
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, SaveError, checkpoint_files
 from jaxrl.runs.checkpoint.checkpoint_record import COMPARABLE_AFTER, MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import resumption_notes
@@ -65,10 +60,7 @@ class RunCheckpoints:
     """Saves and restores; without a folder it keeps nothing."""
 
     def __init__(
-        self,
-        folder: RunFolder | None,
-        learning: ShardedLearning,
-        metadata: Mapping[str, Any] | None = None,
+        self, folder: RunFolder | None, learning: ShardedLearning, metadata: Mapping[str, Any] | None = None
     ) -> None:
         """Saves nothing yet.
 

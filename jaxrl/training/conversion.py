@@ -11,11 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.config import (
-    Config,
-    ConfigError,
-    installation,
-)
+from jaxrl.config import Config, ConfigError, installation
 from jaxrl.config.data_files import open_regular
 from jaxrl.config.errors import did_you_mean
 from jaxrl.envs.base import EnvSpec

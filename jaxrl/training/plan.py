@@ -37,11 +37,7 @@ class TrainingPlan:
 
     @classmethod
     def of(cls, config: Config) -> TrainingPlan:
-        """The plan of a configuration.
-
-        Raises:
-          ConfigError: a stage is wrong.
-        """
+        """The plan of a configuration; ConfigError if a stage is wrong."""
         return cls(parse(config), stage_configs(config))
 
     @property

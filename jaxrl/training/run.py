@@ -103,7 +103,7 @@ def run(
     with process_group.join(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
         require_packages(resolved.log.writers)
-        require_client("storage.sync_to", resolved.storage.sync_to)
+        require_client(resolved.storage.sync_to)
         use_compilation_cache()
         folder = RunFolder(_agree_on_folder(resolved, workdir), resolved.checkpoint.keep, interruption)
         resolved = with_stored_plan(resolved, folder)
@@ -140,11 +140,7 @@ def run(
 
 
 def _agree_on_folder(config: Config, workdir: str) -> str:
-    """The folder for all processes.
-
-    Raises:
-      ConfigError: they have not been given the same configuration.
-    """
+    """The folder for all processes; ConfigError if they have not been given the same configuration."""
     digest = hashlib.blake2b(json.dumps(to_json(config)).encode(), digest_size=16).hexdigest()
     first, *others = process_group.everywhere(
         {"settings": digest, "workdir": workdir, "versions": versions()}

@@ -56,7 +56,7 @@ def test_class_from_outside(named: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Half", "Half lacks .*hyperparameters.*, see jaxrl.algorithms.Algorithm"),
+        ("Half", "Half lacks .*learn.*, hyperparams_type, see jaxrl.algorithms.Algorithm"),
         ("Elsewhere", "must be a class that derives from jaxrl.algorithms.Algorithm"),
     ],
 )

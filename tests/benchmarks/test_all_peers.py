@@ -131,7 +131,9 @@ def test_benchmarks_have_the_options_that_rows_give_them(name, alone, tmp_path):
     assert "None" not in " ".join(arguments)
 
 
-@pytest.mark.parametrize(("parse", "text"), [(all_peers._folder, "absent"), (all_peers._rows, "ring,absent")])
+@pytest.mark.parametrize(
+    ("parse", "text"), [(all_peers._folder, "absent"), (all_peers.some_of(all_peers.ROWS), "ring,absent")]
+)
 def test_names_of_nothing_are_refused(parse, text):
     with pytest.raises(argparse.ArgumentTypeError, match="absent"):
         parse(text)

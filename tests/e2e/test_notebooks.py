@@ -56,7 +56,7 @@ def test_every_cell_after_installing_runs(name: str, tmp_path: Path, monkeypatch
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")
     jupytext = pytest.importorskip("jupytext", reason="jupytext is not installed")
-    for package in ("matplotlib", "PIL", "pygame"):
+    for package in ("matplotlib", "PIL", "pygame", "scipy"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     notebook = jupytext.read(ROOT / "notebooks" / f"{name}.py")
     notebook.cells = [cell for cell in notebook.cells if "install" not in cell.metadata.get("tags", ())]

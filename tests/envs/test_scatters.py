@@ -126,7 +126,7 @@ def test_games_are_the_same_without_scatters() -> None:
         def step(state: PyTree, t: Array) -> tuple[PyTree, PyTree]:
             at = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, t)
             action = jax.vmap(lambda key: jax.random.randint(key, (), 0, 3))(at)
-            return batch.step(at, state, action, conditional=False)
+            return batch.step(at, state, action, batch.starts(at))
 
         program = jax.jit(lambda: lax.scan(step, batch.reset(keys)[0], jnp.arange(64))).trace()
         return program.lower().compile()(), str(program.jaxpr)

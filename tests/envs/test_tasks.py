@@ -78,13 +78,13 @@ def wrapped(env, *wrappers):
     return VectorEnv(env)
 
 
-def play(env, with_tasks=True, ahead=False, conditional=True):
+def play(env, with_tasks=True, ahead=False):
     """(first observations [B, 3], timesteps [T, B, ...]) of random tasks, or of the default one."""
 
     def step(state, t):
         keys_B, task_B = keys_at(t), tasks_at(t) if with_tasks else None
         starts = env.starts(keys_B, task_B) if ahead else None
-        return env.step(keys_B, state, jnp.zeros(B, jnp.int32), starts, conditional, task_B)
+        return env.step(keys_B, state, jnp.zeros(B, jnp.int32), starts, task_B)
 
     def run():
         state, obs_B = env.reset(keys_at(0), tasks_at(0) if with_tasks else None)
@@ -140,7 +140,6 @@ def test_an_episode_keeps_its_task_and_the_next_one_starts_with_another(wrappers
 def test_first_states_are_the_same_ahead_and_in_rounds():
     plain = play(wrapped(Lengths()))
     same(plain, play(wrapped(Lengths()), ahead=True))
-    same(plain, play(wrapped(Lengths()), conditional=False))
     same(plain, play(wrapped(Lengths(), "optimistic_resets(ratio=3)")))
 
 

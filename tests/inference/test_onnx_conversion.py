@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from jax import export, lax
 
-from jaxrl.inference.onnx_conversion import add_program
+from jaxrl.inference.onnx import add_program
 from jaxrl.inference.onnx_graph import Graph, Unsupported, Value, element_type
 
 TABLE = jnp.arange(12.0).reshape(4, 3)

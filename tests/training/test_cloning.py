@@ -21,8 +21,7 @@ from jaxrl.experience.demonstrations import record_episodes, write_dataset
 from jaxrl.experience.demonstrations.recording import Player
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.signals import Interruption
-from jaxrl.training.cloning import CloningLayout, CloningPlan, prior_loss
-from jaxrl.training.cloning_run import clone
+from jaxrl.training.cloning import CloningLayout, CloningPlan, clone, prior_loss
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import Array, PyTree
 from tests.algorithms.tiny import assert_equal

@@ -21,7 +21,6 @@ from jaxrl.envs.names import (
     check_positive,
     check_whole,
 )
-from jaxrl.envs.native.navigation import pictures
 from jaxrl.envs.native.navigation.room import (
     GOAL_RADIUS,
     HALF_WIDTH,
@@ -29,6 +28,7 @@ from jaxrl.envs.native.navigation.room import (
     MAX_NOISE,
     MAX_OBSTACLE_SPEED,
     MAX_SPEED,
+    ROBOT_RADIUS,
     NavigationParams,
     NavigationState,
     drive,
@@ -36,7 +36,7 @@ from jaxrl.envs.native.navigation.room import (
     move_obstacles,
     words_of_layout,
 )
-from jaxrl.envs.native.navigation.sensors import lidar, log_scale, normal_noise
+from jaxrl.envs.native.navigation.sensors import directions, lidar, log_scale, normal_noise
 from jaxrl.envs.native.random_words import hashed, random_words
 from jaxrl.envs.tasks import TaskScale
 
@@ -51,6 +51,17 @@ _SPEED_BOUND = 1.5  # of a measured velocity, over the fastest; noise is clipped
 _PUSHES = np.array(
     [(0.0, 0.0)] + [(math.cos(i * math.pi / 4), math.sin(i * math.pi / 4)) for i in range(8)], np.float32
 )
+# Of pictures: pixels of a side and of the wall, colours.
+_SIDE = 240
+_WALL = 4
+_FLOOR = (246, 244, 239)
+_EDGE = (60, 64, 72)
+_RAY = (214, 222, 236)
+_GOAL = (122, 196, 122)
+_STANDS = (128, 132, 140)
+_MOVES = (230, 140, 60)
+_ROBOT = (40, 90, 200)
+_POINTS_PER_RAY = 160
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +224,7 @@ class Navigation(JaxEnv):
 
     def render(self, state: NavigationState) -> np.ndarray:
         """uint8[240, 240, 3]: the room from above."""
-        return pictures.draw(jax.device_get(state), self._rays)
+        return draw(jax.device_get(state), self._rays)
 
     def _push(self, action: jax.Array) -> jax.Array:
         if self._discrete:
@@ -251,3 +262,32 @@ def _task_space(max_obstacles: int) -> Dict:
             ("sensor_noise", Box.of(0.0, MAX_NOISE, ())),
         )
     )
+
+
+def draw(state: NavigationState, rays: int) -> np.ndarray:
+    """uint8[240, 240, 3]; y points up. Green is the goal, grey stands, orange moves, blue is the robot."""
+    picture = np.full((_SIDE, _SIDE, 3), _FLOOR, np.uint8)
+    _disc(picture, state.goal, GOAL_RADIUS, _GOAL)
+    position = np.asarray(state.position)
+    obstacles = state.obstacles
+    reach = np.asarray(lidar(state.position, obstacles, rays))
+    along = np.linspace(0.0, 1.0, _POINTS_PER_RAY)[:, None] * reach
+    x, y = (position[i] + along * ray for i, ray in enumerate(directions(rays)))
+    picture[_column(-y), _column(x)] = _RAY
+    for k in range(len(obstacles.x)):
+        colour = _MOVES if obstacles.direction_x[k] or obstacles.direction_y[k] else _STANDS
+        _disc(picture, (obstacles.x[k], obstacles.y[k]), obstacles.radius[k], colour)
+    _disc(picture, position, ROBOT_RADIUS, _ROBOT)
+    picture[:_WALL] = picture[-_WALL:] = picture[:, :_WALL] = picture[:, -_WALL:] = _EDGE
+    return picture
+
+
+def _disc(picture: np.ndarray, centre: Any, radius: Any, colour: tuple[int, int, int]) -> None:
+    x, y = np.asarray(centre)
+    middle = (np.arange(_SIDE) + 0.5) / _SIDE * 2 * HALF_WIDTH - HALF_WIDTH
+    inside = (middle[None] - x) ** 2 + (-middle[:, None] - y) ** 2 <= radius * abs(radius)
+    picture[inside] = colour
+
+
+def _column(x: np.ndarray) -> np.ndarray:
+    return np.clip(((x + HALF_WIDTH) / (2 * HALF_WIDTH) * _SIDE).astype(int), 0, _SIDE - 1)

@@ -13,9 +13,9 @@ import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_positive
-from jaxrl.envs.native.platformer import pictures
+from jaxrl.envs.native.platformer import level as tiles
 from jaxrl.envs.native.platformer.graph import GraphTables
-from jaxrl.envs.native.platformer.level import CATEGORIES, COLUMNS, MINE_PART, ROWS, LevelTables
+from jaxrl.envs.native.platformer.level import CATEGORIES, COLUMNS, ROWS, LevelTables, PlatformerLevel
 from jaxrl.envs.native.platformer.level_files import read_levels
 from jaxrl.envs.native.platformer.observations import (
     MODALITIES,
@@ -32,6 +32,18 @@ _NAME = "jaxrl:Platformer"
 _ANY_LEVEL = -1  # of a task
 _TILE_REWARD = 0.05  # for each tile that the way gets shorter
 _MINE_REWARD = -0.5  # with more at stake, mines teach a policy to stand still
+# Of pictures: pixels of a unit, colours.
+_SCALE = 2
+_ROCK = (98, 104, 116)
+_EDGE = (66, 70, 80)
+_AIR = (236, 238, 242)
+_MINE = (208, 54, 54)
+_SWITCH = (242, 178, 40)
+_CLOSED = (170, 174, 182)
+_OPEN = (84, 176, 96)
+_PLAYER = (36, 36, 44)
+_COLOURS = np.array([_AIR, _ROCK, _EDGE, _MINE, _SWITCH, _CLOSED, _OPEN, _PLAYER], np.uint8)
+_AIR_I, _ROCK_I, _EDGE_I, _MINE_I, _SWITCH_I, _CLOSED_I, _OPEN_I, _PLAYER_I = range(8)
 
 
 class Platformer(JaxEnv):
@@ -156,7 +168,7 @@ class Platformer(JaxEnv):
 
     def render(self, state: PlatformerState) -> np.ndarray:
         """uint8[height, width, 3]: the whole level, 16 pixels a tile."""
-        return pictures.draw(self.levels[int(state.level)], jax.device_get(state))
+        return draw(self.levels[int(state.level)], jax.device_get(state))
 
     def _observe(self, state: PlatformerState) -> Any:
         blocked = self._wall_test(state.level)
@@ -183,8 +195,8 @@ class Platformer(JaxEnv):
         return (x < left + TILE) & (x + SIZE > left) & (y < top + TILE) & (y + SIZE > top)
 
     def _touches_mine(self, level: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        columns = spans(x, *MINE_PART)
-        rows = spans(y, *MINE_PART)
+        columns = spans(x, *tiles.MINE_PART)
+        rows = spans(y, *tiles.MINE_PART)
         words = [jnp.where(rows[2 + i], rows_of(self._tables.mines, level, rows[i]), 0) for i in (0, 1)]
         found = words[0] | words[1]
         hits = [((found >> columns[i]) & 1 > 0) & columns[2 + i] for i in (0, 1)]
@@ -201,3 +213,25 @@ class Platformer(JaxEnv):
         to_switch, to_exit = (jnp.asarray(table.reshape(-1)) for table in (tables.to_switch, tables.to_exit))
         first = jnp.where(state.on, to_exit[index], to_switch[index])
         return first + jnp.where(state.on, 0, to_exit[switch_index])
+
+
+def draw(level: PlatformerLevel, state: PlatformerState) -> np.ndarray:
+    """uint8[height, width, 3]: mines are red, the switch yellow, the open exit green, the player black."""
+    height = len(level.rows) * TILE
+    width = len(level.rows[0]) * TILE
+    picture = np.kron(level.tiles_of(tiles.SOLID), np.ones((TILE, TILE), int))[:height, :width] * _ROCK_I
+    top = (picture == _ROCK_I) & (np.roll(picture, 1, axis=0) == _AIR_I)
+    picture[top] = _EDGE_I
+    for row, column in np.argwhere(level.tiles_of(tiles.MINE)):
+        _tile(picture, column, row)[slice(*tiles.MINE_PART), slice(*tiles.MINE_PART)] = _MINE_I
+    if not state.on:
+        _tile(picture, *level.place_of(tiles.SWITCH))[3:, 2:6] = _SWITCH_I
+    _tile(picture, *level.place_of(tiles.EXIT))[:, 1:7] = _OPEN_I if state.on else _CLOSED_I
+    x = int(state.x)
+    y = int(state.y)
+    picture[y : y + SIZE, x + 1 : x + SIZE - 1] = _PLAYER_I
+    return _COLOURS[np.kron(picture, np.ones((_SCALE, _SCALE), int))]
+
+
+def _tile(picture: np.ndarray, column: int, row: int) -> np.ndarray:
+    return picture[row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE]

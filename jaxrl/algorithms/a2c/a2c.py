@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.advantage import explained_variance, global_moments, standardize
-from jaxrl.algorithms.base import read_hyperparams
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
@@ -42,6 +41,7 @@ class A2C(MinibatchAlgorithm):
     name: ClassVar = "a2c"
     signals: ClassVar = ("advantage", "value")
     config_section: ClassVar = A2CConfig
+    hyperparams_type: ClassVar = A2CHyperparams
     offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS | {"network.central_value"}
     reported: ClassVar = ("loss/policy", "loss/value", "loss/entropy")
     own_metrics: ClassVar = {"a2c/explained_variance": Mean}
@@ -57,10 +57,6 @@ class A2C(MinibatchAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
         return ActorCritic.build(config.network, spec, config.normalize)
-
-    @classmethod
-    def hyperparameters(cls, config: Config) -> A2CHyperparams:
-        return read_hyperparams(A2CHyperparams, config.learner)
 
     def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
         learner, reward_TB = self.scaled_rewards(learner, trajectory)

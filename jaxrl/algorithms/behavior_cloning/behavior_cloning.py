@@ -18,9 +18,8 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.base import Algorithm, Learned, read_hyperparams
+from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.behavior_cloning.early_stop import EarlyStop
 from jaxrl.algorithms.demonstrations import (
     Demonstrated,
     DemonstrationDraw,
@@ -44,6 +43,41 @@ from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
 
 _NAME = "behavior_cloning"
+
+
+@flax.struct.dataclass
+class EarlyStop:
+    """The end of learning by validation (Prechelt 1998, "Early stopping - but when?").
+
+    The policy has the parameters of the validation with the best likelihood, whatever ends the run and when;
+    learning continues from the latest validation's.
+
+    Attributes:
+      params: parameters of the latest validation.
+      loss: float32[], of the best validation.
+      waited: int32[], validations since then.
+      stopped: bool[], True if learning has ended.
+    """
+
+    params: PyTree
+    loss: Array
+    waited: Array
+    stopped: Array
+
+    def after(self, best: PyTree, params: PyTree, loss: Array, patience: int) -> tuple[PyTree, EarlyStop]:
+        """(best parameters, the state) with one more validation, of `params` with `loss`.
+
+        A NaN, such as of no episodes, is as good as another, not as a number.
+        """
+        better = ~self.stopped & ((loss < self.loss) | (jnp.isnan(loss) & jnp.isinf(self.loss)))
+        waited = jnp.where(better, 0, self.waited + 1)
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), params, best)
+        return best, EarlyStop(
+            params=params,
+            loss=jnp.where(better & ~jnp.isnan(loss), loss, self.loss),
+            waited=waited,
+            stopped=self.stopped | (waited >= patience),
+        )
 
 
 @flax.struct.dataclass
@@ -75,6 +109,7 @@ class BehaviorCloning(Algorithm):
 
     name: ClassVar = _NAME
     config_section: ClassVar = BehaviorCloningConfig
+    hyperparams_type: ClassVar = BehaviorCloningHyperparams
     state_type: ClassVar = BehaviorCloningState
     offers: ClassVar = OF_ACTOR_CRITICS | {"normalize.observations", "network.frozen"}
     highlights: ClassVar = (
@@ -99,10 +134,6 @@ class BehaviorCloning(Algorithm):
                 f"actions of {spec.name!r} are {type(spec.action_space).__name__}"
             )
         return ActorCritic.build(config.network, spec, config.normalize)
-
-    @classmethod
-    def hyperparameters(cls, config: Config) -> BehaviorCloningHyperparams:
-        return read_hyperparams(BehaviorCloningHyperparams, config.learner)
 
     @property
     def memory(self) -> DemonstrationPlan:

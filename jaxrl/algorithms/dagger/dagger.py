@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.base import Learned, read_hyperparams, run_progress
+from jaxrl.algorithms.base import Learned, run_progress
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
@@ -67,6 +67,7 @@ class DAgger(ReplayAlgorithm):
 
     name: ClassVar = "dagger"
     config_section: ClassVar = DAggerConfig
+    hyperparams_type: ClassVar = DAggerHyperparams
     state_type: ClassVar = DAggerState
     offers: ClassVar = OF_ACTOR_CRITICS | {"normalize.observations"}
     watched: ClassVar = ("loss/policy", "grad/norm", "dagger/reward", "dagger/log_prob")
@@ -89,10 +90,6 @@ class DAgger(ReplayAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
         return ActorCritic.build(config.network, spec, config.normalize)
-
-    @classmethod
-    def hyperparameters(cls, config: Config) -> DAggerHyperparams:
-        return read_hyperparams(DAggerHyperparams, config.learner)
 
     @property
     def collecting_agent(self) -> GuidedAgent:

@@ -14,7 +14,7 @@ from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.advantage import explained_variance, global_moments, standardize
 from jaxrl.algorithms.auxiliary import load
-from jaxrl.algorithms.base import Learned, read_hyperparams
+from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
@@ -54,6 +54,7 @@ class PPO(MinibatchAlgorithm):
     name: ClassVar = "ppo"
     signals: ClassVar = ("advantage", "value")
     config_section: ClassVar = PPOConfig
+    hyperparams_type: ClassVar = PPOHyperparams
     state_type: ClassVar = PPOState
     offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS | {"host.overlap", "network.central_value"}
     own_metrics: ClassVar = {"ppo/explained_variance": Mean}
@@ -71,11 +72,9 @@ class PPO(MinibatchAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
         auxiliary = load("ppo.auxiliary_loss", config.ppo.auxiliary_loss)
-        return ActorCritic.build(config.network, spec, config.normalize, auxiliary)
-
-    @classmethod
-    def hyperparameters(cls, config: Config) -> PPOHyperparams:
-        return read_hyperparams(PPOHyperparams, config.learner)
+        return dataclasses.replace(
+            ActorCritic.build(config.network, spec, config.normalize), auxiliary=auxiliary
+        )
 
     def prepare(self, learner: PPOState, trajectory: Trajectory) -> Prepared:
         learner, reward_TB = self.scaled_rewards(learner, trajectory)

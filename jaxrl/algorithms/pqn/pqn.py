@@ -11,7 +11,7 @@ from typing import ClassVar
 import flax.struct
 import jax.numpy as jnp
 
-from jaxrl.algorithms.base import read_hyperparams, run_progress
+from jaxrl.algorithms.base import run_progress
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
 from jaxrl.algorithms.offered_options import OF_MINIBATCHES
@@ -45,6 +45,7 @@ class PQN(MinibatchAlgorithm):
     name: ClassVar = "pqn"
     signals: ClassVar = ("advantage", "value")
     config_section: ClassVar = PQNConfig
+    hyperparams_type: ClassVar = PQNHyperparams
     offers: ClassVar = OF_MINIBATCHES
     reported: ClassVar = ("loss/value", "pqn/q")
     own_metrics: ClassVar = {"pqn/epsilon": Mean}
@@ -60,10 +61,6 @@ class PQN(MinibatchAlgorithm):
     def build_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
         dueling = config.learner_as(PQNConfig).dueling
         return QAgent.build(config.network, spec, config.normalize, dueling)
-
-    @classmethod
-    def hyperparameters(cls, config: Config) -> PQNHyperparams:
-        return read_hyperparams(PQNHyperparams, config.learner)
 
     def exploration(self, learner: RolloutState) -> Array:
         """float32[], epsilon: falls linearly with the updates made, or with time."""

@@ -15,7 +15,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.base import Learned, read_hyperparams
+from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.optimizer import descend, optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_values import n_step_target, polyak_update
@@ -86,6 +86,7 @@ class SAC(ReplayAlgorithm):
 
     name: ClassVar = "sac"
     config_section: ClassVar = SACConfig
+    hyperparams_type: ClassVar = SACHyperparams
     state_type: ClassVar = SACState
     offers: ClassVar = frozenset({"evaluate.modes"})
     watched: ClassVar = ("loss/value", "loss/policy", "grad/norm", "sac/reward", "sac/log_prob")
@@ -108,10 +109,6 @@ class SAC(ReplayAlgorithm):
                 f"{'single steps' if core == 'none' else 'sequences'}, and `network.core` is {core!r}"
             )
         return SACAgent.build(config.network, spec, config.normalize)
-
-    @classmethod
-    def hyperparameters(cls, config: Config) -> SACHyperparams:
-        return read_hyperparams(SACHyperparams, config.learner)
 
     @property
     def section(self) -> SACConfig:

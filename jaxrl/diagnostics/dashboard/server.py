@@ -119,11 +119,7 @@ def application(runs: RunCollection, host: str) -> Starlette:
 
 
 def serve(folder: str, host: str, port: int, interval: float, say: Callable[[str], None]) -> None:
-    """Serves until a signal.
-
-    Raises:
-      ConfigError: the extra is missing, or the address cannot be listened on.
-    """
+    """Serves until a signal; ConfigError if the extra is missing, or the address cannot be listened on."""
     installation.require("`jaxrl dashboard`", "dashboard", "plotly", "starlette", "uvicorn")
     import uvicorn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -146,11 +146,9 @@ def worst_mean(chosen_by: np.ndarray, rates: np.ndarray, percent: float) -> floa
     return float(rates[np.argsort(chosen_by, kind="stable")[:count]].mean())
 
 
-def worst_means(
-    chosen_by: np.ndarray, rates: np.ndarray, percentages: Sequence[float] = _PERCENTAGES
-) -> dict[str, float]:
+def worst_means(chosen_by: np.ndarray, rates: np.ndarray) -> dict[str, float]:
     """`worst_mean` by percentage, such as "10"."""
-    return {f"{percent:g}": worst_mean(chosen_by, rates, percent) for percent in percentages}
+    return {f"{percent:g}": worst_mean(chosen_by, rates, percent) for percent in _PERCENTAGES}
 
 
 def choose(env: JaxEnv, count: int, seed: int) -> Any:

@@ -28,11 +28,7 @@ _LEVEL: dict[str, tuple[Any, ...]] = {
     "steps": (float, above(0)),
     "tasks": (str,),
 }
-_SUITE: dict[str, tuple[Any, ...]] = {
-    "name": (str,),
-    "modes": (tuple[str, ...],),
-    "seed": (int, at_least(0)),
-}
+_SUITE: dict[str, tuple[Any, ...]] = {"name": (str,), "modes": (tuple[str, ...],), "seed": (int, at_least(0))}
 # The label of a level's cost among what is recorded of its episodes.
 COST = "cost"
 _MODES = (GREEDY, SAMPLED)

@@ -137,11 +137,7 @@ def _table(column: Sequence[TaskValue | np.ndarray | None], default: np.ndarray)
 
 
 def _check(
-    label: str,
-    name: str,
-    value: TaskValue,
-    parts: Mapping[str, Any],
-    env: JaxEnv | HostFactory,
+    label: str, name: str, value: TaskValue, parts: Mapping[str, Any], env: JaxEnv | HostFactory
 ) -> Mapping[str, TaskValue | np.ndarray]:
     """For each field of the tasks a number, a range or an array of values to sample from."""
     given = f"`curriculum.stages`: {label}"

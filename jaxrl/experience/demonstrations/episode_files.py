@@ -54,11 +54,7 @@ def encode(episode: Episode) -> bytes:
 
 
 def read_episode(file: Path, spec: EnvSpec) -> Episode:
-    """Reads an episode.
-
-    Raises:
-      EpisodeFault: it is no episode of this environment, or damaged.
-    """
+    """Reads an episode; EpisodeFault if it is no episode of this environment, or damaged."""
     try:
         content = read_bytes(file, LARGEST_FILE)
     except OSError as error:

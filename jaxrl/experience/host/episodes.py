@@ -67,20 +67,12 @@ class HostPlayer:
         env = self._factory.start(options)
         watch = Watch(env)
         attend(
-            lambda cancelled: self._play(watch, book, state, keys_E, cancelled),
-            watch.overdue,
-            given_up,
-            env,
+            lambda cancelled: self._play(watch, book, state, keys_E, cancelled), watch.overdue, given_up, env
         )
         return book.episodes
 
     def _play(
-        self,
-        watch: Watch,
-        book: _Book,
-        state: Acting,
-        keys_E: Array,
-        cancelled: Callable[[], bool],
+        self, watch: Watch, book: _Book, state: Acting, keys_E: Array, cancelled: Callable[[], bool]
     ) -> None:
         env: HostEnv = watch.env
         rows = [group_rows(env, g) for g in range(env.num_groups)]
@@ -99,13 +91,7 @@ class HostPlayer:
             book.next_row()
 
     def _actions(
-        self,
-        state: Acting,
-        obs: PyTree,
-        carry: PyTree,
-        first: Array,
-        keys_B: Array,
-        t: Array,
+        self, state: Acting, obs: PyTree, carry: PyTree, first: Array, keys_B: Array, t: Array
     ) -> tuple[Array, PyTree]:
         agent = self._agent
         mask = self._factory.action_mask(obs)

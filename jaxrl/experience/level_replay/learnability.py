@@ -143,8 +143,7 @@ class LearnabilitySampler(TaskSampler):
     def report(self, state: LearnableLevels, episodes: EpisodeRows, axis: Axis) -> Metrics:
         found: Metrics = {
             "levels/learnability": LastMean(
-                state.learnability.sum(),
-                jnp.where(state.refreshed >= 0, jnp.float32(self.levels.kept), 0.0),
+                state.learnability.sum(), jnp.where(state.refreshed >= 0, jnp.float32(self.levels.kept), 0.0)
             ),
             "levels/refresh_steps": Last(state.steps),
         }

@@ -41,11 +41,7 @@ class LevelSource:
 
     @classmethod
     def of(cls, config: Config, env: JaxEnv) -> LevelSource:
-        """The levels of `env`.
-
-        Raises:
-          ConfigError: it neither samples levels nor has a pool of them.
-        """
+        """The levels of `env`; ConfigError if it neither samples levels nor has a pool of them."""
         pool = level_pool(env)
         draw = method_of_tasks(env, "draw_task")
         if pool is not None:

@@ -113,13 +113,7 @@ class Matches:
         return jax.vmap(lambda key: self._begin(jax.random.fold_in(key, _RESET)))(keys_B)
 
     def step(
-        self,
-        keys_B: Array,
-        state: MatchState,
-        action_B: Array,
-        starts: tuple[Any, PyTree] | None = None,
-        conditional: bool = True,
-        task_B: PyTree = None,
+        self, keys_B: Array, state: MatchState, action_B: Array, starts: PyTree = None, task_B: PyTree = None
     ) -> tuple[MatchState, TimeStep]:
         """Advances every game to the learner's next turn; see `VectorEnv.step`."""
         moved, reward = self._own_move(keys_B, state, action_B)
@@ -134,7 +128,7 @@ class Matches:
             results=state.results + (_result(lead) & done[:, None]).astype(jnp.float32),
         )
         final_obs = jax.vmap(self.game.observe)(moved.game, moved.seat)
-        after, obs = self._restart(keys_B, moved, final_obs, done, starts, conditional)
+        after, obs = self._restart(keys_B, moved, final_obs, done, starts)
         timestep = TimeStep(
             obs=obs,
             reward=reward,
@@ -253,25 +247,16 @@ class Matches:
         return jax.vmap(play)(keys_B, state.game, state.seat, action_B)
 
     def _restart(
-        self,
-        keys_B: Array,
-        state: MatchState,
-        obs: PyTree,
-        done: Array,
-        starts: tuple[Any, PyTree] | None,
-        conditional: bool,
+        self, keys_B: Array, state: MatchState, obs: PyTree, done: Array, starts: tuple[Any, PyTree] | None
     ) -> tuple[MatchState, PyTree]:
         """With new games where one has ended, whose opponents begin with a carry of zeros."""
         stepped = (state.game, state.seat, state.waits), obs
 
-        def restart() -> tuple[Any, PyTree]:
-            begun = self.starts(keys_B) if starts is None else starts
-            return select_rows(done, begun, stepped)
-
-        if starts is None and conditional:
-            (game, seat, waits), obs = jax.lax.cond(jnp.any(done), restart, lambda: stepped)
+        if starts is None:
+            begin = lambda: select_rows(done, self.starts(keys_B), stepped)  # noqa: E731
+            (game, seat, waits), obs = jax.lax.cond(jnp.any(done), begin, lambda: stepped)
         else:
-            (game, seat, waits), obs = restart()
+            (game, seat, waits), obs = select_rows(done, starts, stepped)
         after = dataclasses.replace(state, game=game, seat=seat, waits=waits, fresh=state.fresh | done)
         return after, obs
 

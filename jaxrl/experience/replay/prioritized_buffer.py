@@ -71,11 +71,7 @@ class PrioritizedReplayBuffer:
             raise ValueError(f"`beta_start` (={self.beta_start!r}) must be a number between 0 and 1")
 
     def init(self, example: PyTree) -> PrioritizedBufferState:
-        """An empty buffer for items like `example`, a tree of arrays.
-
-        Raises:
-          ValueError: it holds none.
-        """
+        """An empty buffer for items like `example`, a tree of arrays; ValueError if it holds none."""
         if not jax.tree.leaves(example):
             raise ValueError("the example of an item must hold an array")
         zeros = lambda x: jnp.zeros((self.capacity, *jnp.shape(x)), jnp.asarray(x).dtype)  # noqa: E731

@@ -57,12 +57,7 @@ class Batcher:
         self.counts = BatchCounts()
 
     async def act(
-        self,
-        policy: ServedPolicy,
-        obs: Named,
-        slots: np.ndarray,
-        reset: np.ndarray,
-        mask: np.ndarray | None,
+        self, policy: ServedPolicy, obs: Named, slots: np.ndarray, reset: np.ndarray, mask: np.ndarray | None
     ) -> np.ndarray:
         """The actions of some rows, [n, ...]; their carries go on."""
         if len(slots) > (most := policy.sizes[-1]):

@@ -38,11 +38,7 @@ def kind_of(content_type: str) -> str:
 
 
 def decode(kind: str, body: bytes) -> dict[str, Any]:
-    """The content of a body; an npy array becomes `{"obs": array}`.
-
-    Raises:
-      Refusal: it is none of that kind.
-    """
+    """The content of a body; an npy array becomes `{"obs": array}`; Refusal if it is none of that kind."""
     if kind == NPY:
         return {"obs": read_npy(body)}
     if not body:

@@ -132,11 +132,7 @@ class PolicyService:
             raise
 
     async def _act_in(
-        self,
-        sessions: Sequence[ServingSession],
-        obs: Named,
-        mask: np.ndarray | None,
-        reset: np.ndarray,
+        self, sessions: Sequence[ServingSession], obs: Named, mask: np.ndarray | None, reset: np.ndarray
     ) -> np.ndarray:
         """Each row by the version of its session; the versions of one request may differ."""
         for session, begins in zip(sessions, reset, strict=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,24 @@ class Cell:
     state: tuple[str, ...]
     forward: Callable[[Array, Array, Carry], tuple[Carry, PyTree]]
     backward: Callable[[PyTree, Carry, Carry], tuple[Array, Array, Carry]]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Settings of a kernel that holds the LSTM's loop over time: what its `plan` chose, products' dtype."""
+
+    plan: Any
+    dtype: Any
+    interpret: bool
+
+
+class LSTMSteps(NamedTuple):
+    """What the gradient of an LSTM over time needs; c before each step, and tanh of its gates."""
+
+    weight_HG: Array
+    reset_LN: Array
+    c_before_LNH: Array
+    tanh_LNG: Array
 
 
 def _lstm_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry, tuple[Array, Array]]:
@@ -67,10 +86,7 @@ def lstm_tanh_c(gates: tuple[Array, Array, Array, Array], c_before: Array) -> Ar
 
 
 def lstm_backward(
-    kept: tuple[Array, Array],
-    before: Carry,
-    gradient: Carry,
-    once: Callable[[Array], Array] = lambda x: x,
+    kept: tuple[Array, Array], before: Carry, gradient: Carry, once: Callable[[Array], Array] = lambda x: x
 ) -> tuple[Array, Array, Carry]:
     """`LSTM.backward`; `once` marks a value that must not be recomputed for each gate."""
     tanh, tanh_c = kept

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from jaxrl.networks.kernels.cells import Launch, LSTMSteps
 from jaxrl.networks.kernels.lstm_gpu_kernels import KernelWork, Tiles, backward_kernel, forward_kernel
 from jaxrl.networks.kernels.products import kernel_precision
 from jaxrl.types import Array, Carry
@@ -53,61 +54,32 @@ def largest_size(dtype: Dtype) -> int:
 
 
 def forward(
-    tiles: Tiles,
-    dtype: Dtype,
-    interpret: bool,
-    weight_HG: Array,
-    inputs_LNG: Array,
-    carry: Carry,
-    reset_LN: Array,
+    launch: Launch, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
 ) -> tuple[Array, Carry, Array, Array]:
     """(h_LNH, last carry, c before each step, tanh of each step's gates)."""
     size = weight_HG.shape[0]
     weight_4HH = weight_HG.reshape(size, 4, size).transpose(1, 0, 2)
     (h_LNH, c_before_LNH, tanh_LN4H), last = _call(
         forward_kernel,
-        _work(tiles, dtype, size, reset_LN),
-        interpret,
+        launch,
         reset_LN,
         (_by_gate(inputs_LNG),),
-        weight_4HH.astype(dtype),
+        weight_4HH,
         carry,
         ((size,), (size,), (4, size)),
     )
     return h_LNH, last, c_before_LNH, tanh_LN4H.reshape(inputs_LNG.shape)
 
 
-def backward(
-    tiles: Tiles,
-    dtype: Dtype,
-    interpret: bool,
-    weight_HG: Array,
-    reset_LN: Array,
-    c_before_LNH: Array,
-    tanh_LNG: Array,
-    dh_LNH: Array,
-    dlast: Carry,
-) -> tuple[Array, Carry]:
+def backward(launch: Launch, kept: LSTMSteps, dh_LNH: Array, dlast: Carry) -> tuple[Array, Carry]:
     """Gradients of the inputs and of the carry before the first step."""
-    size = weight_HG.shape[0]
-    weight_4HH = weight_HG.T.reshape(4, size, size)
+    size = kept.weight_HG.shape[0]
+    weight_4HH = kept.weight_HG.T.reshape(4, size, size)
+    over_time = (_by_gate(kept.tanh_LNG), kept.c_before_LNH, dh_LNH)
     (dinputs_LN4H,), dcarry = _call(
-        backward_kernel,
-        _work(tiles, dtype, size, reset_LN),
-        interpret,
-        reset_LN,
-        (_by_gate(tanh_LNG), c_before_LNH, dh_LNH),
-        weight_4HH.astype(dtype),
-        dlast,
-        ((4, size),),
+        backward_kernel, launch, kept.reset_LN, over_time, weight_4HH, dlast, ((4, size),)
     )
-    return dinputs_LN4H.reshape(tanh_LNG.shape), dcarry
-
-
-def _work(tiles: Tiles, dtype: Dtype, size: int, reset_LN: Array) -> KernelWork:
-    length, rows = reset_LN.shape
-    precision = kernel_precision(dtype, "tensorfloat32")
-    return KernelWork(tiles=tiles, length=length, rows=rows, size=size, precision=precision)
+    return dinputs_LN4H.reshape(kept.tanh_LNG.shape), dcarry
 
 
 def _by_gate(x_LNG: Array) -> Array:
@@ -116,8 +88,7 @@ def _by_gate(x_LNG: Array) -> Array:
 
 def _call(
     kernel: Callable[..., None],
-    work: KernelWork,
-    interpret: bool,
+    launch: Launch,
     reset_LN: Array,
     over_time: Sequence[Array],
     weight_4HH: Array,
@@ -127,19 +98,19 @@ def _call(
     """(results over time, the carry after the last turn) of a kernel over blocks of environments.
 
     Args:
-      kernel: takes `work`, then references to: resets, `over_time`, weights, c and h before; then to its
+      kernel: takes its work, then references to: resets, `over_time`, weights, c and h before; then to its
         results.
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
       widths: of the results over time, without L and N.
     """
-    tiles = work.tiles
-    length = work.length
-    rows = work.rows
-    size = work.size
+    tiles: Tiles = launch.plan
+    (length, rows), size = reset_LN.shape, carry["h"].shape[-1]
+    precision = kernel_precision(launch.dtype, "tensorfloat32")
+    work = KernelWork(tiles=tiles, length=length, rows=rows, size=size, precision=precision)
     units = tiles.count * tiles.columns
     resets = jnp.pad(reset_LN.astype(jnp.int32), ((0, 0), (0, -rows % tiles.rows)))
-    weight_4HH = jnp.pad(weight_4HH, ((0, 0), (0, units - size), (0, units - size)))
+    weight_4HH = jnp.pad(weight_4HH.astype(launch.dtype), ((0, 0), (0, units - size), (0, units - size)))
 
     def steps_of(width: Sequence[int]) -> pl.BlockSpec:
         # Whole tiles: the kernel itself leaves out what lies outside of the array.
@@ -157,6 +128,6 @@ def _call(
         out_specs=[*(steps_of(width) for width in widths), of_rows, of_rows],
         out_shape=[*shapes, state, state],
         compiler_params=triton.CompilerParams(num_warps=tiles.warps, num_stages=1),
-        interpret=interpret,
+        interpret=launch.interpret,
     )(resets, *over_time, weight_4HH, carry["c"], carry["h"])
     return results, {"c": c, "h": h}

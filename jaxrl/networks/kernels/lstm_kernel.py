@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
-from jaxrl.networks.kernels.cells import LSTM, lstm_gates, lstm_tanh_c
+from jaxrl.networks.kernels.cells import LSTM, Launch, LSTMSteps, lstm_gates, lstm_tanh_c
 from jaxrl.networks.kernels.products import weight_gradient
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan, scan_forward, scan_gradients
 from jaxrl.types import Array, Carry, PyTree
@@ -114,7 +114,7 @@ class _How:
     def run(self, direction: str, scan: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
         """Calls a kernel's `forward` or `backward` in programs for its platform, in others `scan`."""
         kernels = {
-            name: partial(getattr(_KERNELS[name], direction), plan, self.dtype, self.interpret)
+            name: partial(getattr(_KERNELS[name], direction), Launch(plan, self.dtype, self.interpret))
             for name, plan in self.plans
         }
         if self.interpret:
@@ -141,9 +141,8 @@ def _forward(
 
 def _backward(how: _How, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
     weight_HG, reset_LN, h_NH, h_LNH, c_before_LNH, tanh_LNG = residuals
-    dinputs_LNG, dcarry = how.run(
-        "backward", _backward_by_scan, weight_HG, reset_LN, c_before_LNH, tanh_LNG, *cotangents
-    )
+    kept = LSTMSteps(weight_HG, reset_LN, c_before_LNH, tanh_LNG)
+    dinputs_LNG, dcarry = how.run("backward", _backward_by_scan, kept, *cotangents)
     h_before_LNH = jnp.concatenate([h_NH[None], h_LNH[:-1]])
     h_before_LNH = jnp.where(reset_LN[..., None], 0.0, h_before_LNH)
     dweight_HG = weight_gradient(h_before_LNH.astype(how.dtype), dinputs_LNG.astype(how.dtype))
@@ -161,17 +160,9 @@ def _forward_by_scan(
     return h_LNH, last, before_L["c"], tanh_LNG
 
 
-def _backward_by_scan(
-    dtype: Dtype,
-    weight_HG: Array,
-    reset_LN: Array,
-    c_before_LNH: Array,
-    tanh_LNG: Array,
-    dh_LNH: Array,
-    dlast: Carry,
-) -> tuple[Array, Carry]:
+def _backward_by_scan(dtype: Dtype, kept: LSTMSteps, dh_LNH: Array, dlast: Carry) -> tuple[Array, Carry]:
     # Recomputed, as storing it costs the kernels more.
-    kept_L = (tanh_LNG, lstm_tanh_c(lstm_gates(tanh_LNG), c_before_LNH))
-    residuals = (weight_HG, reset_LN, {"c": c_before_LNH}, kept_L)
+    kept_L = (kept.tanh_LNG, lstm_tanh_c(lstm_gates(kept.tanh_LNG), kept.c_before_LNH))
+    residuals = (kept.weight_HG, kept.reset_LN, {"c": kept.c_before_LNH}, kept_L)
     dinputs_LNG, _, dcarry = scan_gradients(LSTM, dtype, residuals, (dh_LNH, dlast))
     return dinputs_LNG, dcarry

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from jaxrl.networks.kernels.cells import LSTM, lstm_backward, lstm_gates, lstm_tanh_c
+from jaxrl.networks.kernels.cells import LSTM, Launch, LSTMSteps, lstm_backward, lstm_gates, lstm_tanh_c
 from jaxrl.networks.kernels.products import kernel_precision
 from jaxrl.types import Array, Carry
 
@@ -77,61 +77,35 @@ def largest_size(dtype: Dtype) -> int:
 
 
 def forward(
-    blocks: Blocks,
-    dtype: Dtype,
-    interpret: bool,
-    weight_HG: Array,
-    inputs_LNG: Array,
-    carry: Carry,
-    reset_LN: Array,
+    launch: Launch, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
 ) -> tuple[Array, Carry, Array, Array]:
     """(h_LNH, last carry, c before each step, tanh of each step's gates)."""
     size, gates = weight_HG.shape
-    launch = _Launch(blocks, dtype, interpret, reverse=False)
     (h_LNH, c_before_LNH, tanh_LNG), last = _call(
         _forward_kernel, launch, reset_LN, (inputs_LNG,), weight_HG, carry, (size, size, gates)
     )
     return h_LNH, last, c_before_LNH, tanh_LNG
 
 
-def backward(
-    blocks: Blocks,
-    dtype: Dtype,
-    interpret: bool,
-    weight_HG: Array,
-    reset_LN: Array,
-    c_before_LNH: Array,
-    tanh_LNG: Array,
-    dh_LNH: Array,
-    dlast: Carry,
-) -> tuple[Array, Carry]:
+def backward(launch: Launch, kept: LSTMSteps, dh_LNH: Array, dlast: Carry) -> tuple[Array, Carry]:
     """Gradients of the inputs and of the carry before the first step."""
-    over_time = (tanh_LNG, c_before_LNH, dh_LNH)
-    launch = _Launch(blocks, dtype, interpret, reverse=True)
+    over_time = (kept.tanh_LNG, kept.c_before_LNH, dh_LNH)
+    widths = (kept.tanh_LNG.shape[-1],)
     (dinputs_LNG,), dcarry = _call(
-        _backward_kernel, launch, reset_LN, over_time, weight_HG.T, dlast, (tanh_LNG.shape[-1],)
+        _backward_kernel, launch, kept.reset_LN, over_time, kept.weight_HG.T, dlast, widths, reverse=True
     )
     return dinputs_LNG, dcarry
 
 
-@dataclass(frozen=True)
-class _Launch:
-    """The settings of a kernel; with `reverse` time runs backwards."""
-
-    blocks: Blocks
-    dtype: Dtype
-    interpret: bool
-    reverse: bool
-
-
 def _call(
     kernel: Callable[..., None],
-    launch: _Launch,
+    launch: Launch,
     reset_LN: Array,
     over_time: Sequence[Array],
     weight: Array,
     carry: Carry,
     widths: Sequence[int],
+    reverse: bool = False,
 ) -> tuple[list[Array], Carry]:
     """(results over time, the carry after the last turn) of a kernel over blocks of environments and of time.
 
@@ -139,16 +113,17 @@ def _call(
       kernel: takes references to: resets, `over_time`, weights, c and h before; then to its results.
       reset_LN: bool.
       over_time: float32 arrays [L, N, ...].
+      reverse: time runs backwards.
     """
     (length, rows) = reset_LN.shape
     size = carry["h"].shape[-1]
-    block = launch.blocks.rows
-    steps = launch.blocks.steps
+    blocks: Blocks = launch.plan
+    block, steps = blocks.rows, blocks.steps
     count = pl.cdiv(rows, block)
     turns = length // steps
 
     def time(turn: Any) -> Any:
-        return turns - 1 - turn if launch.reverse else turn
+        return turns - 1 - turn if reverse else turn
 
     def steps_of(width: int) -> pl.BlockSpec:
         return pl.BlockSpec((steps, block, width), lambda n, turn: (time(turn), n, 0))

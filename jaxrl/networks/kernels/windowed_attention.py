@@ -42,6 +42,7 @@ def sinusoids(length: int, size: int) -> Array:
     return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=-1)[:, :size]
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
 def attend_sequence(
     query_LNHK: Array,
     key_TNHK: Array,
@@ -54,7 +55,7 @@ def attend_sequence(
     """Attention of every step of a sequence to a window that ends with it.
 
     Sequences are computed in blocks; each block sees itself and the M entries before it, so the cost is
-    linear in the length.
+    linear in the length. Its gradient needs one array of the size of all scores, not five.
 
     Args:
       query_LNHK: in the dtype of the products.
@@ -68,31 +69,11 @@ def attend_sequence(
     Returns:
       [L, N, H K] in the dtype of the products, from sums in float32.
     """
-    return _attend(keep, query_LNHK, key_TNHK, value_TNHK, segment_TN, position_WHK, biases)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(
-    keep: bool,
-    query_LNHK: Array,
-    key_TNHK: Array,
-    value_TNHK: Array,
-    segment_TN: Array,
-    position_WHK: Array,
-    biases: Biases,
-) -> Array:
-    """`attend_sequence`; its gradient needs one array of the size of all scores, not five."""
-    return _forward(keep, query_LNHK, key_TNHK, value_TNHK, segment_TN, position_WHK, biases)[0]
+    return _forward(query_LNHK, key_TNHK, value_TNHK, segment_TN, position_WHK, biases, keep)[0]
 
 
 def _forward(
-    keep: bool,
-    query: Array,
-    key: Array,
-    value: Array,
-    segment: Array,
-    distances: Array,
-    biases: Biases,
+    query: Array, key: Array, value: Array, segment: Array, distances: Array, biases: Biases, keep: bool
 ) -> tuple[Array, PyTree]:
     blocks = _Blocks.of(query, distances)
     weights, total = _weights(blocks, query, key, segment, distances, biases)
@@ -153,7 +134,7 @@ def _backward(keep: bool, saved: PyTree, gradient: Array) -> tuple[Any, ...]:
     )
 
 
-_attend.defvjp(_forward, _backward)
+attend_sequence.defvjp(_forward, _backward)
 
 
 class _Blocks(NamedTuple):

@@ -73,11 +73,7 @@ def open_folder(path: str | os.PathLike[str]) -> epath.Path:
 
 
 def find(folder: epath.Path) -> Contents:
-    """Lists the content of `folder`, which may be missing.
-
-    Raises:
-      OSError: the folder cannot be listed.
-    """
+    """Lists the content of `folder`, which may be missing; OSError if the folder cannot be listed."""
     steps: dict[int, epath.Path] = {}
     unfinished = []
     ignored = {}

@@ -126,11 +126,7 @@ class MemoryItems:
         return None
 
     def steps(self) -> Mapping[int, epath.Path]:
-        """The folders of memories by step, without ones being deleted.
-
-        Raises:
-          OSError: they cannot be listed.
-        """
+        """The folders of memories by step, without ones being deleted; OSError if they cannot be listed."""
         return checkpoint_folder.find(self._folder).steps
 
     def clear(self, checkpoints: Collection[int]) -> None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jaxrl.config.errors import ConfigError, RunError, did_you_mean
+from jaxrl.config.success import COMPARISONS
 
-COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 _CONDITION = re.compile(r"\s*([\w./-]+)\s*(>=|<=|>|<)\s*([-+\w.]+)\s*")
 
 
@@ -35,11 +29,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, flag: str = "--gate") -> tuple[Gate, ...]:
-        """Reads conditions that commas separate.
-
-        Raises:
-          ConfigError: one of them is no condition.
-        """
+        """Reads conditions that commas separate; ConfigError if one of them is no condition."""
         gates = []
         for part in text.split(","):
             match = _CONDITION.fullmatch(part)

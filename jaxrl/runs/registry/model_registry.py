@@ -50,11 +50,7 @@ class ModelRegistry:
     """
 
     def __init__(self, url: str = DEFAULT, flag: str = "--to", writable: bool = False) -> None:
-        """Opens a registry, which need not exist.
-
-        Raises:
-          ConfigError: the address cannot be used.
-        """
+        """Opens a registry, which need not exist; ConfigError if the address cannot be used."""
         self.url = url.rstrip("/") or url
         remote = is_remote(url)
         self._files: ModelFiles = (
@@ -108,11 +104,7 @@ class ModelRegistry:
         raise ConfigError(f"no version of {name} is {wanted}; `jaxrl models promote` makes one")
 
     def record(self, name: str, number: int) -> dict[str, Any]:
-        """The content of model.json.
-
-        Raises:
-          RunError: it cannot be read.
-        """
+        """The content of model.json; RunError if it cannot be read."""
         place = f"{versions_folder(name, number)}/{RECORD}"
         with errors_as(RunError, f"{self.url}/{place} cannot be read", OSError, ValueError):
             found = parse_json(self._files.read(place))

@@ -91,10 +91,10 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
     return fsspec.filesystem("file"), os.path.abspath(os.path.expanduser(url))
 
 
-def require_client(flag: str, url: str) -> None:
+def require_client(url: str) -> None:
     """Raises ConfigError if the package that an address needs is not installed."""
     if url.startswith("s3://"):
-        installation.require(f"`{flag}` (={url!r})", "s3", "s3fs")
+        installation.require(f"`storage.sync_to` (={url!r})", "s3", "s3fs")
     prepare(url)
 
 
@@ -170,11 +170,7 @@ def entries(folder: str | os.PathLike[str]) -> dict[str, bool]:
 
 
 def files_below(folder: str | os.PathLike[str]) -> list[str]:
-    """Addresses of all objects below a folder of a bucket, sorted.
-
-    Raises:
-      OSError: they cannot be listed.
-    """
+    """Addresses of all objects below a folder of a bucket, sorted; OSError if they cannot be listed."""
     with as_os_errors():
         return [f"gs://{name}" for name in filesystem().find("/".join(split(folder)))]
 

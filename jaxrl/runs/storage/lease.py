@@ -49,11 +49,7 @@ class Lease:
     """Keeps other trainers out of a folder while it is held."""
 
     def __init__(
-        self,
-        path: str,
-        lost: Callable[[str], None],
-        every: float = RENEWAL_INTERVAL,
-        lasts: float = DURATION,
+        self, path: str, lost: Callable[[str], None], every: float = RENEWAL_INTERVAL, lasts: float = DURATION
     ) -> None:
         """Prepares a lease without taking it.
 

@@ -15,7 +15,7 @@ import pytest
 import jaxrl
 from jaxrl import envs
 from jaxrl.envs import catalogue, suites
-from jaxrl.envs.adapters import xminigrid_objects
+from jaxrl.envs.adapters import xminigrid_rulesets
 from jaxrl.envs.adapters.suite import suite_rules
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -171,24 +171,24 @@ def test_several_rulesets_are_tasks(benchmark):
 
 def test_ranked_objects_are_rewarded_by_their_rank():
     pytest.importorskip("xminigrid")
-    count = xminigrid_objects.COUNT
-    found = xminigrid_objects.generate("here", "hold-3-ranked")
+    count = xminigrid_rulesets.COUNT
+    found = xminigrid_rulesets.generate("here", "hold-3-ranked")
     goals = [tuple(goal) for goal in found["goals"][:, 1:3]]
     shares = sorted((goals.count(goal) / count for goal in set(goals)), reverse=True)
     # The deviation of a share of 4,096 is at most 0.008.
     np.testing.assert_allclose(shares, [1 / 2, 1 / 3, 1 / 6], atol=0.03)
-    even = xminigrid_objects.generate("here", "hold-3")
+    even = xminigrid_rulesets.generate("here", "hold-3")
     goals = [tuple(goal) for goal in even["goals"][:, 1:3]]
     np.testing.assert_allclose([goals.count(goal) / count for goal in set(goals)], 1 / 3, atol=0.03)
     for kind in ("hold-2", "hold-61", "hold-", "hold-x", "-3", "ranked"):
         with pytest.raises(ValueError, match="here: KIND"):
-            xminigrid_objects.generate("here", kind)
+            xminigrid_rulesets.generate("here", kind)
 
 
 @pytest.mark.parametrize("kind", ["near", "hold", "place", "mixed", "hold-60-ranked"])
 def test_generated_rulesets_are_about_objects_that_are_there(kind):
     pytest.importorskip("xminigrid")
-    found = xminigrid_objects.generate("here", kind)
+    found = xminigrid_rulesets.generate("here", kind)
     goals, tiles = found["goals"], found["init_tiles"]
     # `xminigrid.core.goals.check_goal`: 1 to hold, 3 to be near, 4 to put two objects side by side.
     numbers = {"near": [3], "hold": [1], "place": [4], "mixed": [1, 3, 4]}[kind.partition("-")[0]]
@@ -209,7 +209,7 @@ def test_picking_up_the_rewarded_object_and_no_other_ends_a_trial():
     pytest.importorskip("xminigrid")
     env = envs.make(f"{NAME}(ruleset='objects:hold')", ["trials(count=2)"])
     state, _ = jax.jit(env.reset)(jax.random.key(0))
-    found = xminigrid_objects.generate("here", "hold")
+    found = xminigrid_rulesets.generate("here", "hold")
     tiles = np.asarray(state.env.goal_encoding)[1:3]
     row = np.flatnonzero((found["goals"][:, 1:3] == tiles).all(1))
     assert len(row)

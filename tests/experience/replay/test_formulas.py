@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl.algorithms.replay import n_step_return
 from jaxrl.experience.replay import priorities, sampling
-from jaxrl.experience.replay.ring_memory import counted_steps
+from jaxrl.experience.replay.replay import counted_steps
 
 GAMMA = 0.9
 draw_uniform = jax.jit(sampling.draw_uniform, static_argnums=(2, 3))
