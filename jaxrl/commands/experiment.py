@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, resumption
 from jaxrl.commands.arguments import Argument, CommandArguments, flag, group
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import declarations
@@ -165,7 +165,7 @@ def _require_demonstrations(folder: str, config: Config) -> None:
     try:
         read_demonstrations("--replay-data-dir", folder, config)
     except ConfigError as error:
-        again = f'jaxrl prepare-data --env="{config.env.name}" --player=solver --output=DIR'
+        again = f"jaxrl prepare-data {shlex.quote(f'--env={config.env.name}')} --player=solver --output=DIR"
         raise ConfigError(f"{error}; to record what fits: {again}") from error
 
 
@@ -183,7 +183,7 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
     written = page if page.exists() else folder.path / "decision_matrix.md"
     command_line.say(f"written to {written}")
     if interruption.signum is not None:
-        again = f"jaxrl experiment --resume-from={folder.path}"
+        again = shlex.join([*resumption.jaxrl(), "experiment", f"--resume-from={folder.path}"])
         print(f"{interruption.name}: {again} continues", file=sys.stderr)
         return interruption.exit_code
     for name, why in failures.items():

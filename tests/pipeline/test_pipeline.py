@@ -190,6 +190,18 @@ def starts(folder: Path) -> int:
     return sum(log.read_text().count(": starts") for log in folder.glob("pipelines/*/tiny.log"))
 
 
+def test_interrupted_it_names_the_flag_that_would_begin_anew(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    printed = tmp_path / "printed.txt"
+    with printed.open("w") as output:
+        process = processes.start(*COMMAND, "--new", cwd=tmp_path, stdout=output, stderr=output)
+    while not starts(tmp_path) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 128 + signal.SIGTERM
+    assert "SIGTERM: the same command without --new continues the pipeline" in printed.read_text()
+
+
 @pytest.mark.long
 def test_killed_at_many_moments_it_ends_with_the_same(tmp_path: Path) -> None:
     """The whole process group is not killed: commands notice that the pipeline has gone, and save."""

@@ -46,7 +46,7 @@ function drawCurves(element, curves, metric) {
   // A dashed line where a stage ends, in the colour of its curve.
   const shapes = curves.flatMap((curve, index) => curve.stage_ends.map((step) => ({ type: "line", x0: step, x1: step,
     y0: 0, y1: 1, yref: "paper", opacity: 0.5, line: { color: COLORS[index % COLORS.length], width: 1, dash: "dash" } })));
-  const layout = { shapes, margin: { l: 55, r: 10, t: 10, b: 40 }, font: { size: 11, family: "system-ui, sans-serif" },
+  const layout = { shapes, margin: { l: 55, r: 10, t: 30, b: 40 }, font: { size: 11, family: "system-ui, sans-serif" },
     xaxis: { title: { text: "steps" }, gridcolor: "#e9ecef", zeroline: false },
     yaxis: { title: { text: plain(metric) }, gridcolor: "#e9ecef", zeroline: false, automargin: true },
     showlegend: false, width: element.clientWidth, height: element.clientHeight,
