@@ -70,7 +70,7 @@ def _job(argv: Sequence[str]) -> int:
     """Runs the experiment that `argv` asks for; returns the exit code (1: a cell failed; 2: bad input)."""
     flags, left = _Flags.parse(_join_lists(argv), positional=True)
     with catch_signals() as interruption:
-        return _open(flags, left, interruption, shlex.join(argv))
+        return _open(flags, left, interruption, shlex.join(["experiment", *argv[1:]]))
 
 
 main = command_line.Command(__doc__, _Flags.arguments(), _job)

@@ -251,7 +251,7 @@ def test_finished_failed_and_waiting_cells_are_reported(tmp_path: Path) -> None:
     assert [cell["state"] for cell in cells] == ["finished", "finished", "failed", "unfinished"]
     assert matrix.rows[0].values["success"] == 0.75
     page = (folder.path / "report.html").read_text()
-    assert "2 of 4 cells have finished" in page
+    assert "2 of 4 cells finished" in page
     assert page.count("data:image/svg+xml") == 2
     for text in ("75%", "1,234", "unfinished", "Is a directory", "jaxrl evaluate", "cores", "num_envs"):
         assert text in page

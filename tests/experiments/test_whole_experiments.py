@@ -146,7 +146,9 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
         assert results["actions"] in ("greedy", "sampled")
     matrix = json.loads((folder / "decision_matrix.json").read_text())
     assert {row["name"] for row in matrix["rows"]} == {"mlp_baseline/no_pretrain", "gcn/no_pretrain"}
-    assert "2 of 2 cells have finished" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "2 architectures, no_pretrain, 1 seed: 2 of 2 cells finished" in page
+    assert "<footer>jaxrl experiment " in page
     file.write_text(json.dumps(given | {"output_dir": str(tmp_path / "alone")}))
     processes.succeed(*command, str(file), cwd=tmp_path, timeout=400)
     (unkilled,) = (tmp_path / "alone").iterdir()
