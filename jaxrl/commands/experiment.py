@@ -165,7 +165,7 @@ def _require_demonstrations(folder: str, config: Config) -> None:
     try:
         read_demonstrations("--replay-data-dir", folder, config)
     except ConfigError as error:
-        again = f"jaxrl prepare-data {shlex.quote(f'--env={config.env.name}')} --player=solver --output=DIR"
+        again = f'jaxrl prepare-data --env="{config.env.name}" --player=solver --output=DIR'
         raise ConfigError(f"{error}; to record what fits: {again}") from error
 
 

@@ -113,7 +113,10 @@ function parallelCoordinates(fields, trials) {
   }
   columns.forEach((column, index) => {
     svg.append(node("line", { x1: x(index), x2: x(index), y1: y(0), y2: y(1), stroke: "#8a929b" }));
-    svg.append(node("text", { x: x(index), y: 14, "text-anchor": "middle" }, shorter(column, 24)));
+    // The outer names begin and end with the picture: in the middle of their axis they would be cut.
+    const place = index === 0 ? { x: 0, "text-anchor": "start" }
+      : index === columns.length - 1 ? { x: width, "text-anchor": "end" } : { x: x(index), "text-anchor": "middle" };
+    svg.append(node("text", { ...place, y: 14 }, shorter(column, 24)));
     svg.append(node("text", { x: x(index), y: top - 8, "text-anchor": "middle" }, shorter(axes[index].ends[1], 16)));
     svg.append(node("text", { x: x(index), y: height - 5, "text-anchor": "middle" }, shorter(axes[index].ends[0], 16)));
   });
