@@ -252,6 +252,7 @@ def test_finished_failed_and_waiting_cells_are_reported(tmp_path: Path) -> None:
     assert matrix.rows[0].values["success"] == 0.75
     page = (folder.path / "report.html").read_text()
     assert "2 of 4 cells finished" in page
+    assert '<div class="problems">failed:\n<ul><li>mlp_baseline/no_pretrain/seed_0: ' in page
     assert page.count("data:image/svg+xml") == 2
     for text in ("75%", "1,234", "unfinished", "Is a directory", "jaxrl evaluate", "cores", "num_envs"):
         assert text in page

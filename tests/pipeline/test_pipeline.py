@@ -150,7 +150,9 @@ def test_a_closed_gate_ends_with_3_and_a_failing_stage_names_its_log(folder: Pat
     assert failed.stderr.count("\n") == 1
     assert "must be one of" not in failed.stdout
     assert "must be one of" in (folder / log).read_text()
-    assert rows(folder, "Stages")[-1][1].startswith("failed: `--format` (='nunpy')")
+    assert rows(folder, "Stages")[-1][1] == "failed"
+    page = html.unescape((place(folder) / "report.html").read_text())
+    assert "<div class=\"problems\">failed:\n<ul><li>deploy: `--format` (='nunpy')" in page
     gated = f"{edited}{DEPLOY}gates: [evaluate.mean not worse than deployed]\n"
     deployed = pipeline(folder, gated)
     assert deployed.returncode == 0, deployed.stderr
