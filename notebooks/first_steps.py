@@ -23,7 +23,7 @@ print(jaxrl.__version__)
 # %% [markdown]
 # ## Train
 #
-# CartPole with its velocities hidden: only a policy that remembers can balance the pole. The display of a command is one line per log interval. The same command again goes on where it stopped.
+# CartPole with its velocities hidden: only a policy that remembers can balance the pole. The display of a command is one line per log interval. The same command again resumes where it stopped.
 
 # %%
 RUN = "runs/first"

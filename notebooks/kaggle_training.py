@@ -38,7 +38,7 @@
 # %% [markdown]
 # ## 3. Storage
 #
-# `/kaggle/working` is kept with the version. To go on in a later version, add the output of this one as input and copy it back.
+# `/kaggle/working` is kept with the version. To continue in a later version, add the output of this one as input and copy it back.
 
 # %% tags=["storage"]
 import glob
@@ -64,9 +64,9 @@ FAST = "--config.hardware_profile=auto --config.network.compute_dtype=bfloat16" 
 RUN = f"{STORAGE}/runs/{CONFIG}"
 
 # %% [markdown]
-# ## 5. Train, or go on
+# ## 5. Train, or resume
 #
-# A checkpoint every 10 minutes, and one before the hours are over. After a disconnection run all cells again: the same command goes on from the newest checkpoint. The interrupt button saves and ends.
+# A checkpoint every 10 minutes, and one before the hours are over. After a disconnection run all cells again: the same command resumes from the newest checkpoint. The interrupt button saves and ends.
 
 # %%
 # !jaxrl train $CONFIG $FAST --workdir=$RUN --config.stop.steps=$STEPS --config.stop.wall_seconds=$SECONDS --config.checkpoint.every_seconds=600

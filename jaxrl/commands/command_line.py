@@ -192,8 +192,8 @@ def command(
 
 
 def show(text: str) -> None:
-    """Prints long text; a reader such as `head` may close the pipe early."""
-    if reason := _broken_output(f"{text}\n"):
+    """Prints long text, in the characters of standard output; a reader such as `head` may close it early."""
+    if reason := _broken_output(f"{printable(text, output_encoding())}\n"):
         print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
         raise SystemExit(FAILED)
 

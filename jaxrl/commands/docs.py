@@ -59,7 +59,8 @@ def _title(page: Path) -> str:
 
 
 def _print(text: str) -> None:
-    if sys.stdout is None or not sys.stdout.isatty():
+    # What rich adds, such as bullets, is in no smaller set of characters.
+    if sys.stdout is None or not sys.stdout.isatty() or "utf" not in sys.stdout.encoding.lower():
         command_line.show(text.rstrip())
         return
     from rich.console import Console

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, resumption
 from jaxrl.commands.arguments import Argument, CommandArguments, flag, group
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import declarations
@@ -70,7 +70,7 @@ def _job(argv: Sequence[str]) -> int:
     """Runs the experiment that `argv` asks for; returns the exit code (1: a cell failed; 2: bad input)."""
     flags, left = _Flags.parse(_join_lists(argv), positional=True)
     with catch_signals() as interruption:
-        return _open(flags, left, interruption, shlex.join(argv))
+        return _open(flags, left, interruption, shlex.join(["experiment", *argv[1:]]))
 
 
 main = command_line.Command(__doc__, _Flags.arguments(), _job)
@@ -183,7 +183,7 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
     written = page if page.exists() else folder.path / "decision_matrix.md"
     command_line.say(f"written to {written}")
     if interruption.signum is not None:
-        again = f"jaxrl experiment --resume-from={folder.path}"
+        again = shlex.join([*resumption.jaxrl(), "experiment", f"--resume-from={folder.path}"])
         print(f"{interruption.name}: {again} continues", file=sys.stderr)
         return interruption.exit_code
     for name, why in failures.items():

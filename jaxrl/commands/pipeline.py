@@ -96,7 +96,10 @@ def _open(given: Sequence[str], flags: _Flags, interruption: Interruption) -> in
     if flags.dry_run or flags.status:
         _show(planner, folder, flags.output, commands=bool(flags.dry_run))
         return 0
-    return _run(pipeline, folder, planner, interruption)
+    # With these it would begin anew.
+    left_out = " and ".join(f"--{name}" for name in ("new", "force") if getattr(flags, name))
+    again = f"the same command{left_out and f' without {left_out}'}"
+    return _run(pipeline, folder, planner, interruption, again)
 
 
 def _folder(flags: _Flags, pipeline: PipelineDefinition) -> PipelineFolder:
@@ -114,7 +117,11 @@ def _folder(flags: _Flags, pipeline: PipelineDefinition) -> PipelineFolder:
 
 
 def _run(
-    pipeline: PipelineDefinition, folder: PipelineFolder, planner: Planner, interruption: Interruption
+    pipeline: PipelineDefinition,
+    folder: PipelineFolder,
+    planner: Planner,
+    interruption: Interruption,
+    again: str,
 ) -> int:
     from jaxrl.pipeline.display import PipelineDisplay
     from jaxrl.pipeline.runner import Runner
@@ -126,7 +133,7 @@ def _run(
             display.message(f"pipeline {pipeline.name}: {', '.join(planner.selected)} in {folder.path}")
             Runner(pipeline, folder, planner, display, interruption, lock).run()
             if interruption.signum is not None:
-                display.message(f"{interruption.name}: the same command continues the pipeline")
+                display.message(f"{interruption.name}: {again} continues the pipeline")
                 return interruption.exit_code
             display.message(f"pipeline {pipeline.name} is done: {folder.path}")
     except Exception as error:

@@ -83,7 +83,8 @@ def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> in
         _show(found)
         command_line.say(_next(arguments.config, argv, outcome.folder, found["passed"]))
     elif outcome.is_first:
-        command_line.say(f"it resumes with the same command and --workdir={outcome.folder}")
+        workdir = shlex.quote(f"--workdir={outcome.folder}")
+        command_line.say(f"it resumes with the same command and {workdir}")
     return outcome.exit_code
 
 

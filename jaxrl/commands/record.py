@@ -10,6 +10,7 @@ pretrain learns from it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -157,7 +158,7 @@ def _conclude(output: str, manifest: dict[str, Any]) -> int:
     command_line.say(f"{made}, mean return {mean:.2f}: {output}")
     if cut := recordings.cut(manifest):
         command_line.say(cut)
-    command_line.say(f"to learn from them:  jaxrl pretrain --config=CONFIG --data={output}")
+    command_line.say(f"to learn from them:  jaxrl pretrain --config=CONFIG {shlex.quote(f'--data={output}')}")
     return 0
 
 

@@ -159,7 +159,9 @@ def store(
         return manifest
     except DatasetFault as error:
         raise ConfigError(f"`--output` (={output!r}): {error}") from error
-    except (OSError, HostEnvError) as error:
+    except OSError as error:
+        raise RunError(f"{output}: {error}") from error
+    except HostEnvError as error:
         raise RunError(str(error)) from error
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.config import installation
+from jaxrl.config.text import counted
 from jaxrl.experiments import matrix as matrices
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import curves_by_group
@@ -38,15 +39,16 @@ def experiment_page(plan: ExperimentPlan, matrix: Matrix, failures: Mapping[str,
     """The page, from what all cells have left so far."""
     results = {cell: read_results(cell) for cell in plan.cells}
     finished = [cell for cell, found in results.items() if found is not None]
-    seeds = len(plan.options.seeds)
+    architectures, seeds = plan.options.architectures, plan.options.seeds
     introduction = (
-        f"{len(plan.options.architectures)} architectures, {', '.join(plan.options.modes)}, {seeds} "
-        f"seed{'s' * (seeds > 1)}: {len(finished)} of {len(results)} cells have finished. "
+        f"{counted(len(architectures), 'architecture')}, {', '.join(plan.options.modes)}, "
+        f"{counted(len(seeds), 'seed')}: {len(finished)} of {counted(len(results), 'cell')} finished. "
     )
     return html_page(
         title=f"Experiment {plan.folder.name}",
         introduction=introduction + " ".join(sentences(matrix)),
-        problems=[f"failed: {name}: {why}" for name, why in failures.items()],
+        problems=[f"{name}: {why}" for name, why in failures.items()],
+        problems_title="failed",
         sections=list(_sections(plan, matrix, results, failures, finished)),
         notes=[weights(matrix), *_NOTES],
         command=command,
@@ -67,7 +69,11 @@ def _sections(
             yield Section(_PICTURES[name].capitalize(), None, name, svg)
     yield table_section("Cells", *_cells(results, failures), names=2)
     yield table_section("Success on test levels by category", *_categories(results))
-    settings = [(name, str(x)) for name, x in plan.options.to_json().items() if x not in ("", None, False)]
+    settings = [
+        (name, ", ".join(map(str, x)) if isinstance(x, tuple) else str(x))
+        for name, x in plan.options.to_json().items()
+        if x not in ("", None, False)
+    ]
     yield table_section("Settings", ("setting", "value"), settings, names=2)
     summary = stored_object(finished[0].folder / "summary.json") if finished else {}
     yield table_section("Machine", ("", ""), list(machine_rows(summary)), names=2)
@@ -131,7 +137,8 @@ def write_matrix(folder: ExperimentFolder, matrix: Matrix, failures: Sequence[st
     page = html_page(
         title=f"{TITLE}: {folder.path.name}",
         introduction=" ".join(sentences(matrix)),
-        problems=[f"failed: {failure}" for failure in failures],
+        problems=failures,
+        problems_title="failed",
         sections=[Section(TITLE, Table(TITLE, headings, rows))],
         notes=[weights(matrix)],
         command=command,
@@ -174,7 +181,8 @@ def sentences(matrix: Matrix) -> list[str]:
         changes = ", ".join(f"{name} ({change})" for change, name in others.items())
         found.append(f"It depends on the weights: one moved makes the winner {changes}.")
     else:
-        found.append("No weight moved by that much changes this.")
+        _, _, size = next(iter(matrix.moved)).rpartition("-")
+        found.append(f"No weight moved by {size} changes this.")
     if not matrix.bootstrap:
         found.append("With one seed nothing is known of chance.")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import queue
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -130,7 +131,7 @@ class CellRunner:
         try:
             self._run("copy", ["sync", str(self.cell.folder), target], lock)
         except CellFailure as failure:
-            again = f"jaxrl sync {self.cell.folder} {target}"
+            again = shlex.join(["jaxrl", "sync", str(self.cell.folder), target])
             self.say(
                 f"{self.cell.name}: warning: its copy is not complete, `{again}` completes it: {failure}"
             )

@@ -9,6 +9,7 @@ import logging
 import os
 import pstats
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -112,7 +113,7 @@ class Traces:
             written = max(Path(self._folder).glob("plugins/profile/*"), key=lambda path: path.name)
             for program in self._programs():
                 _write_program(written, program.as_text())
-            self._tell(f"wrote a trace: jaxrl profile-summary {written}")
+            self._tell(f"wrote a trace: jaxrl profile-summary {shlex.quote(str(written))}")
         except (RuntimeError, OSError, ValueError) as error:
             _log.warning("the trace could not be written: %s", error)
 

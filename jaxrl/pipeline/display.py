@@ -59,7 +59,8 @@ class PipelineDisplay:
             self._line = self._panel.printable(line)
         if not self._panel.is_live and time.monotonic() - self._shown >= _LINE_SECONDS:
             self._shown = time.monotonic()
-            self._panel.message(f"  {self._current} {text.clock(self._shown - self._started)}: {self._line}")
+            said = self._line and f": {self._line}"
+            self._panel.message(f"  {self._current} {text.clock(self._shown - self._started)}{said}")
 
     def end(self, stage: str, line: str) -> None:
         """Shows how a stage ended."""

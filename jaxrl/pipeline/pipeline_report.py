@@ -50,8 +50,12 @@ def write(pipeline: PipelineDefinition, folder: PipelineFolder, pdf: bool) -> No
     page: dict[str, Any] = {
         "title": f"Pipeline {text.printable(pipeline.name)}",
         "introduction": _introduction(pipeline, folder),
-        "problems": (),
-        "problems_title": "",
+        "problems": [
+            text.printable(f"{name}: {record.problem}")
+            for name, record in _records(folder, pipeline.enabled)
+            if record.problem
+        ],
+        "problems_title": "failed",
         "sections": list(_sections(pipeline, folder)),
         "notes": _NOTES,
     }
@@ -111,7 +115,7 @@ def _stage(folder: PipelineFolder, name: str) -> tuple[str, str, str]:
         return name, "not run", "-"
     # This page is written while its own stage runs.
     state = DONE if (name, record.state) == ("report", RUNNING) else record.state
-    return name, f"{state}: {record.problem}" if record.problem else state, f"{record.seconds:.1f}"
+    return name, state, f"{record.seconds:.1f}"
 
 
 def _gate(folder: PipelineFolder, condition: str) -> tuple[str, str, str]:

@@ -211,4 +211,6 @@ if __name__ == "__main__":
     _, given, name, *rest = sys.argv
     end_with_parent(int(given))
     sys.argv = [name, *rest]
+    # The command that runs record: this wrapper, run by hand, would end at once, without its parent.
+    sys.orig_argv = [sys.executable, "-m", name, *rest]
     runpy.run_module(name, run_name="__main__", alter_sys=True)

@@ -25,6 +25,7 @@ Row = dict[str, Any]
 
 # The folder, in a population's, of the run folders of its members.
 MEMBERS = "members"
+_LEVELS = "test_levels.yaml"  # of an experiment
 # Levels below a named folder in which to look for runs.
 _DEPTH = 4
 _WILDCARDS = "*?["
@@ -147,13 +148,14 @@ def require_no_runs(
 def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
     """The folder itself if it is a run's, else the runs in it, by name; for a population its members.
 
-    A model in a registry keeps the configuration of its run, and is none.
+    A model in a registry keeps the configuration of its run, and is none; an experiment has its options in a
+    file of that name, beside its levels, and its cells are runs.
     """
     if (folder / MEMBERS).is_dir():
         yield from runs_below(folder / MEMBERS, depth)
     elif (folder / "model.json").exists():
         return
-    elif (folder / "config.json").exists():
+    elif (folder / "config.json").exists() and not (folder / _LEVELS).exists():
         yield folder
     elif depth and folder.is_dir():
         for inner in sorted(folder.iterdir()):

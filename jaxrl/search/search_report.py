@@ -123,12 +123,14 @@ def _table(trials: Sequence[StudyTrial], space: Space, winner: StudyTrial | None
 
 
 def history(trials: Sequence[StudyTrial], objective: Objective) -> Figure:
-    """The score of each trial, and the best of the ones that had ended before."""
+    """The score of each trial, and the best up to it, in the order of their numbers, not of their ends."""
     figure, ax = empty_figure(7.5, 3.2)
     for state, marker in ((DONE, "o"), (PRUNED, "x")):
         shown = [t for t in trials if t.state == state and t.score is not None]
         ax.scatter([t.number for t in shown], [t.score for t in shown], s=18, marker=marker, color=COLORS[0])
-    done = [t for t in trials if t.state == DONE and t.score is not None]
+    done = sorted(
+        (t for t in trials if t.state == DONE and t.score is not None), key=lambda trial: trial.number
+    )
     best = [objective.rank(done[: i + 1])[0].score for i in range(len(done))]
     ax.step([t.number for t in done], best, where="post", color=COLORS[1])
     ax.xaxis.get_major_locator().set_params(integer=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -53,6 +54,18 @@ def test_commands_that_ask_for_a_terminal_take_closed_streams(
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stdin", None)
     assert commands.run(["jaxrl", *arguments]) == code
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_page_is_shown_in_the_characters_that_there_are(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="ascii")
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert commands.run(["jaxrl", "docs", "selfplay"]) == 0
+    assert b"Kocsis and Szepesv?ri 2006" in written.getvalue()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from etils import epath
 
 from jaxrl.commands.experiment import main, show_estimates
 from jaxrl.config import Config, ConfigError
@@ -23,9 +24,11 @@ from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.results import Measured, of_suite, write_results
 from jaxrl.experiments.runner import jobs_of
+from jaxrl.runs import records
 from jaxrl.runs.executor import PlannedRun
 from jaxrl.runs.signals import Interruption
 from tests.commands.refusals import refused
+from tests.comparison.run_folders import write_run
 from tests.reporting.writers.test_writers import _scalars_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -55,6 +58,16 @@ def test_shipped_experiments_name_architectures_that_suit_their_levels(path: Pat
     found = from_mapping(given | {"test-dataset": "test"}, str(path))  # its own is made by a command
     plan = ExperimentPlan.of(found, tmp_path)
     assert len(plan.cells) == len(found.architectures) * len(found.modes) * len(found.seeds)
+
+
+def test_the_runs_in_the_folder_of_an_experiment_are_its_cells(tmp_path: Path) -> None:
+    """The dashboard, `jaxrl watch` and `jaxrl compare` took the options in config.json for a run's."""
+    folder = ExperimentFolder(tmp_path / "x_1")
+    plan = ExperimentPlan.of(options(seeds=(0, 1)), folder.path)
+    cells = [write_run(cell.folder, [1.0], cell.seed) for cell in plan.cells]
+    folder.write_options(plan.to_json())
+    plan.suite("test").write_text("")
+    assert [Path(run) for run in records.runs_below(epath.Path(tmp_path))] == cells
 
 
 @pytest.mark.parametrize(
@@ -251,7 +264,8 @@ def test_finished_failed_and_waiting_cells_are_reported(tmp_path: Path) -> None:
     assert [cell["state"] for cell in cells] == ["finished", "finished", "failed", "unfinished"]
     assert matrix.rows[0].values["success"] == 0.75
     page = (folder.path / "report.html").read_text()
-    assert "2 of 4 cells have finished" in page
+    assert "2 of 4 cells finished" in page
+    assert '<div class="problems">failed:\n<ul><li>mlp_baseline/no_pretrain/seed_0: ' in page
     assert page.count("data:image/svg+xml") == 2
     for text in ("75%", "1,234", "unfinished", "Is a directory", "jaxrl evaluate", "cores", "num_envs"):
         assert text in page

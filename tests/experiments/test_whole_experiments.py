@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -109,7 +110,7 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
         "save_freq": 64,
         "episodes": 1,
         "jobs": 2,
-        "output_dir": str(tmp_path / "out"),
+        "output_dir": str(tmp_path / "the output"),
     }
     file.write_text(json.dumps(given))
     command = ("-m", "jaxrl", "experiment")
@@ -117,18 +118,19 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
     with printed.open("w") as output:
         first = processes.start(*command, str(file), cwd=tmp_path, stdout=output, stderr=output)
     # Both train at the same time: neither has finished.
-    wait_for(first, lambda: len(list(tmp_path.glob("out/tiny_*/*/no_pretrain/config.json"))) == 2)
-    assert not list(tmp_path.glob("out/tiny_*/*/no_pretrain/eval_results.json"))
+    wait_for(first, lambda: len(list(tmp_path.glob("the output/tiny_*/*/no_pretrain/config.json"))) == 2)
+    assert not list(tmp_path.glob("the output/tiny_*/*/no_pretrain/eval_results.json"))
     first.kill()
     first.wait()
-    (folder,) = (tmp_path / "out").iterdir()
+    (folder,) = (tmp_path / "the output").iterdir()
     resume = (*command, f"--resume-from={folder}")
     with printed.open("w") as output:
         second = processes.start(*resume, cwd=tmp_path, stdout=output, stderr=output)
     wait_for(second, lambda: (folder / "tiny.log").read_text().count("starts") == 4)
     second.send_signal(signal.SIGTERM)
     assert second.wait(120) == 128 + signal.SIGTERM, printed.read_text()
-    assert f"SIGTERM: jaxrl experiment --resume-from={folder} continues" in printed.read_text()
+    again = shlex.quote(f"--resume-from={folder}")
+    assert f"jaxrl experiment {again} continues" in printed.read_text()
     processes.succeed(*resume, cwd=tmp_path, timeout=400)
     cells = json.loads((folder / "all_results.json").read_text())["cells"]
     assert [cell["state"] for cell in cells] == ["finished", "finished"]
@@ -144,7 +146,9 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
         assert results["actions"] in ("greedy", "sampled")
     matrix = json.loads((folder / "decision_matrix.json").read_text())
     assert {row["name"] for row in matrix["rows"]} == {"mlp_baseline/no_pretrain", "gcn/no_pretrain"}
-    assert "2 of 2 cells have finished" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "2 architectures, no_pretrain, 1 seed: 2 of 2 cells finished" in page
+    assert "<footer>jaxrl experiment " in page
     file.write_text(json.dumps(given | {"output_dir": str(tmp_path / "alone")}))
     processes.succeed(*command, str(file), cwd=tmp_path, timeout=400)
     (unkilled,) = (tmp_path / "alone").iterdir()

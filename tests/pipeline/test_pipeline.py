@@ -150,7 +150,9 @@ def test_a_closed_gate_ends_with_3_and_a_failing_stage_names_its_log(folder: Pat
     assert failed.stderr.count("\n") == 1
     assert "must be one of" not in failed.stdout
     assert "must be one of" in (folder / log).read_text()
-    assert rows(folder, "Stages")[-1][1].startswith("failed: `--format` (='nunpy')")
+    assert rows(folder, "Stages")[-1][1] == "failed"
+    page = html.unescape((place(folder) / "report.html").read_text())
+    assert "<div class=\"problems\">failed:\n<ul><li>deploy: `--format` (='nunpy')" in page
     gated = f"{edited}{DEPLOY}gates: [evaluate.mean not worse than deployed]\n"
     deployed = pipeline(folder, gated)
     assert deployed.returncode == 0, deployed.stderr
@@ -188,6 +190,18 @@ def made_by(folder: Path) -> dict[str, str]:
 def starts(folder: Path) -> int:
     """How often a stage has started, by the log."""
     return sum(log.read_text().count(": starts") for log in folder.glob("pipelines/*/tiny.log"))
+
+
+def test_interrupted_it_names_the_flag_that_would_begin_anew(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    printed = tmp_path / "printed.txt"
+    with printed.open("w") as output:
+        process = processes.start(*COMMAND, "--new", cwd=tmp_path, stdout=output, stderr=output)
+    while not starts(tmp_path) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 128 + signal.SIGTERM
+    assert "SIGTERM: the same command without --new continues the pipeline" in printed.read_text()
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """Children of a process that is killed, and children that do not end when asked to."""
 
+import json
 import os
 import signal
 import subprocess
@@ -109,3 +110,14 @@ def test_a_child_has_ended_when_an_error_leaves_the_wait_for_it(
     with pytest.raises(OSError, match="the terminal is gone"):
         child.wait(Interruption(), follow)
     assert child.code == -signal.SIGKILL
+
+
+def test_the_command_that_a_child_records_runs_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wrapper ends without its parent, whose process id it takes."""
+    (tmp_path / "recording.py").write_text("import json, sys\nprint(json.dumps(sys.orig_argv))")
+    monkeypatch.syspath_prepend(tmp_path)
+    child = ChildProcess("it", "recording", "--seed=1", log=tmp_path / "log")
+    assert child.wait(Interruption()) == ""
+    assert json.loads((tmp_path / "log").read_text()) == [sys.executable, "-m", "recording", "--seed=1"]

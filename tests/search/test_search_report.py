@@ -79,6 +79,14 @@ def test_seconds_that_are_close_have_an_axis_without_powers(seconds: tuple[float
     assert search_report.seconds_front(made, made, Objective()).axes[0].get_xscale() == scale
 
 
+def test_the_line_of_the_best_goes_forward_when_trials_end_in_another_order() -> None:
+    pytest.importorskip("matplotlib")
+    made = [StudyTrial(n, {}, DONE, score) for n, score in ((0, 1.0), (3, 4.0), (2, 3.0), (1, 0.0))]
+    (line,) = search_report.history(made, Objective()).axes[0].lines
+    assert list(line.get_xdata()) == [0, 1, 2, 3]
+    assert list(line.get_ydata()) == [1.0, 1.0, 3.0, 4.0]
+
+
 def test_the_winner_and_the_axes_of_the_parallel_coordinates() -> None:
     pytest.importorskip("matplotlib")
     space = Space.parse(

@@ -162,7 +162,7 @@ def _run(runs: RunCollection, request: Request, name: str) -> RunView:
     from starlette.exceptions import HTTPException
 
     if (run := runs.run(_text(request, name))) is None:
-        raise HTTPException(404, "there is no such run")
+        raise HTTPException(404, "this run was deleted or moved, or was never here")
     return run
 
 

@@ -9,8 +9,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from jaxrl.config import installation
-
 _SCALE = 400.0 / math.log(10.0)
 _Z = NormalDist().inv_cdf(0.975)
 
@@ -71,11 +69,7 @@ def open_skill(games: Sequence[MatchGame], count: int) -> list[tuple[float, floa
     """(mean, standard deviation) of the skill of each player by OpenSkill's Plackett-Luce model.
 
     Weng and Lin 2011, "A Bayesian approximation method for online ranking".
-
-    Raises:
-      ConfigError: the package `openskill` is not installed.
     """
-    installation.require("`--openskill`", "openskill", "openskill")
     from openskill.models import PlackettLuce
 
     model = PlackettLuce()

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.config import installation
 from jaxrl.envs.trees import select_rows, strong_types
 from jaxrl.evaluation.tournament import ratings
 from jaxrl.evaluation.tournament.contestants import Contestant
@@ -134,6 +135,8 @@ def run(
     Raises:
       ConfigError: OpenSkill is requested and not installed.
     """
+    if openskill:
+        installation.require("`--openskill`", "openskill", "openskill")
     count = len(contestants)
     by_seat = np.zeros((count, count, 2, 3), int)
     played: list[MatchGame] = []

@@ -44,7 +44,7 @@ def pdf_page(
     _text(pdf, introduction, 9)
     if problems:
         pdf.set_text_color(*_ORANGE)
-        _text(pdf, f"{problems_title} " + "; ".join(problems), 9)
+        _text(pdf, f"{problems_title}: " + "; ".join(problems), 9)
         pdf.set_text_color(0)
     for section in sections:
         _pdf_section(pdf, section)

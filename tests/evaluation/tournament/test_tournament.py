@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,13 @@ def test_open_skill_orders_players() -> None:
     assert best > second
     assert best > third
     assert sigma < 25 / 3
+
+
+def test_open_skill_is_missed_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openskill", None)
+    nobody: Any = None
+    with pytest.raises(ConfigError, match="`--openskill` needs the `openskill` extra"):
+        tournament.run([nobody, nobody], games=2, seed=0, openskill=True)
 
 
 @pytest.mark.parametrize(

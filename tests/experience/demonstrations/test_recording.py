@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.config.errors import RunError
 from jaxrl.envs import registry
 from jaxrl.evaluation import recordings
 from jaxrl.experience.demonstrations import Episode, record_episodes, recording
@@ -120,3 +125,13 @@ def test_episodes_without_an_end_are_counted() -> None:
     manifest = {"episodes": {name: {"length": length} for name, length in lengths.items()}}
     assert recordings.cut(manifest) == "2 of them were cut off after 10,000 steps"
     assert not recordings.cut({"episodes": {"1": manifest["episodes"]["1"]}})
+
+
+def test_a_full_disk_is_named_with_the_folder(tmp_path: Path) -> None:
+    def write() -> Iterator[Episode]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield  # a generator: the disk is full once writing has begun
+
+    output = str(tmp_path / "data")
+    with pytest.raises(RunError, match=f"^{re.escape(output)}: .*No space left on device"):
+        recordings.store(output, write(), registry.make(CARTPOLE).spec, {}, minari=False)

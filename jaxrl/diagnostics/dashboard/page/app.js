@@ -61,7 +61,7 @@ const chosen = () => (state.runs.length ? state.runs
   : table.runs.filter((run) => run.state !== "saved").slice(0, 8).map((run) => run.name));
 
 // Why no run is chosen.
-const nothing = () => (table.runs.length ? "Select a run in the table." : table.total ? "The filter fits no run."
+const nothing = () => (table.runs.length ? "Select a run in the table." : table.total ? "No run fits the filter."
   : "No runs here yet: they appear as training begins.");
 
 function number(x) {

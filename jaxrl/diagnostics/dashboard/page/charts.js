@@ -46,7 +46,7 @@ function drawCurves(element, curves, metric) {
   // A dashed line where a stage ends, in the colour of its curve.
   const shapes = curves.flatMap((curve, index) => curve.stage_ends.map((step) => ({ type: "line", x0: step, x1: step,
     y0: 0, y1: 1, yref: "paper", opacity: 0.5, line: { color: COLORS[index % COLORS.length], width: 1, dash: "dash" } })));
-  const layout = { shapes, margin: { l: 55, r: 10, t: 10, b: 40 }, font: { size: 11, family: "system-ui, sans-serif" },
+  const layout = { shapes, margin: { l: 55, r: 10, t: 30, b: 40 }, font: { size: 11, family: "system-ui, sans-serif" },
     xaxis: { title: { text: "steps" }, gridcolor: "#e9ecef", zeroline: false },
     yaxis: { title: { text: plain(metric) }, gridcolor: "#e9ecef", zeroline: false, automargin: true },
     showlegend: false, width: element.clientWidth, height: element.clientHeight,
@@ -113,7 +113,10 @@ function parallelCoordinates(fields, trials) {
   }
   columns.forEach((column, index) => {
     svg.append(node("line", { x1: x(index), x2: x(index), y1: y(0), y2: y(1), stroke: "#8a929b" }));
-    svg.append(node("text", { x: x(index), y: 14, "text-anchor": "middle" }, shorter(column, 24)));
+    // The outer names begin and end with the picture: in the middle of their axis they would be cut.
+    const place = index === 0 ? { x: 0, "text-anchor": "start" }
+      : index === columns.length - 1 ? { x: width, "text-anchor": "end" } : { x: x(index), "text-anchor": "middle" };
+    svg.append(node("text", { ...place, y: 14 }, shorter(column, 24)));
     svg.append(node("text", { x: x(index), y: top - 8, "text-anchor": "middle" }, shorter(axes[index].ends[1], 16)));
     svg.append(node("text", { x: x(index), y: height - 5, "text-anchor": "middle" }, shorter(axes[index].ends[0], 16)));
   });
