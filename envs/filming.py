@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
@@ -177,6 +178,8 @@ def _make(name: str, make: Callable[..., Any], target: str, kwargs: Mapping[str,
 
 
 def _close(env: Any) -> None:
+    if sys.is_finalizing():  # of a film that a script left open: a thread would not start any more
+        return
     # In a thread: one that hangs there holds nothing up.
     closing = threading.Thread(target=env.close, daemon=True)
     closing.start()

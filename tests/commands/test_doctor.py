@@ -133,6 +133,9 @@ def test_findings_are_shown_with_advice(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(packages, "others_of_the_same_name", tuple)
+    # A full disk is broken as well.
+    room = lambda check, folder: machine_health.HealthFinding(check, "ok", "room")  # noqa: E731
+    monkeypatch.setattr(machine_health, "disk", room)
     monkeypatch.setattr(
         machine_health,
         "training",

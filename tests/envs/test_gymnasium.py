@@ -14,6 +14,7 @@ from jaxrl.envs import filming
 from jaxrl.envs.base import Box, Dict, Discrete, InfoMetric, MultiDiscrete
 from jaxrl.envs.host.workers import rows_of_workers
 from jaxrl.envs.host_env import HostEnvError, HostOptions
+from tests import processes
 
 MODULE = "gymnasium:tests.envs.host_environments"
 
@@ -303,3 +304,17 @@ def test_a_film_goes_as_the_environment_itself(wrappers):
             assert (shot.reward, shot.over) == (reward, terminated or truncated)
     np.testing.assert_array_equal(shot.obs, np.concatenate(seen) if wrappers else obs)
     assert steps > 5
+
+
+_LEFT_OPEN = """
+import sys
+from jaxrl.envs import filming
+film = filming.film("gymnasium:CartPole-v1", (), 0)
+next(film)
+sys.modules["kept"] = [film]  # until the interpreter ends
+"""
+
+
+@pytest.mark.slow
+def test_a_film_that_is_left_open_holds_no_process_up() -> None:
+    assert processes.run("-c", _LEFT_OPEN, timeout=60).returncode == 0
