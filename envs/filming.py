@@ -154,7 +154,7 @@ class _LocalEnv(HostEnv):
         return self._factory.action_mask(obs)
 
     def picture(self) -> np.ndarray:
-        """What the environment draws, uint8[height, width, 3]."""
+        """The rendered environment, uint8[height, width, 3]."""
         return _rendered(self.spec.name, self._env)
 
     def interrupt(self) -> None:
@@ -178,7 +178,7 @@ def _make(name: str, make: Callable[..., Any], target: str, kwargs: Mapping[str,
 
 
 def _close(env: Any) -> None:
-    if sys.is_finalizing():  # of a film that a script left open: a thread would not start any more
+    if sys.is_finalizing():  # an episode that a script left open: a thread would not start any more
         return
     # In a thread: one that hangs there holds nothing up.
     closing = threading.Thread(target=env.close, daemon=True)

@@ -54,7 +54,12 @@ class Environments(Protocol):
     def starts(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]: ...
 
     def step(
-        self, keys_B: jax.Array, state: Any, action_B: jax.Array, starts: Any = None, task_B: Any = None
+        self,
+        keys_B: jax.Array,
+        state: Any,
+        action_B: jax.Array,
+        starts: tuple[Any, Any] | None = None,
+        task_B: Any = None,
     ) -> tuple[Any, TimeStep]: ...
 
     def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any: ...
@@ -146,7 +151,7 @@ class VectorEnv:
         keys_B: jax.Array,
         state: VectorState,
         action_B: jax.Array,
-        starts: Any = None,
+        starts: tuple[Any, Any] | None = None,
         task_B: Any = None,
     ) -> tuple[VectorState, TimeStep]:
         """Advances every environment by one step.

@@ -45,8 +45,8 @@ class MixtureVectorEnv:
 
     @property
     def resets_in_rounds(self) -> bool:
-        """True if one of the tasks does."""
-        return any(part.resets_in_rounds for part in self._parts)
+        """True if all tasks do."""
+        return all(part.resets_in_rounds for part in self._parts)
 
     @property
     def staggered(self) -> bool:
@@ -67,9 +67,12 @@ class MixtureVectorEnv:
         return states, self._joined(len(keys_B), obs)
 
     def starts(self, keys_B: jax.Array, task_B: Any = None) -> Any:
-        """See `VectorEnv.starts`; a tuple, of each task's rows."""
+        """See `VectorEnv.starts`; a tuple, of each task's rows; None for one that resets in rounds."""
         self._refuse_tasks(task_B)
-        return tuple(part.starts(self._take(keys_B, i)) for i, part in enumerate(self._parts))
+        return tuple(
+            None if part.resets_in_rounds else part.starts(self._take(keys_B, i))
+            for i, part in enumerate(self._parts)
+        )
 
     def step(
         self, keys_B: jax.Array, state: Any, action_B: jax.Array, starts: Any = None, task_B: Any = None

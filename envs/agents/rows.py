@@ -56,7 +56,12 @@ class AgentRows:
         return self._whole.starts(keys_B[:: self._agents], task_B)
 
     def step(
-        self, keys_B: jax.Array, state: Any, action_B: jax.Array, starts: Any = None, task_B: Any = None
+        self,
+        keys_B: jax.Array,
+        state: VectorState,
+        action_B: jax.Array,
+        starts: tuple[Any, Any] | None = None,
+        task_B: Any = None,
     ) -> tuple[VectorState, TimeStep]:
         """See `VectorEnv.step`.
 

@@ -292,15 +292,15 @@ def test_a_film_goes_as_the_environment_itself(wrappers):
     env = gymnasium.make("CartPole-v1")
     (obs, _), steps = env.reset(seed=3), 0
     seen = [obs, obs, [0]]
-    with closing(filming.film("gymnasium:CartPole-v1", wrappers, 3)) as film:
-        shot = next(film)
+    with closing(filming.film("gymnasium:CartPole-v1", wrappers, 3)) as episode:
+        shot = next(episode)
         while not shot.over:
             np.testing.assert_array_equal(shot.obs, np.concatenate(seen) if wrappers else obs)
             assert (shot.mask, shot.fresh) == (None, None)
             before = obs
             obs, reward, terminated, truncated, _ = env.step(steps % 2)
             seen = [before, obs, [reward]]
-            shot, steps = film.send(np.int32(steps % 2)), steps + 1
+            shot, steps = episode.send(np.int32(steps % 2)), steps + 1
             assert (shot.reward, shot.over) == (reward, terminated or truncated)
     np.testing.assert_array_equal(shot.obs, np.concatenate(seen) if wrappers else obs)
     assert steps > 5
@@ -309,12 +309,12 @@ def test_a_film_goes_as_the_environment_itself(wrappers):
 _LEFT_OPEN = """
 import sys
 from jaxrl.envs import filming
-film = filming.film("gymnasium:CartPole-v1", (), 0)
-next(film)
-sys.modules["kept"] = [film]  # until the interpreter ends
+episode = filming.film("gymnasium:CartPole-v1", (), 0)
+next(episode)
+sys.modules["kept"] = [episode]  # until the interpreter ends
 """
 
 
 @pytest.mark.slow
-def test_a_film_that_is_left_open_holds_no_process_up() -> None:
+def test_an_episode_that_is_left_open_holds_no_process_up() -> None:
     assert processes.run("-c", _LEFT_OPEN, timeout=60).returncode == 0

@@ -16,8 +16,10 @@ from jaxrl.config import default_config, resolve
 from jaxrl.envs import registry
 from jaxrl.envs import wrappers as wrapper_registry
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.spaces import bounds, sample
 from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_mixture import vector_env
 
 B, T = 5, 24
 SPACE = Dict((("gain", Box.of(0.0, 4.0, ())), ("length", Box.of(1, 6, (), np.int32))))
@@ -141,6 +143,26 @@ def test_first_states_are_the_same_ahead_and_in_rounds():
     plain = play(wrapped(Lengths()))
     same(plain, play(wrapped(Lengths()), ahead=True))
     same(plain, play(wrapped(Lengths(), "optimistic_resets(ratio=3)")))
+
+
+@pytest.mark.slow
+def test_tasks_of_a_mixture_reset_in_rounds_or_from_states_made_ahead():
+    # The form for GPUs: no condition, but where a task's resets are expensive.
+    tasks = [envs.make("gymnax:CartPole-v1", wrappers) for wrappers in ((), ("optimistic_resets(ratio=2)",))]
+    env = vector_env(TaskMixture("mine", tasks, ()))
+    assert not env.resets_in_rounds
+    keys = lambda t: jax.random.split(jax.random.key(t), B)  # noqa: E731
+    starts = env.starts(keys(0))
+    assert [x is None for x in starts] == [False, True]
+    ahead = jax.jit(lambda k, state, action: env.step(k, state, action, env.starts(k)))
+    at_once, ends = jax.jit(env.step), 0
+    state, _ = other, _ = jax.jit(env.reset)(keys(0))
+    for t in range(1, 40):
+        action = jnp.ones(B, jnp.int32)
+        (state, timestep), (other, same_step) = ahead(keys(t), state, action), at_once(keys(t), other, action)
+        same(timestep, same_step)
+        ends += int(timestep.done.sum())
+    assert ends > B
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ class Launch:
 
 
 class LSTMSteps(NamedTuple):
-    """What the gradient of an LSTM over time needs; c before each step, and tanh of its gates."""
+    """Arrays for the gradient of an LSTM over time; c before each step, and tanh of its gates."""
 
     weight_HG: Array
     reset_LN: Array
