@@ -58,6 +58,8 @@ class Session:
         self.given = given
         self.output = given.output
         self.output.mkdir(parents=True, exist_ok=True)
+        # No row measures compilation but `score`, whose processes have caches of their own.
+        self.cache = {"JAX_COMPILATION_CACHE_DIR": str(self.output / "compiled")}
         self.roots = {"this": ROOT}
         if given.earlier:
             self.roots["earlier"] = beside(given.earlier, self.output / "earlier")
@@ -89,7 +91,7 @@ class Session:
             done = subprocess.run(
                 [sys.executable, str(root / "benchmarks" / script), *arguments],
                 cwd=root,
-                env=os.environ | _ON_CPU | {"PYTHONPATH": str(root)},
+                env=os.environ | _ON_CPU | {"PYTHONPATH": str(root)} | self.cache,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 check=False,
