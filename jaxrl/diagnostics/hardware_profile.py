@@ -32,12 +32,12 @@ def fit(config: ConfigDict, workdir: str, say: Callable[[str], None]) -> ConfigD
       ConfigError: the environment runs on the host, or not even the smallest form fits.
     """
     topology, limit, _ = memory_fit.target(config, None)
-    before = _of_run(workdir)
-    if before is not None:
+    folder = RunFolder(workdir)
+    if (folder.path / "config.json").exists():
+        before = folder.read_config()
         say(f"hardware_profile=auto: as in {workdir}, {_describe(before, topology)}")
         return _with(config, before)
-    search = _Search(config, topology, int((1 - MARGIN) * limit))
-    chosen, reason = search.run()
+    chosen, reason = _Search(config, topology, int((1 - MARGIN) * limit)).run()
     allowed = f"{1 - MARGIN:.0%} of {text.size(limit)} on each device"
     say(f"hardware_profile=auto: {_describe(chosen, topology)}; {reason.format(memory=allowed)}")
     return _with(config, chosen)
@@ -68,13 +68,12 @@ class _Search:
             return report.config, "without more accumulation they do not fit in {memory}"
         config = report.config
         most = config.stop.most_steps // (MIN_ITERATIONS * config.rollout_length) // unit * unit
+        few = f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
         if most <= wanted:
-            return config, f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
+            return config, few
         best, fails = memory_fit.find_batch(report, unit, self._try(config), most)
         assert best is not None
-        if fails is None:
-            return best.config, f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
-        return best.config, f"the most that fit in {{memory}}, {fails:,} do not"
+        return best.config, f"the most that fit in {{memory}}, {fails:,} do not" if fails else few
 
     def _examine(self, config: ConfigDict) -> tuple[MemoryReport, int]:
         resolved, unit = memory_fit.share_evenly(config, self.topology.mesh.size)
@@ -91,10 +90,8 @@ class _Search:
         """The same with minibatches in twice as many parts; None if they cannot be divided further."""
         field = config.learner.accumulation_field
         parts = 2 * max(1, _parts(config.learner))
-        if not field:
-            return None
         multiple = config.learner.envs_multiple(config.env.rows)
-        if parts > MAX_PARTS or config.rows_per_device % (2 * multiple):
+        if not field or parts > MAX_PARTS or config.rows_per_device % (2 * multiple):
             return None
         changed = self.config.copy_and_resolve_references()
         override(changed, f"{config.section}.{field}", str(parts))
@@ -102,16 +99,9 @@ class _Search:
 
 
 def _describe(config: Config, topology: Topology) -> str:
-    parts = f", minibatches in {_parts(config.learner)} parts" if _parts(config.learner) > 1 else ""
-    return f"{topology.description}, {config.env.num_envs:,} environments{parts}"
-
-
-def _of_run(workdir: str) -> Config | None:
-    """The configuration of the run that is resumed there, if any."""
-    folder = RunFolder(workdir)
-    if not (folder.path / "config.json").exists():
-        return None
-    return folder.read_config()
+    parts = _parts(config.learner)
+    divided = f", minibatches in {parts} parts" if parts > 1 else ""
+    return f"{topology.description}, {config.env.num_envs:,} environments{divided}"
 
 
 def _with(config: ConfigDict, chosen: Config) -> ConfigDict:

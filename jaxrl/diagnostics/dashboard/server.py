@@ -91,9 +91,8 @@ def application(runs: RunCollection, host: str) -> Starlette:
         return response
 
     async def refused(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException):
-            return Response(web.error(error.detail), error.status_code, media_type="application/json")
-        return Response(web.error(error), 400, media_type="application/json")
+        said, code = (error.detail, error.status_code) if isinstance(error, HTTPException) else (error, 400)
+        return Response(web.error(said), code, media_type="application/json")
 
     machine = _Machine()
     routes = [
