@@ -70,24 +70,24 @@ class Instruction:
 
 @dataclass(frozen=True)
 class ProgramText:
-    """A program: its instructions by computation, and the name of the computation that runs first."""
+    """A program: its instructions by computation and name, and the computation that runs first."""
 
     entry: str
-    computations: dict[str, list[Instruction]]
+    computations: dict[str, dict[str, Instruction]]
 
     @classmethod
     def parse(cls, text: str) -> ProgramText:
         """Reads the text; lines that are no instruction are skipped."""
         entry = ""
         name = ""
-        computations: dict[str, list[Instruction]] = {}
+        computations: dict[str, dict[str, Instruction]] = {}
         for line in text.splitlines():
             if header := _COMPUTATION.match(line):
                 name = header[2]
-                computations[name] = []
+                computations[name] = {}
                 entry = name if header[1] else entry
             elif name and (found := _INSTRUCTION.match(line)):
-                computations[name].append(Instruction(*found.groups()))
+                computations[name][found[1]] = Instruction(*found.groups())
         return cls(entry, computations)
 
     def executions(self) -> Counter[str]:
@@ -101,7 +101,7 @@ class ProgramText:
 
         def visit(name: str, count: int) -> None:
             executions[name] += count
-            for line in self.computations.get(name, ()):
+            for line in self.computations.get(name, {}).values():
                 if line.opcode in ("while", "call", "conditional", "async-start"):
                     turns = self.turns(line) if line.opcode == "while" else None
                     for called in line.called:
@@ -114,7 +114,7 @@ class ProgramText:
         """The number of turns of a loop; None if the program does not state it."""
         if found := _TRIPS.search(loop.rest):
             return int(found[1])
-        lines = self.computations.get(loop.condition, [])
+        lines = list(self.computations.get(loop.condition, {}).values())
         values = {line.name: line.rest.partition(")")[0] for line in lines if line.opcode == "constant"}
         # JAX's scans count from 0 up to a constant, and nothing else ends them.
         if lines and lines[-1].opcode == "compare" and "direction=LT" in lines[-1].rest:
@@ -137,12 +137,11 @@ class PhaseMap:
     """Finds the phase of each instruction of a program, by its name."""
 
     def __init__(self, program: ProgramText) -> None:
-        computations = program.computations
-        self._members = {name: [line.name for line in lines] for name, lines in computations.items()}
+        self._members = program.computations
         self._home = {member: name for name, members in self._members.items() for member in members}
-        lines = [line for members in computations.values() for line in members]
-        self._called = {line.name: line.called for line in lines}
-        self._sources = {line.name: source for line in lines if (source := line.source)}
+        lines = {name: line for members in self._members.values() for name, line in members.items()}
+        self._called = {name: line.called for name, line in lines.items()}
+        self._sources = {name: source for name, line in lines.items() if (source := line.source)}
         self._counts: dict[str, Counter[str]] = {}
 
     def place(self, name: str) -> tuple[str, str]:
@@ -231,7 +230,7 @@ def read_work(text: str) -> Work:
     kernels = 0
     for name, instructions in program.computations.items():
         times = executions[name]
-        for line in instructions if times else ():
+        for line in instructions.values() if times else ():
             kind = line.opcode.removesuffix("-start")
             if kind == "fusion" and _SCATTER in line.rest:
                 kind = "reduce-scatter"

@@ -135,7 +135,6 @@ def _lines(file: Path) -> Iterator[Any]:
 
 
 def _programs(folder: Path) -> dict[str, PhaseMap]:
-    """The programs whose texts lie in a folder, by name."""
     programs = {}
     for path in folder.glob(f"*{_TEXT}"):
         try:

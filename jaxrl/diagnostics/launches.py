@@ -100,7 +100,7 @@ class _Reader:
         return launches
 
     def _visit(self, computation: str, loop: LoopLaunches, launches: Launches) -> None:
-        for line in self._program.computations.get(computation, ()):
+        for line in self._program.computations.get(computation, {}).values():
             if line.opcode == "while":
                 self._visit_loop(line, loop, launches)
             elif line.opcode == "conditional":
@@ -129,7 +129,7 @@ class _Reader:
     def _size(self, computation: str) -> int:
         """Kernels of a computation with all that it calls, loops once."""
         if computation not in self._sizes:
-            lines = self._program.computations.get(computation, ())
+            lines = self._program.computations.get(computation, {}).values()
             inside = ("while", "conditional", "call", "async-start")
             self._sizes[computation] = sum(
                 sum(map(self._size, line.called)) if line.opcode in inside else line.opcode not in _FREE
@@ -167,12 +167,8 @@ class IterationTime:
 
 
 class _Traffic:
-    """The bytes that each instruction of a program moves."""
-
     def __init__(self, program: ProgramText) -> None:
-        self._computations = {
-            name: {line.name: line for line in lines} for name, lines in program.computations.items()
-        }
+        self._computations = program.computations
         self._fusions: dict[str, tuple[dict[int, int | None], int | None]] = {}
 
     def bytes(self, computation: str, line: Instruction) -> int:

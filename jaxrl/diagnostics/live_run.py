@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -66,7 +66,7 @@ class LiveRun:
         else:
             if replaced:
                 self._forget()
-            self._describe()
+            self._describe(self._config)
             for row in rows:
                 if row.get("time") is not None:
                     self._take(row)
@@ -74,14 +74,10 @@ class LiveRun:
                 self._process.read()
         self._set_phase()
 
-    def _describe(self) -> None:
-        """Title and budgets, from config.json."""
-        config = self._config
-        progress = self.progress
+    def _describe(self, config: Mapping[str, Any]) -> None:
         title = f"{config.get('env.name', '?')}  seed {config.get('seed', '?')}"
-        clock = str(config.get("derived.clock", "steps"))
         budget = records.step_budget(config), config.get("stop.seconds")
-        progress.describe(text.printable(title), *budget, clock)
+        self.progress.describe(text.printable(title), *budget, str(config.get("derived.clock", "steps")))
 
     def _take(self, row: Row) -> None:
         scalars = {key: x for key, x in row.items() if x is not None and key not in ("step", "time")}
@@ -110,7 +106,9 @@ class LiveRun:
         elif self.age is None:
             self.progress.enter("starting")
         else:
-            quiet = self.age > max(_QUIET_SECONDS, _QUIET_INTERVALS * self._interval())
+            times = self._times
+            interval = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
+            quiet = self.age > max(_QUIET_SECONDS, _QUIET_INTERVALS * interval)
             self.progress.enter(f"quiet for {text.seconds(self.age)}" if quiet else "training")
 
     def _end(self) -> str:
@@ -146,10 +144,6 @@ class LiveRun:
         """(share of the time, bytes) of the devices, as the run logged them."""
         latest = self.progress.latest
         return latest.get("device/utilization"), latest.get("device/peak_memory_bytes")
-
-    def _interval(self) -> float:
-        """Seconds between rows of training."""
-        return (self._times[-1] - self._times[0]) / (len(self._times) - 1) if len(self._times) > 1 else 0.0
 
 
 class Watcher:

@@ -174,14 +174,8 @@ def _panel(run: LiveRun, compact: bool) -> RunPanel:
     notes = [Text(", ".join(usage), style="dim")]
     if run.problem:
         notes.insert(0, Text(text.one_line(run.problem), style="red"))
-    return RunPanel(
-        run.progress,
-        compact=compact,
-        state=_state(run),
-        place=text.printable(run.path),
-        load=False,
-        notes=notes,
-    )
+    place = text.printable(run.path)
+    return RunPanel(run.progress, compact=compact, state=_state(run), place=place, notes=notes)
 
 
 def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:

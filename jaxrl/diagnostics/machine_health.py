@@ -136,7 +136,6 @@ def others_of_the_same_name() -> Iterator[str]:
 
 
 def _installed(package: str) -> str | None:
-    """The installed version of a package, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

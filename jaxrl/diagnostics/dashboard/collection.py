@@ -127,7 +127,6 @@ class RunCollection:
             }
 
     def _curve(self, run: RunView, metric: str) -> tuple[tuple[np.ndarray, np.ndarray], set[float]]:
-        """Steps and values of a metric, and the steps at which stages of the run ended."""
         with self._reading:
             key = run.name, metric
             series = self._series.pop(key, None) or MetricSeries(run.folder, metric)

@@ -153,7 +153,6 @@ def _text(request: Request, name: str) -> str:
 
 
 def _names(request: Request) -> list[str]:
-    """The runs that a request names, each by a `run`."""
     return request.query_params.getlist("run")[:1000]
 
 
