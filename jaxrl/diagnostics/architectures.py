@@ -58,10 +58,9 @@ def suitable_configs(config: Config) -> tuple[list[Config], dict[str, str]]:
 def measure(
     configs: Sequence[Config], seconds: float, say: Callable[[str, int, int], object]
 ) -> Iterator[ArchitectureFigures]:
-    """Measures architectures.
+    """Measures the architecture of each configuration.
 
     Args:
-      configs: each trains one of them.
       seconds: of training each, after compilation; 0: none.
       say: is called with the one being measured, its number and the number of all.
     """
@@ -137,11 +136,9 @@ class Latency:
 
 
 def measure_latency(function: PolicyFunction, network: NetworkConfig, batch: int, seconds: float) -> Latency:
-    """Measures calls with random observations; all but the carry is copied to the device and back.
+    """Measures calls for some seconds, at least 200, with random observations.
 
-    Args:
-      network: the configuration of its network, for the record.
-      seconds: the duration; at least 200 calls are made.
+    All but the carry is copied to the device and back. The `network` of the function is for the record.
     """
     obs = function.random_observations(batch)
     _, carry, _, *rest = function.example(batch)
@@ -181,10 +178,9 @@ def measure_latency(function: PolicyFunction, network: NetworkConfig, batch: int
 def benchmark_latency(
     config: Config, trained: PolicyFunction | None, every: bool, batches: Sequence[int], seconds: float
 ) -> dict[str, Any]:
-    """The latencies and the machine on which they were measured, as plain JSON values.
+    """The latencies of a network and the machine on which they were measured, as plain JSON values.
 
     Args:
-      config: its network is measured.
       trained: the policy of that network; None measures an untrained one.
       every: measure every built-in encoder that takes the observation, times every core.
       batches: rows of each call.

@@ -24,7 +24,6 @@ class Operation:
     """One operation of a compiled program.
 
     Attributes:
-      name: as in the program's text.
       phase: or "other".
       source: its origin in the traced program, or "".
       seconds: over all executions, without the operations inside it.
@@ -43,7 +42,6 @@ class TraceSummary:
     """A trace in numbers.
 
     Attributes:
-      file: the trace.
       seconds: from the first operation to the end of the last.
       busy: share of these seconds in which an operation ran.
       threads: the number of threads or streams with operations.

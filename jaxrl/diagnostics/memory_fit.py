@@ -189,13 +189,10 @@ def with_environments(config: Config, count: int) -> Config:
 def find_batch(
     first: MemoryReport, unit: int, try_one: Callable[[int], MemoryReport], most: int | None = None
 ) -> tuple[MemoryReport | None, int | None]:
-    """Searches for the largest number of environments that fits, to within `RESOLUTION`.
+    """Searches for the largest multiple of `unit` environments that fits, to within `RESOLUTION`.
 
-    Args:
-      first: the report of the number to start with.
-      unit: numbers are multiples of it.
-      try_one: compiles a number of environments.
-      most: the largest number to try; None for the limit of 32 bits.
+    Begins with the report `first`; `try_one` compiles another number, of at most `most` (None: as 32 bits
+    allow).
 
     Returns:
       (report of the largest that fits, the smallest number known not to fit); None if there is none.

@@ -52,7 +52,7 @@ class Traces:
         """Prepares a trace.
 
         Args:
-          folder: the folder to write to; None records nothing but keeps the edges.
+          folder: to write to; None records nothing but keeps the edges.
           window: (start, count): `count` iterations (0: none) from the first call at or after `start`.
           programs: returns the compiled programs, as `jax.stages.Compiled`.
           tell: shows the user a line with the path of a trace.

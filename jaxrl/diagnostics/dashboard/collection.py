@@ -118,12 +118,14 @@ class RunCollection:
             kinds.setdefault(tuple(str(config.get(field)) for field in fields), []).append(run)
         for members in kinds.values():
             series = [self._curve(run, metric) for run in members]
+            curve = band([points for points, _ in series]).items()
             yield {
                 "env": env,
                 "label": _label(members, fields),
                 "runs": [run.name for run in members],
                 "stage_ends": sorted(set().union(*(ends for _, ends in series))),
-                **_plain(band([points for points, _ in series])),
+                # In a precision that a picture shows.
+                **{name: [float(f"{x:.6g}") for x in values] for name, values in curve},
             }
 
     def _curve(self, run: RunView, metric: str) -> tuple[tuple[np.ndarray, np.ndarray], set[float]]:
@@ -200,20 +202,10 @@ def _label(members: Sequence[RunView], fields: Sequence[str]) -> str:
         seeds = {run.config.get("seed") for run in members}
         kind = "seeds" if len(seeds) == len(members) else "runs"
         name = f"{common or name + ', …'} ({len(members)} {kind})"
-    said = ", ".join(f"{field}={_short(members[0].config.get(field))}" for field in fields)
+    values = [members[0].config.get(field) for field in fields]
+    shown = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+    said = ", ".join(f"{field}={value}" for field, value in zip(fields, shown, strict=True))
     return f"{name}: {said}" if 0 < len(fields) <= _FEW_FIELDS else name
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _plain(curve: Mapping[str, list[float]]) -> dict[str, list[float | None]]:
-    """Numbers in a precision that a picture shows; what is not finite, which JSON has not, as None."""
-    return {
-        name: [None if not np.isfinite(x) else float(f"{x:.6g}") for x in values]
-        for name, values in curve.items()
-    }
 
 
 def require_folder(folder: str) -> None:

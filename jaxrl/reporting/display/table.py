@@ -28,13 +28,9 @@ def open_console() -> Console:
 def show(
     headings: Sequence[str], rows: Sequence[Sequence[str | Text]], *, names: int = 1, title: str = ""
 ) -> None:
-    """Prints a table.
+    """Prints a table, whose cells are text without markup or with a style of their own.
 
-    Args:
-      headings: one per column.
-      rows: cells, as text without markup or with a style of their own.
-      names: the number of first columns, of words, that each part of a wide table repeats.
-      title: the line above the table.
+    The first `names` columns hold words, and each part of a wide table repeats them.
     """
     from rich.console import Console
     from rich.table import Table
