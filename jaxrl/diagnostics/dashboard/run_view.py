@@ -248,8 +248,10 @@ def _holds(part: str, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool
         shown = (str(row.get(name, "")).lower() for name in ("name", "env", "algorithm", "state"))
         return any(part.lower() in word for word in shown)
     name, sign, wanted = found.groups()
-    last_parts = [value for field, value in config.items() if field.endswith(f".{name}")]
-    values = [row[name]] if name in row else [config[name]] if name in config else last_parts
+    if name in row or name in config:
+        values = [row[name] if name in row else config[name]]
+    else:
+        values = [value for field, value in config.items() if field.endswith(f".{name}")]
     if sign == "!=":
         return bool(values) and not any(_equals(value, wanted) for value in values)
     if sign == "=":
