@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxrl.diagnostics.compiled_programs.text import PhaseMap, ProgramText
+from jaxrl.diagnostics.compiled_programs import PhaseMap, ProgramText
 
 TEXT = """\
 HloModule jit_f

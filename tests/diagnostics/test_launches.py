@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl.diagnostics.compiled_programs.launches import LAUNCH_SECONDS, IterationTime, read_launches
+from jaxrl.diagnostics.launches import LAUNCH_SECONDS, IterationTime, read_launches
 
 # An iteration (a loop of unknown length) with a copy, a rollout of 4 steps and an update of 2 x 3.
 # A step: a product, a row stored in place in f32[4,8], and a conditional with branches of 2 kernels and 1.

@@ -1,4 +1,4 @@
-"""The text of a compiled program (`compiled.as_text()`, `*.hlo.txt`): instructions, calls, loops, phases."""
+"""The text of a compiled program (`compiled.as_text()`, `*.hlo.txt`): instructions, phases, exchanges."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ _BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2, "f16": 2, "token": 0}
 OTHER = "other"
 # A nameless operation belongs to the phase of this share of the operations around it.
 _MAJORITY = 0.9
+_KERNEL = 'custom_call_target="tpu_custom_call"'
+_COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+# The form of a reduce-scatter in programs for TPUs: a fusion of an all-reduce and a slice.
+_SCATTER = "calls=%all-reduce-scatter"
+_DEVICES = re.compile(r"num_partitions=(\d+)")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 # No program saves a checkpoint: JAX so names what a backward pass computes again.
 _ON_DEVICES = [name for name in PHASES if name != "checkpoint"]
 _PHASE = re.compile(rf"(?:^|[/(])({'|'.join(_ON_DEVICES)})(?=[/)]|$)")
@@ -55,27 +61,33 @@ class Instruction:
         found = _SOURCE.search(self.rest)
         return found[1] if found else ""
 
+    @property
+    def condition(self) -> str:
+        """The computation that decides whether a loop continues, or ""."""
+        found = _CONDITION.search(self.rest)
+        return found[1] if found else ""
+
 
 @dataclass(frozen=True)
 class ProgramText:
-    """A program: its instructions by computation, and the name of the computation that runs first."""
+    """A program: its instructions by computation and name, and the computation that runs first."""
 
     entry: str
-    computations: dict[str, list[Instruction]]
+    computations: dict[str, dict[str, Instruction]]
 
     @classmethod
     def parse(cls, text: str) -> ProgramText:
         """Reads the text; lines that are no instruction are skipped."""
         entry = ""
         name = ""
-        computations: dict[str, list[Instruction]] = {}
+        computations: dict[str, dict[str, Instruction]] = {}
         for line in text.splitlines():
             if header := _COMPUTATION.match(line):
                 name = header[2]
-                computations[name] = []
+                computations[name] = {}
                 entry = name if header[1] else entry
             elif name and (found := _INSTRUCTION.match(line)):
-                computations[name].append(Instruction(*found.groups()))
+                computations[name][found[1]] = Instruction(*found.groups())
         return cls(entry, computations)
 
     def executions(self) -> Counter[str]:
@@ -89,7 +101,7 @@ class ProgramText:
 
         def visit(name: str, count: int) -> None:
             executions[name] += count
-            for line in self.computations.get(name, ()):
+            for line in self.computations.get(name, {}).values():
                 if line.opcode in ("while", "call", "conditional", "async-start"):
                     turns = self.turns(line) if line.opcode == "while" else None
                     for called in line.called:
@@ -102,24 +114,13 @@ class ProgramText:
         """The number of turns of a loop; None if the program does not state it."""
         if found := _TRIPS.search(loop.rest):
             return int(found[1])
-        condition = _CONDITION.search(loop.rest)
-        lines = self.computations.get(condition[1], []) if condition else []
-        constants = {
-            line.name: int(line.rest.split(")")[0])
-            for line in lines
-            if line.opcode == "constant" and line.rest.split(")")[0].isdecimal()
-        }
+        lines = list(self.computations.get(loop.condition, {}).values())
+        values = {line.name: line.rest.partition(")")[0] for line in lines if line.opcode == "constant"}
         # JAX's scans count from 0 up to a constant, and nothing else ends them.
         if lines and lines[-1].opcode == "compare" and "direction=LT" in lines[-1].rest:
-            for operand in lines[-1].operands:
-                if operand in constants:
-                    return constants[operand]
+            bounds = (values.get(operand, "") for operand in lines[-1].operands)
+            return next((int(bound) for bound in bounds if bound.isdecimal()), None)
         return None
-
-    def is_condition(self, loop: Instruction, computation: str) -> bool:
-        """True if a computation that a loop calls is the condition of its continuing."""
-        found = _CONDITION.search(loop.rest)
-        return found is not None and found[1] == computation
 
 
 def bytes_of(shape: str) -> int:
@@ -136,12 +137,11 @@ class PhaseMap:
     """Finds the phase of each instruction of a program, by its name."""
 
     def __init__(self, program: ProgramText) -> None:
-        computations = program.computations
-        self._members = {name: [line.name for line in lines] for name, lines in computations.items()}
+        self._members = program.computations
         self._home = {member: name for name, members in self._members.items() for member in members}
-        lines = [line for members in computations.values() for line in members]
-        self._called = {line.name: line.called for line in lines}
-        self._sources = {line.name: source for line in lines if (source := line.source)}
+        lines = {name: line for members in self._members.values() for name, line in members.items()}
+        self._called = {name: line.called for name, line in lines.items()}
+        self._sources = {name: source for name, line in lines.items() if (source := line.source)}
         self._counts: dict[str, Counter[str]] = {}
 
     def place(self, name: str) -> tuple[str, str]:
@@ -149,12 +149,9 @@ class PhaseMap:
         if name not in self._home:
             return OTHER, ""
         source = self._sources.get(name, "")
-        phase = (
-            _phase_of(source)
-            or self._majority(self._called[name])
-            or self._majority([self._home[name]])
-            or OTHER
-        )
+        named = _PHASE.search(source)
+        phase = named[1] if named else self._majority(self._called[name])
+        phase = phase or self._majority([self._home[name]]) or OTHER
         if not source:
             # A fusion has the phase of its last named instruction.
             inside = [m for computation in self._called[name] for m in self._members.get(computation, ())]
@@ -171,14 +168,88 @@ class PhaseMap:
         if computation not in self._counts:
             found: Counter[str] = Counter()
             for member in self._members.get(computation, ()):
-                if phase := _phase_of(self._sources.get(member, "")):
-                    found[phase] += 1
+                if named := _PHASE.search(self._sources.get(member, "")):
+                    found[named[1]] += 1
                 for name in self._called[member]:
                     found += self._count(name)
             self._counts[computation] = found
         return self._counts[computation]
 
 
-def _phase_of(source: str) -> str | None:
-    found = _PHASE.search(source)
-    return found[1] if found else None
+@dataclass(frozen=True)
+class Collective:
+    """An exchange between devices: its number per iteration, and the bytes that are exchanged each time.
+
+    For an all-reduce, the bytes of its vector; a reduce-scatter or an all-gather of the same vector,
+    in which each device sends half as much, counts half.
+    """
+
+    kind: str
+    times: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of one iteration of a compiled program on one device.
+
+    Attributes:
+      collectives: exchanges with other devices.
+      cycles: the compiler's estimate, without collectives and own kernels; 0 without one (CPU, GPU).
+      own_kernels: calls of this package's own kernels for TPUs.
+    """
+
+    collectives: tuple[Collective, ...]
+    cycles: int
+    own_kernels: int
+
+    @property
+    def exchanges(self) -> int:
+        return sum(c.times for c in self.collectives)
+
+    @property
+    def exchanged_bytes(self) -> int:
+        return sum(c.times * c.bytes for c in self.collectives)
+
+    def kinds(self) -> dict[str, int]:
+        """Executions by kind of collective."""
+        counts: Counter[str] = Counter()
+        for collective in self.collectives:
+            counts[collective.kind] += collective.times
+        return dict(counts)
+
+
+def read_work(text: str) -> Work:
+    """Reads `compiled.as_text()`."""
+    program = ProgramText.parse(text)
+    partitions = _DEVICES.search(text)
+    devices = int(partitions[1]) if partitions else 1
+    executions = program.executions()
+    collectives = []
+    cycles = 0
+    kernels = 0
+    for name, instructions in program.computations.items():
+        times = executions[name]
+        for line in instructions.values() if times else ():
+            kind = line.opcode.removesuffix("-start")
+            if kind == "fusion" and _SCATTER in line.rest:
+                kind = "reduce-scatter"
+            if kind in _COLLECTIVES:
+                collectives.append(Collective(kind, times, _exchanged(line, kind, devices)))
+            elif _KERNEL in line.rest:
+                kernels += times
+            elif estimated := _CYCLES.search(line.rest):
+                cycles += times * int(estimated[1])
+    return Work(tuple(collectives), cycles, kernels)
+
+
+def _exchanged(line: Instruction, kind: str, devices: int) -> int:
+    size = bytes_of(line.shape)
+    # The beginnings of all but all-reduces return what they were given beside the result.
+    is_start = line.opcode.endswith("-start")
+    if kind == "collective-permute":
+        return size // 2 if is_start else size
+    if kind in ("reduce-scatter", "all-gather"):
+        parts = devices + 1 if is_start else 1 if kind == "reduce-scatter" else devices
+        return size * devices // parts // 2
+    return size

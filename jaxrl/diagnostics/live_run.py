@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -24,16 +24,15 @@ _MAX_HIGHLIGHTS = 9
 
 
 class LiveRun:
-    """A run folder that is read repeatedly.
+    """A run folder that is read repeatedly; `now` is a clock in seconds since 1970, like the times of rows.
 
     Attributes:
       progress: its state by config.json and the rows. Its phase is `starting`, `training`, `quiet for ...`,
-        `stopped` (the process is gone), `unreadable` or `done: ...`.
+        `stopped` (the process is gone), `unreadable`, `saved` or `done: ...`.
       problem: the reason why the last reading failed, or "".
     """
 
     def __init__(self, path: str, now: Callable[[], float] = time.time) -> None:
-        """Takes a path and a clock in seconds since 1970, like the times of rows."""
         self.path = path
         self.problem = ""
         self._folder = epath.Path(path)
@@ -67,7 +66,7 @@ class LiveRun:
         else:
             if replaced:
                 self._forget()
-            self._describe()
+            self._describe(self._config)
             for row in rows:
                 if row.get("time") is not None:
                     self._take(row)
@@ -75,14 +74,10 @@ class LiveRun:
                 self._process.read()
         self._set_phase()
 
-    def _describe(self) -> None:
-        """Title and budgets, from config.json."""
-        config = self._config
-        progress = self.progress
+    def _describe(self, config: Mapping[str, Any]) -> None:
         title = f"{config.get('env.name', '?')}  seed {config.get('seed', '?')}"
-        clock = str(config.get("derived.clock", "steps"))
         budget = records.step_budget(config), config.get("stop.seconds")
-        progress.describe(text.printable(title), *budget, clock)
+        self.progress.describe(text.printable(title), *budget, str(config.get("derived.clock", "steps")))
 
     def _take(self, row: Row) -> None:
         scalars = {key: x for key, x in row.items() if x is not None and key not in ("step", "time")}
@@ -105,21 +100,26 @@ class LiveRun:
         return found[:_MAX_HIGHLIGHTS]
 
     def _set_phase(self) -> None:
-        if self.problem:
-            self.progress.finish("unreadable", self._latest_time)
-        elif self.done and self._summary is not None:
-            reason = text.printable(str(self._summary.get("stop_reason", "")))
-            self.progress.finish(f"done: {reason}", self._latest_time)
-        elif self._process is not None and not self._process.alive:
-            self.progress.finish("stopped", self._latest_time)
-        elif self._latest_time is None and records.is_saved_state(self._folder):
-            self.progress.finish("saved", None)
-        elif self._latest_time is None:
+        end = self._end()
+        if end:
+            self.progress.finish(end, self._latest_time)
+        elif self.age is None:
             self.progress.enter("starting")
         else:
-            age = self.age or 0.0
-            quiet = age > max(_QUIET_SECONDS, _QUIET_INTERVALS * self._interval())
-            self.progress.enter(f"quiet for {text.seconds(age)}" if quiet else "training")
+            times = self._times
+            interval = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
+            quiet = self.age > max(_QUIET_SECONDS, _QUIET_INTERVALS * interval)
+            self.progress.enter(f"quiet for {text.seconds(self.age)}" if quiet else "training")
+
+    def _end(self) -> str:
+        """Why no more rows are expected, or ""."""
+        if self.problem:
+            return "unreadable"
+        if self.done and self._summary is not None:
+            return f"done: {text.printable(str(self._summary.get('stop_reason', '')))}"
+        if self._process is not None and not self._process.alive:
+            return "stopped"
+        return "saved" if self._latest_time is None and records.is_saved_state(self._folder) else ""
 
     @property
     def done(self) -> bool:
@@ -145,13 +145,9 @@ class LiveRun:
         latest = self.progress.latest
         return latest.get("device/utilization"), latest.get("device/peak_memory_bytes")
 
-    def _interval(self) -> float:
-        """Seconds between rows of training."""
-        return (self._times[-1] - self._times[0]) / (len(self._times) - 1) if len(self._times) > 1 else 0.0
-
 
 class Watcher:
-    """The runs in the folders `names`; `look` finds new runs and reads new rows of each."""
+    """The runs in the folders `names`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -162,7 +158,7 @@ class Watcher:
         return list(self._found.values())
 
     def look(self) -> None:
-        """Finds new runs and reads new rows."""
+        """Finds new runs, and reads the new rows of each."""
         for name in self._names:
             with contextlib.suppress(ConfigError, OSError):  # no run yet, or the network is down
                 for path in records.find([name]):
@@ -176,28 +172,25 @@ class _Process:
     """The process that holds a run's lock on this machine."""
 
     def __init__(self, pid: int) -> None:
-        import psutil
-
         self.pid = pid
         self.alive = True
         self.share: float | None = None
         self.memory: float | None = None
-        try:
-            self._process: Any = psutil.Process(pid)
-            self._process.cpu_percent()
-        except psutil.Error:
-            self._process = None
-            self.alive = False
+        self._process: Any = None
 
     def read(self) -> None:
         import psutil
 
-        if self._process is None:
+        if not self.alive:
             return
         try:
-            self.alive = self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
-            cores = len(self._process.cpu_affinity()) if hasattr(self._process, "cpu_affinity") else 1
-            self.share = self._process.cpu_percent() / 100 / cores
-            self.memory = self._process.memory_info().rss
+            if self._process is None:
+                self._process = psutil.Process(self.pid)
+                self._process.cpu_percent()  # The first call starts the interval that the next one reports.
+            process = self._process
+            self.alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+            cores = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else 1
+            self.share = process.cpu_percent() / 100 / cores
+            self.memory = process.memory_info().rss
         except psutil.Error:
             self.alive = False

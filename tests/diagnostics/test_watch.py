@@ -21,13 +21,13 @@ import pytest
 import rich.console
 
 from jaxrl.commands.watch import main
-from jaxrl.diagnostics.live.live_run import LiveRun, Watcher
-from jaxrl.diagnostics.live.screen import LiveScreen
+from jaxrl.diagnostics.live_run import LiveRun, Watcher
+from jaxrl.diagnostics.live_screen import LiveScreen
 from jaxrl.reporting.writers import JsonlWriter
 from tests.commands.refusals import refused
 from tests.comparison.run_folders import STEPS, write_run
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def render(runs: list[LiveRun], width: int = 100, height: int = 30) -> str:

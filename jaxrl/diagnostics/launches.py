@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from jaxrl.diagnostics.compiled_programs.text import OTHER, Instruction, PhaseMap, ProgramText, bytes_of
+from jaxrl.diagnostics.compiled_programs import OTHER, Instruction, PhaseMap, ProgramText, bytes_of
 
 # Names for memory and control: nothing runs on the device for these.
 _FREE = frozenset(
@@ -55,7 +55,7 @@ class Launches:
       phases: kernels by phase.
     """
 
-    loops: list[LoopLaunches] = field(default_factory=list)
+    loops: list[LoopLaunches]
     phases: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -89,19 +89,18 @@ class _Reader:
     def __init__(self, program: ProgramText) -> None:
         self._program = program
         self._phases = PhaseMap(program)
-        self._traffic = Traffic(program)
+        self._traffic = _Traffic(program)
         self._sizes: dict[str, int] = {}
 
     def read(self) -> Launches:
-        launches = Launches()
         outside = LoopLaunches(OTHER, 1)
-        launches.loops.append(outside)
+        launches = Launches([outside])
         self._visit(self._program.entry, outside, launches)
         launches.loops = [loop for loop in launches.loops if loop.kernels or loop.conditionals]
         return launches
 
     def _visit(self, computation: str, loop: LoopLaunches, launches: Launches) -> None:
-        for line in self._program.computations.get(computation, ()):
+        for line in self._program.computations.get(computation, {}).values():
             if line.opcode == "while":
                 self._visit_loop(line, loop, launches)
             elif line.opcode == "conditional":
@@ -124,13 +123,13 @@ class _Reader:
             loop = LoopLaunches(self._phases.place(line.name)[0], outer.turns * turns)
             launches.loops.append(loop)
         for called in line.called:
-            if turns is None or not self._program.is_condition(line, called):
+            if turns is None or called != line.condition:
                 self._visit(called, loop, launches)
 
     def _size(self, computation: str) -> int:
         """Kernels of a computation with all that it calls, loops once."""
         if computation not in self._sizes:
-            lines = self._program.computations.get(computation, ())
+            lines = self._program.computations.get(computation, {}).values()
             inside = ("while", "conditional", "call", "async-start")
             self._sizes[computation] = sum(
                 sum(map(self._size, line.called)) if line.opcode in inside else line.opcode not in _FREE
@@ -143,10 +142,8 @@ class _Reader:
 class IterationTime:
     """Seconds of each part, as if the others took none.
 
-    Attributes:
-      launches: of kernels, one after the other.
-      memory: of reading and writing, at the memory's full bandwidth and without caches.
-      arithmetic: of matrix products, at the peak of the units that compute them.
+    Kernels are launched one after the other; memory is read and written at its full bandwidth, without
+    caches; matrix products are computed at the peak of their units.
     """
 
     launches: float
@@ -169,13 +166,9 @@ class IterationTime:
         return self.launches + self.memory + self.arithmetic
 
 
-class Traffic:
-    """The bytes that each instruction of a program moves."""
-
+class _Traffic:
     def __init__(self, program: ProgramText) -> None:
-        self._computations = {
-            name: {line.name: line for line in lines} for name, lines in program.computations.items()
-        }
+        self._computations = program.computations
         self._fusions: dict[str, tuple[dict[int, int | None], int | None]] = {}
 
     def bytes(self, computation: str, line: Instruction) -> int:
@@ -205,7 +198,7 @@ class Traffic:
                 for line in inside.values()
                 if line.opcode == "parameter" and (found := _NUMBER.match(line.rest))
             }
-            root = list(inside.values())[-1] if inside else None
+            root = next(reversed(inside.values()), None)
             self._fusions[name] = reads, _bytes_written(root, inside) if root else None
         return self._fusions[name]
 

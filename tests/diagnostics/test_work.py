@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxrl.diagnostics.compiled_programs.text import bytes_of
-from jaxrl.diagnostics.compiled_programs.work import read_work
+from jaxrl.diagnostics.compiled_programs import bytes_of, read_work
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology
 
 # A loop of 5 turns with an all-reduce of 40 bytes; one of 3 in it, known only by its condition, with another
