@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.agents import MultiAgentEnv
-from jaxrl.envs.agents.multi_agent import WholeEnv
+from jaxrl.envs.agents import MultiAgentEnv, WholeEnv
 from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space
 from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
 from jaxrl.envs.games import Game, game_of

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import registry
-from jaxrl.envs.agents import MultiAgentEnv
-from jaxrl.envs.agents.multi_agent import WholeEnv
+from jaxrl.envs.agents import MultiAgentEnv, WholeEnv
 from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.envs.host.worker import Problem
 from jaxrl.envs.host.worker_env import WorkerFactory

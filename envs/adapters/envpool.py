@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import installation
-from jaxrl.envs.adapters.envpool_pool import Pool, without_precision_warnings
+from jaxrl.envs.adapters.envpool_pool import Pool, load_qt, without_precision_warnings
 from jaxrl.envs.adapters.suite import like
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space
-from jaxrl.envs.host import qt
 from jaxrl.envs.host.spaces import action_leaf, observation_space, observation_tree, select_leaves, space_of
 from jaxrl.envs.host.worker import Leaf, Problem, describe
 from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
@@ -274,7 +273,7 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
         raise ImportError(f"{label}: {installation.misfit('envpool', error)}") from error
     if name not in envpool.list_all_envs():
         raise unknown("environment", f"envpool:{name}", [f"envpool:{x}" for x in envpool.list_all_envs()])
-    if _suite_of(name) == "envpool.procgen" and qt.load(label):
+    if _suite_of(name) == "envpool.procgen" and load_qt(label):
         # `import envpool` tried this module without Qt, and it keeps its failure.
         importlib.reload(importlib.import_module("envpool.procgen"))
     spec = envpool.make_spec(name)

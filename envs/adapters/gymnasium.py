@@ -12,7 +12,7 @@ from jaxrl.envs import modules
 from jaxrl.envs.base import Box, Dict, EnvSpec
 from jaxrl.envs.goals import KEYS, GoalExamples
 from jaxrl.envs.host import workers
-from jaxrl.envs.host.masks import choices_of, observed
+from jaxrl.envs.host.answers import choices_of, observed
 from jaxrl.envs.host.spaces import action_leaf, action_space, observation_space, select_leaves
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.host.worker_env import Forms, WorkerFactory, declared_reports

@@ -16,8 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters import gymnax_classes
-from jaxrl.envs.adapters.deferred import deferred_imports
-from jaxrl.envs.adapters.suite import check_arguments, implicit_promotion, like, load, numbers
+from jaxrl.envs.adapters.suite import (
+    check_arguments,
+    deferred_imports,
+    implicit_promotion,
+    like,
+    load,
+    numbers,
+)
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.names import format_call, unknown
 from jaxrl.envs.pictures import CannotRender

@@ -13,9 +13,8 @@ import numpy as np
 from jaxrl.envs import installation, modules
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.host import workers
-from jaxrl.envs.host.agent_spaces import AgentSpaces
-from jaxrl.envs.host.masks import choices_of, observed
-from jaxrl.envs.host.spaces import action_space, observation_space, space_of
+from jaxrl.envs.host.answers import choices_of, observed
+from jaxrl.envs.host.spaces import AgentSpaces, action_space, observation_space, space_of
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.host.worker_env import Forms, WorkerFactory, declared_reports
 from jaxrl.envs.host_env import HostEnvError, HostOptions

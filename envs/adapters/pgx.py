@@ -15,8 +15,7 @@ import numpy as np
 from jaxrl.envs import modules
 from jaxrl.envs.adapters.suite import load, raw_key, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.games import players
-from jaxrl.envs.games.game import Game
+from jaxrl.envs.games import Game, players
 from jaxrl.envs.names import changed_call
 from jaxrl.envs.trees import strong_types
 

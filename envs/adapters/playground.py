@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl.envs.adapters.physics import PhysicsEnv
+from jaxrl.envs.adapters.brax import PhysicsEnv
 from jaxrl.envs.adapters.suite import check_arguments, load, refusals, suite_rules
 from jaxrl.envs.names import changed_call, check_positive, unknown
 

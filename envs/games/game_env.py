@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.games import players
-from jaxrl.envs.games.game import Game
+from jaxrl.envs.games import Game, players
 from jaxrl.envs.names import changed_call
 
 

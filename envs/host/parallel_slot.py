@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments in a worker process; imports only `worker` and `masks` of `host`.
+"""PettingZoo's parallel environments in a worker process; imports only `worker` and `answers` of `host`.
 
 Every agent has a row of the shared arrays, environment by environment, in the order of `possible_agents`.
 """
@@ -13,8 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.host.answers import checked_flag, checked_reward, checked_tuple, info_number
-from jaxrl.envs.host.masks import MASK, MASKABLE, checked_mask, choices_of, mask_in
+from jaxrl.envs.host.answers import (
+    MASK,
+    MASKABLE,
+    checked_flag,
+    checked_mask,
+    checked_reward,
+    checked_tuple,
+    choices_of,
+    info_number,
+    mask_in,
+)
 from jaxrl.envs.host.worker import Leaf, Problem, Reader, action_of, describe
 
 _RESET = ("observations", "infos")  # what PettingZoo's methods return, each a dict by agent

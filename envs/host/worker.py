@@ -246,15 +246,14 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
 
 
 def _load(module: str) -> dict[str, Any]:
-    """The names that a module beside this one defines, which imports this one and others by full names.
+    """The names that a module beside this one defines, which imports this one and `answers` by full names.
 
     Those are looked up before their package would be imported.
     """
     sys.modules["jaxrl.envs.host.worker"] = sys.modules["__main__"]
     folder = os.path.dirname(os.path.abspath(__file__))
-    for name in ("answers", "masks"):
-        sys.modules[f"jaxrl.envs.host.{name}"] = beside = types.ModuleType(name)
-        beside.__dict__.update(runpy.run_path(os.path.join(folder, f"{name}.py")))
+    sys.modules["jaxrl.envs.host.answers"] = beside = types.ModuleType("answers")
+    beside.__dict__.update(runpy.run_path(os.path.join(folder, "answers.py")))
     return runpy.run_path(os.path.normpath(os.path.join(folder, f"{module}.py")))
 
 

@@ -12,18 +12,17 @@ from jaxrl.envs.names import check_32_bits, check_arguments, parse_call, unknown
 from jaxrl.envs.tasks import takes_task
 from jaxrl.envs.wrappers.actions import ActionRepeat, StickyActions
 from jaxrl.envs.wrappers.agents import AgentId, CentralObservation
-from jaxrl.envs.wrappers.episodes import OptimisticResets, TimeLimit
-from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.episodes import LimitCost, OptimisticResets, ReportInfo, TimeLimit
 from jaxrl.envs.wrappers.host import WrappedFactory
 from jaxrl.envs.wrappers.observations import (
     FlattenObservation,
+    FrameStack,
     MaskObservation,
     NoisyObservation,
     OneHotObservation,
     SelectObservation,
 )
 from jaxrl.envs.wrappers.previous_action import PreviousAction, PreviousReward
-from jaxrl.envs.wrappers.reports import LimitCost, ReportInfo
 from jaxrl.envs.wrappers.rewards import PotentialShaping, RewardClip, RewardScale, RewardShaping
 from jaxrl.envs.wrappers.trials import Trials
 from jaxrl.envs.wrappers.wrapper import Wrapper, wrapped

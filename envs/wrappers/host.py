@@ -17,10 +17,10 @@ import numpy as np
 from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep, zeros
 from jaxrl.envs.host_env import CentralHostFactory, HostEnv, HostFactory, HostOptions, HostStep, TracedSteps
 from jaxrl.envs.wrappers.agents import AgentId, CentralObservation
-from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.episodes import ReportInfo
 from jaxrl.envs.wrappers.host_steps import KeptObservations, StepChange
+from jaxrl.envs.wrappers.observations import FrameStack
 from jaxrl.envs.wrappers.previous_action import PreviousReward
-from jaxrl.envs.wrappers.reports import ReportInfo
 from jaxrl.envs.wrappers.rewards import ShapedReward
 from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.envs.host_env import CentralHostFactory, HostFactory, HostStep
 from jaxrl.envs.spaces import Space, zeros
 from jaxrl.envs.wrappers.agents import CENTRAL, OWN, AgentId, CentralObservation
-from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.observations import FrameStack
 from jaxrl.envs.wrappers.previous_action import PreviousReward, with_number
 from jaxrl.envs.wrappers.rewards import ShapedReward
 from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper

@@ -14,7 +14,7 @@ from jaxrl.envs.names import check_bool, check_positive
 from jaxrl.envs.reports import with_report
 from jaxrl.envs.tasks import method_of_tasks
 from jaxrl.envs.trees import strong_types
-from jaxrl.envs.wrappers.observation_parts import ObservationPart
+from jaxrl.envs.wrappers.previous_action import ObservationPart
 from jaxrl.envs.wrappers.wrapper import Wrapper, without_goals
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: far above any `n`.

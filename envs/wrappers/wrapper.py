@@ -15,8 +15,7 @@ import numpy as np
 from jaxrl.envs import tasks
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.mixture import TaskMixture
-from jaxrl.envs.picture_shapes import picture_order
-from jaxrl.envs.pictures import CannotRender
+from jaxrl.envs.pictures import CannotRender, picture_order
 
 
 class Wrapper(JaxEnv):

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from jaxrl import envs
-from jaxrl.envs.host.masks import checked_mask
+from jaxrl.envs.host.answers import checked_mask
 from jaxrl.envs.host.output import WorkerOutput
 from jaxrl.envs.host.worker import Problem, Reader, describe
 from jaxrl.envs.host_env import HostEnvError

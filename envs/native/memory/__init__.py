@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.native.memory.bandit import MultiarmedBandit
-from jaxrl.envs.native.memory.boards import Battleship, MineSweeper
+from jaxrl.envs.native.memory.boards import Battleship, Concentration, MineSweeper
 from jaxrl.envs.native.memory.card_games import (
     Autoencode,
     CountRecall,
@@ -16,7 +16,6 @@ from jaxrl.envs.native.memory.card_games import (
     RepeatFirst,
     RepeatPrevious,
 )
-from jaxrl.envs.native.memory.concentration import Concentration
 from jaxrl.envs.native.memory.control import (
     NoisyPositionOnlyCartPole,
     NoisyPositionOnlyPendulum,
@@ -24,8 +23,7 @@ from jaxrl.envs.native.memory.control import (
     PositionOnlyPendulum,
     VelocityOnlyCartPole,
 )
-from jaxrl.envs.native.memory.labyrinth import LabyrinthEscape, LabyrinthExplore
-from jaxrl.envs.native.memory.t_maze import TMaze
+from jaxrl.envs.native.memory.labyrinth import LabyrinthEscape, LabyrinthExplore, TMaze
 
 PREFIX = "memory/"
 

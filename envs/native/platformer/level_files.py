@@ -1,11 +1,20 @@
-"""Folders of levels, `DIR/{train,test}/CATEGORY/NNNN.json` or `.npz`; the shipped ones too."""
+"""Folders of levels, the shipped ones too: how they are written, read and verified.
+
+DIR/{train,test}/CATEGORY/NNNN.json   one level each; also .npz
+DIR/manifest.json                     of each its category, seed, size, optimal steps and digest
+"""
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from jaxrl.envs.bounded_files import read_bytes
+from jaxrl.envs.bounded_files import read_bytes, read_json
 from jaxrl.envs.names import check_choice
+from jaxrl.envs.native.platformer.generator import generate
 from jaxrl.envs.native.platformer.level import (
     CATEGORIES,
     LARGEST_LEVEL,
@@ -14,10 +23,12 @@ from jaxrl.envs.native.platformer.level import (
     from_json,
     from_npz,
 )
+from jaxrl.envs.native.platformer.solver import solves
 
 PARTS = ("train", "test")
 SHIPPED = Path(__file__).parent / "levels"
 MANIFEST = "manifest.json"
+_FORMAT = 1
 
 
 class DatasetError(ValueError):
@@ -60,3 +71,116 @@ def read_level(file: Path) -> PlatformerLevel:
     if level.category != file.parent.name:
         raise DatasetError(f"{file}: category (={level.category!r:.80}) must be its folder's")
     return level
+
+
+def write_dataset(
+    folder: Path, levels: int, seed: int, tell: Callable[[str, int, int], None] = lambda name, done, of: None
+) -> dict[str, int]:
+    """Generates levels for training, as many of each category as can be, and a quarter as many for tests.
+
+    No two levels of a folder are equal. The same arguments write the same files.
+
+    Args:
+      folder: is created; must not hold anything.
+      levels: for training, at least one of each category.
+      seed: of the first; the others follow.
+      tell: called after each level with (part/category, how many of it there are, of how many).
+
+    Returns:
+      The number of levels, by part/category.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DatasetError(f"{folder}: exists and is no empty folder")
+    entries: dict[str, Any] = {}
+    seen: set[str] = set()
+    counts = {}
+    for index, category in enumerate(CATEGORIES):
+        seeds = itertools.count(seed)
+        train = levels // len(CATEGORIES) + (index < levels % len(CATEGORIES))
+        for part, count in (("train", train), ("test", max(1, train // 4))):
+            for i in range(count):
+                level = _generate_new(category, seeds, seen)
+                name = f"{part}/{category}/{i:04}.json"
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(level.to_json())
+                entries[name] = _entry(level)
+                tell(f"{part}/{category}", i + 1, count)
+            counts[f"{part}/{category}"] = count
+    manifest = {"environment": "jaxrl:Platformer", "format": _FORMAT, "seed": seed, "levels": entries}
+    # Last: a folder without it was not finished.
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    return counts
+
+
+def _generate_new(category: str, seeds: itertools.count[int], seen: set[str]) -> PlatformerLevel:
+    while True:
+        level = generate(category, next(seeds))
+        if level.digest not in seen:
+            seen.add(level.digest)
+            return level
+
+
+def _entry(level: PlatformerLevel) -> dict[str, Any]:
+    return {
+        "category": level.category,
+        "seed": level.seed,
+        "size": [len(level.rows), len(level.rows[0])],
+        "optimal_steps": level.optimal_steps,
+        "digest": level.digest,
+    }
+
+
+def verify_dataset(folder: Path) -> dict[str, int]:
+    """Checks a folder against its manifest, and plays the solution of every level.
+
+    Returns:
+      The number of levels, by part/category.
+
+    Raises:
+      DatasetError: the first fault, with the file: a category or a level is missing, a file is no level, is
+        not in the manifest or differs from it, cannot be solved by its solution, or occurs twice.
+    """
+    entries = _read_manifest(folder / MANIFEST)
+    counts: dict[str, int] = {}
+    first_of: dict[str, Path] = {}
+    for part, category in itertools.product(PARTS, CATEGORIES):
+        inside = folder / part / category
+        files = sorted(inside.glob("*")) if inside.is_dir() else []
+        if not files:
+            raise DatasetError(f"{inside}: the category is missing: there is no level in it")
+        for file in files:
+            name = file.relative_to(folder).as_posix()
+            if name not in entries:
+                raise DatasetError(f"{file}: is not in {MANIFEST}")
+            level = read_level(file)
+            _compare(file, entries.pop(name), _entry(level))
+            if not solves(level, level.solution):
+                raise DatasetError(f"{file}: cannot be solved: its solution does not reach the exit")
+            if level.digest in first_of:
+                raise DatasetError(f"{file}: is the same level as {first_of[level.digest]}")
+            first_of[level.digest] = file
+        counts[f"{part}/{category}"] = len(files)
+    for name in entries:
+        raise DatasetError(f"{folder / name}: is in {MANIFEST} and not there")
+    return counts
+
+
+def _compare(file: Path, said: Any, found: dict[str, Any]) -> None:
+    for key, value in found.items():
+        if not isinstance(said, dict) or said.get(key) != value:
+            given = said.get(key) if isinstance(said, dict) else said
+            raise DatasetError(f"{file}: its {key} is {value}, {MANIFEST} has {given}")
+
+
+def _read_manifest(file: Path) -> dict[str, Any]:
+    try:
+        data = read_json(file)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{file}: cannot be read: {' '.join(str(error).split())}") from error
+    if (
+        not isinstance(data, dict)
+        or data.get("format") != _FORMAT
+        or not isinstance(data.get("levels"), dict)
+    ):
+        raise DatasetError(f"{file}: is no manifest of levels of format {_FORMAT}")
+    return dict(data["levels"])

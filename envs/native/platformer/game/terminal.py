@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from jaxrl.envs.native.platformer.game.attempt import Attempt
+from jaxrl.envs.native.platformer.game.record import Attempt
 from jaxrl.envs.native.platformer.level import PlatformerLevel
 
 MAX_STEPS = 2000  # of an attempt

@@ -1,10 +1,12 @@
-"""Levels of the maze: random ones, small changes to them, and the distance to the goal.
+"""Levels of the maze: named and random ones, small changes to them, and the distance to the goal.
 
 A level is a dict, which is a task of `jaxrl:Maze`:
   walls      int32[13], a word for each row; its bit x is 1 where column x has a wall
   goal       int32[], the cell 13 y + x
   agent      int32[], the cell where an episode starts
   direction  int32[], where the agent looks then: 0 right, 1 down, 2 left, 3 up
+
+In drawings `#` is a wall, `G` the goal, and `>`, `v`, `<` or `^` the agent and where it looks.
 """
 
 from __future__ import annotations
@@ -32,6 +34,92 @@ _WALL = 1
 _GOAL = 2
 
 Level = dict[str, jax.Array]
+_AGENT = ">v<^"  # by direction
+
+# Training on random levels never shows these, which were designed for this project.
+_TEETH = ".#.#.#.#.#.#. "
+_TURNS = "############. ............. .############ ............. "
+
+LAYOUTS = {
+    "four_rooms": """
+        >.....#......
+        ......#......
+        ......#......
+        .............
+        ......#......
+        ......#......
+        ##.######.###
+        ......#......
+        ......#......
+        ......#......
+        .............
+        ......#......
+        ......#.....G
+    """,
+    "sixteen_rooms": """
+        v..#..#..#...
+        .............
+        ...#..#..#...
+        #.##.###.##.#
+        .............
+        ...#..#..#...
+        #.##.###.##.#
+        ...#..#..#...
+        .............
+        #.##.###.##.#
+        ...#..#..#...
+        .............
+        ...#..#..#..G
+    """,
+    "comb": f".#.#.#.#G#.#. {_TEETH * 5} >............ {_TEETH * 6}",
+    "comb_below": f"{_TEETH * 6} ............< {_TEETH * 5} .#G#.#.#.#.#.",
+    "zigzag": f">............ {_TURNS * 2} ############. ............. .############ ............G",
+    "spiral": """
+        >............
+        ############.
+        ...........#.
+        .#########.#.
+        .#.......#.#.
+        .#.#####.#.#.
+        .#.#G..#.#.#.
+        .#.###.#.#.#.
+        .#.....#.#.#.
+        .#######.#.#.
+        .........#.#.
+        ##########.#.
+        .............
+    """,
+    "rings": """
+        .............
+        .###########.
+        .#.........#.
+        .#.#######.#.
+        .#.#.....#.#.
+        .#.#.###.#.#.
+        ...#.#G#.#...
+        .#.#.#.#.#.#.
+        .#.#.....#.#.
+        .#.###.###.#.
+        .#.........#.
+        .#####.#####.
+        >............
+    """,
+    "labyrinth": """
+        >#.....#.....
+        .#.###.#.###.
+        .#.#...#.#...
+        .#.#.###.#.##
+        ...#.....#...
+        .#########.#.
+        .......#...#.
+        ######.#.###.
+        .....#.#.#...
+        .###.#.#.#.##
+        .#...#...#...
+        .#.#########.
+        .#..........G
+    """,
+}
 
 
 def draw(key: jax.Array, max_walls: int) -> Level:
@@ -116,3 +204,19 @@ def _rows(cells: jax.Array) -> jax.Array:
 def _bit(cell: jax.Array) -> jax.Array:
     """int32[13], the words of rows in which one cell is set."""
     return jnp.where(cell // SIDE == np.arange(SIDE), jnp.left_shift(1, cell % SIDE), 0)
+
+
+def parse(text: str) -> dict[str, np.ndarray]:
+    """The level that a drawing of 13 lines shows."""
+    lines = text.split()
+    if len(lines) != SIDE or any(len(line) != SIDE for line in lines):
+        raise ValueError(f"a maze is {SIDE} lines of {SIDE} characters")
+    joined = "".join(lines)
+    (agent,) = (i for i, c in enumerate(joined) if c in _AGENT)
+    words = [sum(1 << x for x, c in enumerate(line) if c == "#") for line in lines]
+    return {
+        "agent": np.int32(agent),  # type: ignore[dict-item]
+        "direction": np.int32(_AGENT.index(joined[agent])),  # type: ignore[dict-item]
+        "goal": np.int32(joined.index("G")),  # type: ignore[dict-item]
+        "walls": np.array(words, np.int32),
+    }

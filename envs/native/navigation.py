@@ -21,7 +21,7 @@ from jaxrl.envs.names import (
     check_positive,
     check_whole,
 )
-from jaxrl.envs.native.navigation.room import (
+from jaxrl.envs.native.navigation_room import (
     GOAL_RADIUS,
     HALF_WIDTH,
     LARGEST_DISTANCE,
@@ -31,12 +31,15 @@ from jaxrl.envs.native.navigation.room import (
     ROBOT_RADIUS,
     NavigationParams,
     NavigationState,
+    directions,
     drive,
     lay_out,
+    lidar,
+    log_scale,
     move_obstacles,
+    normal_noise,
     words_of_layout,
 )
-from jaxrl.envs.native.navigation.sensors import directions, lidar, log_scale, normal_noise
 from jaxrl.envs.native.random_words import hashed, random_words
 from jaxrl.envs.tasks import TaskScale
 

@@ -13,9 +13,18 @@ import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_positive, check_whole
-from jaxrl.envs.native.maze import level as levels
-from jaxrl.envs.native.maze.layouts import LAYOUTS, parse
-from jaxrl.envs.native.maze.level import CELLS, DIRECTIONS, MOST_WALLS, SIDE, STEP_X, STEP_Y, Level
+from jaxrl.envs.native import maze_levels as levels
+from jaxrl.envs.native.maze_levels import (
+    CELLS,
+    DIRECTIONS,
+    LAYOUTS,
+    MOST_WALLS,
+    SIDE,
+    STEP_X,
+    STEP_Y,
+    Level,
+    parse,
+)
 
 _NAME = "jaxrl:Maze"
 _RANDOM = "random"
@@ -62,7 +71,7 @@ class MazeState:
 class Maze(JaxEnv):
     """An agent that sees five by five cells looks for the goal in a maze of 13 x 13; docs/maze.md.
 
-    A task is a level, see `jaxrl.envs.native.maze.level`. A level with goal and agent on one cell stands for
+    A task is a level, see `jaxrl.envs.native.maze_levels`. A level with goal and agent on one cell stands for
     a random one.
 
     Args:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxrl.envs.native.platformer.generation.solver import solve
 from jaxrl.envs.native.platformer.level import (
     CATEGORIES,
     EMPTY,
@@ -18,6 +17,7 @@ from jaxrl.envs.native.platformer.level import (
     SWITCH,
     PlatformerLevel,
 )
+from jaxrl.envs.native.platformer.solver import solve
 
 _MOST_TRIES = 500
 Grid = np.ndarray
