@@ -50,12 +50,7 @@ class MultiAgentEnv(JaxEnv, abc.ABC):
 
 @flax.struct.dataclass
 class Flags:
-    """The meaning of a step for each agent; bool[A].
-
-    Attributes:
-      took_part: was present before it.
-      terminated, truncated: the agent's episode ended; False of others.
-    """
+    """The meaning of a step for each agent, bool[A]: was it present before, and its own flags."""
 
     took_part: jax.Array
     terminated: jax.Array
@@ -89,7 +84,7 @@ class WholeEnv(JaxEnv):
         is_over = ~jnp.any(after & ~timestep.done)
         is_cut = is_over & jnp.any(flags.truncated & ~flags.terminated)
         counted = lambda x: jnp.where(before, x, 0.0).astype(jnp.float32)  # noqa: E731
-        timestep = dataclasses.replace(
+        return state, dataclasses.replace(
             timestep,
             reward=counted(timestep.reward),
             terminated=is_over & ~is_cut,
@@ -97,7 +92,6 @@ class WholeEnv(JaxEnv):
             score=None if timestep.score is None else counted(timestep.score),
             team=flags,
         )
-        return state, timestep
 
     def action_mask(self, state: Any) -> jax.Array:
         """bool[A, n]; an agent that is not present may do anything, since a policy needs a choice."""
@@ -114,37 +108,22 @@ class AgentRows:
 
     Args:
       env: the environment; every A rows are a copy of it.
-      stagger: as of `VectorEnv`; it cuts whole environments off.
-      few_kernels: as of `VectorEnv`.
+      stagger, few_kernels: as of `VectorEnv`; whole environments are cut off.
     """
 
     def __init__(self, env: MultiAgentEnv, stagger: bool = False, few_kernels: bool = False):
         self.env = env
+        self.spec = env.spec
         self._agents = env.spec.num_agents
         self._whole = VectorEnv(WholeEnv(env), stagger, few_kernels)
-
-    @property
-    def spec(self) -> EnvSpec:
-        """The spec of one environment, with the spaces of one agent."""
-        return self.env.spec
-
-    @property
-    def resets_in_rounds(self) -> bool:
-        """See `VectorEnv.resets_in_rounds`."""
-        return self._whole.resets_in_rounds
-
-    @property
-    def staggered(self) -> bool:
-        """See `VectorEnv.staggered`."""
-        return self._whole.staggered
+        self.resets_in_rounds = self._whole.resets_in_rounds
+        self.staggered = self._whole.staggered
 
     def reset(self, keys_B: jax.Array, task_B: Any = None) -> tuple[VectorState, Any]:
-        """See `VectorEnv.reset`; there are no tasks."""
         state, obs = self._whole.reset(keys_B[:: self._agents], task_B)
         return state, self._rows(obs)
 
     def starts(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]:
-        """See `VectorEnv.starts`; of N environments."""
         return self._whole.starts(keys_B[:: self._agents], task_B)
 
     def step(
@@ -155,11 +134,7 @@ class AgentRows:
         starts: tuple[Any, Any] | None = None,
         task_B: Any = None,
     ) -> tuple[VectorState, TimeStep]:
-        """See `VectorEnv.step`.
-
-        `team` is the step of the environment, in each of its rows: the sum of the rewards, its own flags and
-        its info.
-        """
+        """`team` of each row is its environment's step: the sum of the rewards, its own flags and info."""
         action_NA = jax.tree.map(lambda x: x.reshape(-1, self._agents, *x.shape[1:]), action_B)
         state, whole = self._whole.step(keys_B[:: self._agents], state, action_NA, starts, task_B)
         flags = whole.team
@@ -173,7 +148,7 @@ class AgentRows:
             truncated=whole.truncated,
             info=whole.info,
         )
-        timestep = TimeStep(
+        return state, TimeStep(
             obs=self._rows(whole.obs),
             reward=self._rows(whole.reward),
             terminated=self._rows(flags.terminated),
@@ -183,10 +158,8 @@ class AgentRows:
             score=self._rows(whole.score),
             team=jax.tree.map(lambda x: jnp.repeat(x, self._agents, axis=0), team),
         )
-        return state, timestep
 
     def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any:
-        """Raises ValueError: a row cannot be selected without the other agents of its environment."""
         raise ValueError(f"{self.spec.name}: the agents of an environment stand and go together")
 
     def action_mask(self, state: VectorState) -> jax.Array | None:
@@ -195,7 +168,6 @@ class AgentRows:
         return None if mask is None else self._rows(mask)
 
     def solve(self, state: VectorState) -> jax.Array:
-        """No environment of several agents has a solver; ValueError."""
         raise ValueError(f"{self.spec.name}: there is no solver for several agents")
 
     def is_turn(self, state: VectorState) -> jax.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -34,13 +33,12 @@ _MOVES = 200  # of a game, that are played to look at turns
 def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
     """Checks that methods depend on their arguments alone, and that episodes end in time; plays a few.
 
+    ValueError, one line, for the first problem.
+
     Args:
       label: the environment's name in errors.
       env: its integers are counted from 0, see `EnvSpec.counts_from_zero`.
       finite: refuse NaN and infinity too, which a run answers as `nonfinite` says.
-
-    Raises:
-      ValueError: one line for the first problem.
     """
     for method, arguments in Types(label, env).arguments.items():
         where = f"{label}: {method}()"
@@ -54,9 +52,12 @@ def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
             "that many frames, but reset() or step() returns no such stacks: leave it at 1"
         )
     game = game_of(env)
-    # An environment of a user's own may call something else so.
-    if isinstance(game, Game):
-        _check_turns(label, game)
+    # A custom environment may call something else so.
+    if isinstance(game, Game) and game.alternates and _moves_twice(game):
+        raise ValueError(
+            f"{label}: a player of its game moved twice in a row, and `alternates` is True: opponents would "
+            "miss the second move; set it to False"
+        )
     limit = env.spec.max_episode_steps
     limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
     looks = finite or _has_integers(env.spec.observation_space)
@@ -85,18 +86,11 @@ def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
 
 
 class _Found(NamedTuple):
-    """Findings about random episodes, bool[] each; values after the end of an episode do not count.
+    """Findings about random episodes, bool[] each; values after the end of an episode do not count."""
 
-    Attributes:
-      ended: all of them end in time.
-      allowed: some action was always allowed.
-      counted: integers of observations lie in their spaces.
-      finite_obs, finite_reward: neither had NaN or infinity in it.
-    """
-
-    ended: jax.Array
-    allowed: jax.Array
-    counted: jax.Array
+    ended: jax.Array  # all of them in time
+    allowed: jax.Array  # always some action
+    counted: jax.Array  # integers of observations lie in their spaces
     finite_obs: jax.Array
     finite_reward: jax.Array
 
@@ -127,14 +121,12 @@ def _play(env: JaxEnv, key: jax.Array, steps: int) -> _Found:
 
 
 def _seen(env: JaxEnv, obs: Any, reward: jax.Array, ended_E: jax.Array) -> _Found:
-    """Of observations and rewards [E, ...]."""
-
     def everywhere(sound: jax.Array) -> jax.Array:
         return (sound.reshape(_EPISODES, -1).all(axis=1) | ended_E).all()
 
     def finite(x: Any) -> jax.Array:
-        numbers = jnp.isfinite(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.ones(x.shape, bool)
-        return everywhere(numbers)
+        is_float = jnp.issubdtype(x.dtype, jnp.floating)
+        return everywhere(jnp.isfinite(x) if is_float else jnp.ones(x.shape, bool))
 
     def counted(space: Space, x: Any) -> jax.Array:
         if isinstance(space, Dict):
@@ -155,21 +147,12 @@ def _seen(env: JaxEnv, obs: Any, reward: jax.Array, ended_E: jax.Array) -> _Foun
 
 
 def _has_integers(space: Space) -> bool:
-    """True if a part of it is Discrete or MultiDiscrete."""
     if isinstance(space, Dict):
         return any(_has_integers(part) for _, part in space.spaces)
     return isinstance(space, Discrete | MultiDiscrete)
 
 
-def _check_turns(label: str, game: Game) -> None:
-    if game.alternates and jax.jit(functools.partial(_moves_twice, game))(jax.random.key(0)):
-        raise ValueError(
-            f"{label}: a player of its game moved twice in a row, and `alternates` is True: opponents would "
-            "miss the second move; set it to False"
-        )
-
-
-def _moves_twice(game: Game, key: jax.Array) -> jax.Array:
+def _moves_twice(game: Game) -> jax.Array:
     """bool[], whether the same seat has two turns in a row in games of random moves."""
 
     def play(key: jax.Array) -> jax.Array:
@@ -184,7 +167,7 @@ def _moves_twice(game: Game, key: jax.Array) -> jax.Array:
         begin = strong_types(game.start(key)), jnp.zeros((), bool)
         return jax.lax.fori_loop(0, _MOVES, move, begin)[1]
 
-    return jax.vmap(play)(jax.random.split(key, _EPISODES)).any()
+    return jax.jit(jax.vmap(play))(jax.random.split(jax.random.key(0), _EPISODES)).any()
 
 
 def _is_stack(env: JaxEnv, key: jax.Array) -> jax.Array:

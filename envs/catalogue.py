@@ -26,11 +26,7 @@ _PATTERNS = {
 
 
 def entry_of(name: str) -> Entry:
-    """Makes the environment `suite:Name` and describes it.
-
-    Raises:
-      ValueError: one line; it cannot be made.
-    """
+    """Makes the environment `suite:Name` and describes it; ValueError, one line, if it cannot be made."""
     try:
         spec = registry.spec_of(name)
     except (ValueError, ImportError) as error:
@@ -85,8 +81,7 @@ def _start(space: Discrete | MultiDiscrete) -> str:
 def find(name: str) -> list[str]:
     """The environments of installed suites with that name, as `suite:Name(arguments)`, the device's first.
 
-    Args:
-      name: without a suite, perhaps with arguments; small and capital letters count as the same.
+    The name has no suite, and may have arguments; small and capital letters count as the same.
     """
     short, parenthesis, arguments = name.partition("(")
     spellings = {spelling.lower() for spelling in _spellings(short.strip())}
@@ -122,7 +117,6 @@ def not_found(name: str) -> ValueError:
 
 
 def _names(suite: suites.Collection) -> Sequence[str]:
-    """The names of an installed suite."""
     found = suites.known(suite)
     return listed(suite) if found is None else [*found, *suites.registered(suite)]
 

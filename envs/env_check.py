@@ -30,27 +30,16 @@ _STEPS = 100  # of an environment on the host
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """Rewards and ends of some steps of one environment.
+    """Rewards and ends of some steps of one environment."""
 
-    Attributes:
-      rewards: of each step that was one.
-      returns: of the episodes that ended.
-      terminated, truncated: how many ended so; an end may be both.
-    """
-
-    rewards: Sequence[float]
-    returns: Sequence[float]
-    terminated: int
+    rewards: Sequence[float]  # of each step that was one
+    returns: Sequence[float]  # of the episodes that ended
+    terminated: int  # how many ended so; an end may be both
     truncated: int
 
 
 def play(name: str, wrappers: Sequence[str], steps: int, seed: int = 0) -> Trial:
-    """Plays random actions, allowed ones if there is a mask.
-
-    Raises:
-      ValueError, ImportError: it cannot be made.
-      HostEnvError: it failed.
-    """
+    """Plays random actions, allowed ones if there is a mask; HostEnvError if the environment failed."""
     run = _on_host if registry.is_host(name) else _on_device
     reward, terminated, truncated, first = run(name, wrappers, steps, seed)
     counts = ~first
@@ -93,9 +82,8 @@ def _on_host(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple
             env.send(0, np.stack([random_host_action(space, x, rng) for x in allowed]))
             found = env.recv(0)
             whole = found.of_environments
-            rows.append(
-                [np.copy(x)[0] for x in (whole.score, whole.terminated, whole.truncated, whole.first)]
-            )
+            row = whole.score, whole.terminated, whole.truncated, whole.first
+            rows.append([np.copy(x)[0] for x in row])
     finally:
         env.close()
     reward, terminated, truncated, first = map(np.array, zip(*rows, strict=True))
@@ -119,14 +107,11 @@ def random_host_action(space: Space, allowed: np.ndarray | None, rng: np.random.
 
 
 def check_env(env: JaxEnv | str | Any) -> None:
-    """Checks a custom environment.
+    """Checks a device environment, one of Gymnasium, or the environment of any name.
 
     Of one of the device: declarations, types, purity, the length of episodes, and values in episodes of
     random actions. Of one on the host: its spaces, and that resets and a hundred random steps conform to
     them.
-
-    Args:
-      env: a device environment, an environment of Gymnasium, or the name of any environment.
 
     Raises:
       ValueError: one line that names the environment, the method and the remedy.
@@ -180,7 +165,6 @@ def _check_gymnasium(label: str, env: Any) -> None:
 
 @contextlib.contextmanager
 def _named(label: str) -> Iterator[None]:
-    """Makes one line of what an environment raises, or does wrong."""
     try:
         yield
     except Problem as error:

@@ -97,9 +97,7 @@ class HostEnv(Protocol):
         """
         raise HostEnvError(f"{self.spec.name} takes no tasks")
 
-    def recv(self, group: int) -> HostStep:
-        """Waits for the group's step."""
-        ...
+    def recv(self, group: int) -> HostStep: ...
 
     def decode(self, obs: Any) -> Any:
         """Turns `HostStep.obs`, with any leading dimensions, into observations of the spec's space.
@@ -123,6 +121,18 @@ class HostEnv(Protocol):
     def close(self) -> None:
         """Ends everything that was started; may be called twice."""
         ...
+
+
+class StartedEnv(HostEnv, Protocol):
+    """A `HostEnv` that decodes as the factory that has started it."""
+
+    factory: HostFactory
+
+    def decode(self, obs: Any) -> Any:
+        return self.factory.decode(obs)
+
+    def action_mask(self, obs: Any) -> Any:
+        return self.factory.action_mask(obs)
 
 
 class TracedSteps(Protocol):
@@ -170,7 +180,6 @@ class TracedSteps(Protocol):
 
 
 def group_environments(env: HostEnv, group: int) -> slice:
-    """The environments of a group."""
     size = env.num_envs // env.num_groups
     return slice(group * size, (group + 1) * size)
 
@@ -208,23 +217,18 @@ class HostOptions:
         if self.num_groups < 1 or not self.seeds or len(self.seeds) % self.num_groups:
             raise ValueError(f"num_groups (={self.num_groups}) must divide num_envs (={len(self.seeds)})")
         if self.num_workers < 0 or self.num_workers % self.num_groups:
-            raise ValueError(
-                f"num_workers (={self.num_workers}) must be a multiple of num_groups (={self.num_groups})"
-            )
+            text = f"must be a multiple of num_groups (={self.num_groups})"
+            raise ValueError(f"num_workers (={self.num_workers}) {text}")
 
 
 class HostFactory(Protocol):
-    """A host environment by name, checked but not started."""
+    """A host environment by name, checked but not started; it decodes as every `HostEnv` it starts."""
 
     spec: EnvSpec
 
-    def decode(self, obs: Any) -> Any:
-        """The spec of every `HostEnv` it starts."""
-        ...
+    def decode(self, obs: Any) -> Any: ...
 
-    def action_mask(self, obs: Any) -> Any:
-        """As in every `HostEnv` it starts."""
-        ...
+    def action_mask(self, obs: Any) -> Any: ...
 
     def require_info(self, key: str) -> None:
         """Raises ValueError if it is known that `key` will never be in the environments' info."""

@@ -76,25 +76,15 @@ class CannotRender(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Shot:
-    """One step, as videos show it.
+    """One step, as videos show it."""
 
-    Attributes:
-      obs: the observation to act on, as the policy sees it; of several agents with a leading A.
-      mask: bool[A], the allowed actions, or None; of several agents likewise.
-      picture: draws it, uint8[height, width, 3]; only until the next action.
-      over: the episode has ended; no action is taken any more.
-      reward: of the action before, as episodes report it; 0 at the first step. Of several agents the sum.
-      fresh: bool[A] of several agents, whose recurrent state restarts with `obs`; None of one.
-      reports: what the environment reported of the action before, by name; without missing values, and
-        empty for several agents.
-    """
-
-    obs: Any
-    mask: Any
-    picture: Callable[[], np.ndarray]
-    over: bool
-    reward: float = 0.0
-    fresh: np.ndarray | None = None
+    obs: Any  # the observation to act on, as the policy sees it; of several agents with a leading A
+    mask: Any  # bool[A], the allowed actions, or None; of several agents likewise
+    picture: Callable[[], np.ndarray]  # draws it, uint8[height, width, 3]; only until the next action
+    over: bool  # the episode has ended; no action is taken any more
+    reward: float = 0.0  # of the action before, as episodes report it; of several agents the sum
+    fresh: np.ndarray | None = None  # bool[A] of several agents, whose recurrent state restarts with `obs`
+    # What the environment reported of the action before; without missing values, empty for several agents.
     reports: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -134,12 +124,8 @@ def draw(obs: np.ndarray, space: Space) -> np.ndarray:
         channels = obs.shape[-1]
         return obs[..., -3:] if channels % 3 == 0 else np.repeat(obs[..., -1:], 3, axis=-1)
     planes = obs.shape[-1]
-    colours = np.array([_colour(i / max(planes, 1)) for i in range(planes)] + [(0, 0, 0)])
+    hues = [colorsys.hsv_to_rgb(i / max(planes, 1), 0.65, 1.0) for i in range(planes)]
+    colours = np.round(255 * np.array([*hues, (0, 0, 0)]))
     present = obs > 0
     top = np.where(present.any(axis=-1), planes - 1 - np.argmax(present[..., ::-1], axis=-1), planes)
     return colours[top].astype(np.uint8)
-
-
-def _colour(hue: float) -> tuple[int, int, int]:
-    red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 1.0)
-    return round(255 * red), round(255 * green), round(255 * blue)

@@ -18,28 +18,19 @@ from jaxrl.envs.base import JaxEnv
 
 @dataclasses.dataclass(frozen=True)
 class TaskGroup:
-    """Names for parts of the tasks, such as the categories of levels.
+    """Names for parts of the tasks, such as the categories of levels."""
 
-    Attributes:
-      field: of the `task_space`.
-      members: its values, [n], by name.
-    """
-
-    field: str
-    members: Mapping[str, np.ndarray]
+    field: str  # of the `task_space`
+    members: Mapping[str, np.ndarray]  # its values, [n], by name
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskScale:
-    """A number that stands for several fields of the tasks, such as a difficulty.
-
-    Attributes:
-      low, high: its bounds.
-      fields: of the `task_space`, for a number within them: by name a number, or values [n] to sample from.
-    """
+    """A number that stands for several fields of the tasks, such as a difficulty."""
 
     low: float
     high: float
+    # Of the `task_space`, for a number within these bounds: by name a number, or values [n] to sample from.
     fields: Callable[[float], Mapping[str, float | np.ndarray]]
 
 

@@ -14,8 +14,6 @@ from jaxrl.envs.base import Box, Dict, EnvSpec, InfoMetric, JaxEnv, Space, TimeS
 from jaxrl.envs.names import changed_call, check_positive
 from jaxrl.envs.trees import TimedState, strong_types
 
-_EPISODE_LENGTH = 1000  # of the suite's own training wrappers
-
 
 class PhysicsEnv(JaxEnv):
     """An environment of such a suite without its wrappers, which cut episodes off and restart them.
@@ -25,7 +23,6 @@ class PhysicsEnv(JaxEnv):
     """
 
     def __init__(self, name: str, env: Any, limit: int):
-        """Takes its full name, the environment of the suite, and the limit of steps."""
         self._env = env
         self._limit = limit
         with suite_rules():
@@ -48,14 +45,13 @@ class PhysicsEnv(JaxEnv):
         with suite_rules():
             env_state = strong_types(self._env.step(state.env, action))
         time = state.time + 1
-        timestep = TimeStep(
+        return TimedState(env_state, time), TimeStep(
             obs=env_state.obs,
             reward=env_state.reward.astype(jnp.float32),
             terminated=env_state.done > 0,
             truncated=time >= self._limit,
             info=numbers(env_state.metrics),
         )
-        return TimedState(env_state, time), timestep
 
 
 def reports(metrics: Iterable[str]) -> tuple[InfoMetric, ...]:
@@ -70,17 +66,13 @@ def _space(obs: Any) -> Space:
 
 
 def names() -> Sequence[str]:
-    """The environments that brax has registered."""
     return tuple(sorted(load("brax.envs", "brax")._envs))
 
 
-def make(name: str, episode_length: int = _EPISODE_LENGTH, **kwargs: Any) -> PhysicsEnv:
-    """Makes one of `names()`.
+def make(name: str, episode_length: int = 1000, **kwargs: Any) -> PhysicsEnv:
+    """Makes one of `names()`; `kwargs` are of its class, such as `backend="spring"`.
 
-    Args:
-      name: of the environment.
-      episode_length: steps after which an episode is cut off.
-      kwargs: of the environment's class, such as `backend="spring"`.
+    After `episode_length` steps an episode is cut off; the default is of the suite's training wrappers.
     """
     label = f"brax:{name}"
     check_arguments(label, kwargs)

@@ -26,7 +26,6 @@ _OBSERVATIONS = ("whole", "parts")
 
 
 def names() -> Sequence[str]:
-    """The environments of the suite; ImportError if it is not installed."""
     load("craftax.craftax_env", "craftax")
     return _NAMES
 
@@ -86,15 +85,14 @@ class Craftax(JaxEnv):
             obs, state, reward, _, info = self._env.step_env(raw_key(key), state, action, self._over)
             terminated = self._env.is_terminal(state, self._endless)
         state, obs = strong_types((state, obs))
-        timestep = TimeStep(
+        return state, TimeStep(
             obs=self._in_parts(obs),
             reward=jnp.asarray(reward, jnp.float32),
             terminated=jnp.asarray(terminated, bool),
-            truncated=jnp.asarray(state.timestep >= self._params.max_timesteps, bool),
+            truncated=state.timestep >= self._params.max_timesteps,
             # Achievements and the score so far.
             info={name: x for name, x in numbers(info).items() if name != "discount"},
         )
-        return state, timestep
 
     def _in_parts(self, obs: jax.Array) -> Any:
         if self._map_shape is None:

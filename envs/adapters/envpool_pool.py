@@ -20,13 +20,9 @@ _LIBRARIES = ("libicudata.so.56", "libicuuc.so.56", "libicui18n.so.56", "libQt5C
 
 
 def load_qt(label: str) -> bool:
-    """Makes sure that the process has Qt, from the system or else from the wheel; outside Linux does nothing.
+    """True if Qt was loaded from the wheel just now, so that an import that failed before can succeed.
 
-    Returns:
-      Whether the wheel's was loaded just now, so that an import that failed before can succeed.
-
-    Raises:
-      ImportError: neither is installed; the message names what to install.
+    Outside Linux, and if the system has Qt, it does nothing; ImportError names what to install.
     """
     # The second is true of the wheel as well, if it was loaded before.
     if not sys.platform.startswith("linux") or _load_libraries(["libQt5Gui.so.5"]):
@@ -116,16 +112,19 @@ class Pool:
             array[first] = 0
         outcome["first"] = first
         if self._cut_at is not None:
-            self._cut_first_episodes(outcome)
+            done = outcome["terminated"] | outcome["truncated"]
+            self._restart = ~done & (self.steps == self._cut_at)
+            outcome["truncated"] |= self._restart
+            outcome["game_over"] |= self._restart
+            self._cut_at[done] = 0
         self._done = outcome["terminated"] | outcome["truncated"]
         return obs, outcome
 
     @property
     def is_settled(self) -> bool:
         """True once all first episodes that must be cut off have been."""
-        if self._cut_at is None:
-            return True
-        return bool((self._cut_at <= self.steps).all()) and not self._restart.any()
+        is_cut = self._cut_at is None or bool((self._cut_at <= self.steps).all())
+        return is_cut and not self._restart.any()
 
     def trace(self) -> np.ndarray | None:
         """Makes ready for `traced_send` and `traced_recv`; their first handle, or None if it cannot be.
@@ -142,7 +141,6 @@ class Pool:
         return np.asarray(handle)
 
     def traced_send(self, handle: jax.Array, action: jax.Array) -> jax.Array:
-        """See `TracedSteps`."""
         *_, spec = self._env.spec.action_array_spec.values()
         return self._traced_send(handle, action.astype(spec.dtype), self._ids)
 
@@ -156,14 +154,6 @@ class Pool:
             obs, outcome = jax.tree.map(lambda x: x[order], (obs, outcome))
         outcome = jax.tree.map(lambda x: jnp.where(first, jnp.zeros_like(x), x), outcome)
         return handle, obs, outcome | {"first": first}
-
-    def _cut_first_episodes(self, outcome: dict[str, np.ndarray]) -> None:
-        assert self._cut_at is not None
-        done = outcome["terminated"] | outcome["truncated"]
-        self._restart = ~done & (self.steps == self._cut_at)
-        outcome["truncated"] |= self._restart
-        outcome["game_over"] |= self._restart
-        self._cut_at[done] = 0
 
 
 def _outcome(reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]) -> dict[str, Any]:

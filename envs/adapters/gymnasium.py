@@ -43,8 +43,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFact
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
     """The module that creating the environment imports, from its name; None if it has none.
 
-    The environments of shimmy, GymV21Environment and others, import what their arguments name: they count as
-    modules themselves.
+    Those of shimmy, such as GymV21Environment, import what their arguments name: they count as modules.
     """
     return name if name.startswith("GymV") else name.rpartition(":")[0] or None
 

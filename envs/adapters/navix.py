@@ -21,7 +21,6 @@ _OBSERVATIONS = tuple(f"{kind}{view}" for kind in _BOUNDS for view in ("", "_fir
 
 
 def names() -> Sequence[str]:
-    """The environments that navix has registered."""
     return tuple(sorted(load("navix", "navix").registry()))
 
 
@@ -41,9 +40,7 @@ class Navix(JaxEnv):
     def __init__(self, name: str, observation: str = "symbolic", max_steps: int | None = None, **kwargs: Any):
         label = f"navix:{name}"
         check_arguments(label, kwargs)
-        limit = {} if max_steps is None else {"max_steps": max_steps}
-        if max_steps is not None:
-            check_positive(f"{label}: max_steps", max_steps)
+        limit = {} if max_steps is None else {"max_steps": check_positive(f"{label}: max_steps", max_steps)}
         if observation not in _OBSERVATIONS:
             raise unknown(f"observation of {label}", observation, _OBSERVATIONS)
         navix = load("navix", "navix")

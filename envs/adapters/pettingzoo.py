@@ -42,7 +42,6 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> PettingZooFac
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module that creating the environment imports, from its name; None if it has none."""
     return name.rpartition(":")[0] or None
 
 
@@ -115,12 +114,7 @@ def _families() -> Iterator[tuple[str, str, Path]]:
 class PettingZooFactory(WorkerFactory):
     """A parallel environment that has been made once, to learn its spaces.
 
-    Args:
-      label: its name.
-      target: the `module:attribute` that makes it, with `kwargs`.
-      spaces: of its agents.
-      found: the worker's description of it, see `parallel_slot.description`.
-      with_state: True if stored observations hold the global state.
+    `found` is of `parallel_slot.description`; `with_state`: stored observations hold the global state.
     """
 
     slot = _SLOT

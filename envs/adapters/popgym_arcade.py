@@ -22,7 +22,6 @@ _ONE_STEP_LATE = ("AutoEncode", "MineSweeper")
 
 
 def names() -> Sequence[str]:
-    """The environments that popgym_arcade has registered."""
     return tuple(sorted(load("popgym_arcade.registration", _SUITE).REGISTERED_ENVIRONMENTS))
 
 
@@ -100,12 +99,5 @@ make = PopgymArcade
 
 
 def _with_constant_discount(game: type) -> type:
-    """The game's class with a constant discount in `info`, which nothing here reads.
-
-    The suite computes it by a method of an older gymnax.
-    """
-
-    def discount(self: Any, state: Any, params: Any) -> jax.Array:
-        return jnp.ones(())
-
-    return type(game.__name__, (game,), {"discount": discount})
+    """The game's class with a constant discount, which the suite computes by a method of an older gymnax."""
+    return type(game.__name__, (game,), {"discount": lambda self, state, params: jnp.ones(())})

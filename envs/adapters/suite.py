@@ -21,11 +21,7 @@ EXPENSIVE_RESETS = 64
 
 
 def load(module: str, suite: str) -> ModuleType:
-    """Imports a module of a suite.
-
-    Raises:
-      ImportError: one line; the suite, or what it needs, is not installed or does not fit the others.
-    """
+    """Imports a module; ImportError, one line, if the suite or what it needs is missing, or does not fit."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about packages of the suite's own
@@ -89,14 +85,12 @@ def check_arguments(name: str, kwargs: Mapping[str, Any]) -> None:
 
 def numbers(info: Mapping[str, Any]) -> dict[str, jax.Array]:
     """float32[] of each entry that is one number or bool."""
-    found = {
-        name: jnp.asarray(x) for name, x in info.items() if hasattr(x, "dtype") or isinstance(x, int | float)
+    found = {k: jnp.asarray(x) for k, x in info.items() if hasattr(x, "dtype") or isinstance(x, int | float)}
+    kinds = (jnp.bool_, jnp.number)
+    are_numbers = {
+        k: x.shape == () and any(jnp.issubdtype(x.dtype, kind) for kind in kinds) for k, x in found.items()
     }
-    return {
-        name: x.astype(jnp.float32)
-        for name, x in found.items()
-        if x.shape == () and (x.dtype == bool or jnp.issubdtype(x.dtype, jnp.number))
-    }
+    return {k: x.astype(jnp.float32) for k, x in found.items() if are_numbers[k]}
 
 
 @contextlib.contextmanager

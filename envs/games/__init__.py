@@ -60,7 +60,6 @@ class Game(abc.ABC):
         """(terminated, truncated), bool[], see `TimeStep`."""
 
     def is_over(self, state: Any) -> jax.Array:
-        """bool[], whether the game has ended in either way."""
         terminated, truncated = self.ends(state)
         return terminated | truncated
 

@@ -35,21 +35,13 @@ Player = Callable[[Any, jax.Array], jax.Array]
 
 @flax.struct.dataclass
 class _Tree:
-    """One node for each simulation and the root, which is node 0; leaves [N + 1, ...].
-
-    Attributes:
-      state: of the game.
-      gained: float32[N + 1, 2], what each seat got between the root and the node.
-      children: int32[N + 1, A], the node after each move; -1 where none has been made.
-      visits: float32[N + 1], simulations that went through it.
-      total: float32[N + 1, 2], sums of what each seat got in these, from the root to the end.
-    """
+    """One node for each simulation and the root, which is node 0; leaves [N + 1, ...]."""
 
     state: Any
-    gained: jax.Array
-    children: jax.Array
-    visits: jax.Array
-    total: jax.Array
+    gained: jax.Array  # float32[N + 1, 2], what each seat got between the root and the node
+    children: jax.Array  # int32[N + 1, A], the node after each move; -1 where none has been made
+    visits: jax.Array  # float32[N + 1], simulations that went through it
+    total: jax.Array  # float32[N + 1, 2], sums of what each seat got in these, from the root to the end
 
 
 def search(game: Game, state: Any, key: jax.Array, simulations: int) -> jax.Array:
@@ -199,7 +191,6 @@ def names(game: Game) -> tuple[str, ...]:
 
 
 def is_scripted(game: Game, name: str) -> bool:
-    """True if a name is one of `names`, with a number for N."""
     return name in names(game)[:-1] or _SEARCH.fullmatch(name) is not None
 
 
@@ -210,19 +201,16 @@ def module_of(arguments: Mapping[str, Any]) -> str | None:
 
 
 def make(label: str, game: Game, name: str) -> Player:
-    """Makes a player.
+    """Makes a player of a game; ValueError, which begins with `label`, if there is none of that name.
 
     Args:
-      label: of the setting that names it, for the error.
-      game: that it plays.
+      label: of the setting that names it.
+      game: the rules.
       name: "random" chooses uniformly among the allowed moves; "greedy" among the moves with the highest
         immediate reward, such as a winning one; "minimax" among the best ones, in solved games; "mcts-100"
         searches with 100 simulations, see `search`; "baseline" samples the policy that the game's suite
         has published, if any; "path.to.module:function" is called with (observation, bool[A] of the allowed
         moves, key).
-
-    Raises:
-      ValueError: there is no such player.
     """
     found = _players(game)
     if name in found:
@@ -234,18 +222,12 @@ def make(label: str, game: Game, name: str) -> Player:
         simulations = int(searches[1])
         return lambda state, key: search(game, state, key, simulations)
     if not isinstance(name, str) or ":" not in name:
-        listed = ", ".join(names(game))
-        raise ValueError(
-            f"{label}: opponent (={name!r}) must be one of {listed}, "
-            "or must be of the form path.to.module:name"
-        )
+        listed = f"must be one of {', '.join(names(game))}, or must be of the form path.to.module:name"
+        raise ValueError(f"{label}: opponent (={name!r}) {listed}")
     function = modules.load_attribute(f"{label}: opponent", name)
     if not callable(function) or isinstance(function, type):
         raise ValueError(f"{label}: opponent (={name!r}) must name a function")
-    chosen: Player = lambda state, key: function(  # noqa: E731
-        game.observe(state, game.seat(state)), game.choices(state), key
-    )
-    return chosen
+    return lambda state, key: function(game.observe(state, game.seat(state)), game.choices(state), key)
 
 
 def _players(game: Game) -> Mapping[str, Player]:

@@ -28,7 +28,6 @@ def info_number(info: Any, key: str) -> float:
 
 
 def checked_tuple(method: str, result: Any, length: int, whose: str = "gymnasium") -> tuple[Any, ...]:
-    """The values that a method returned, which have to be so many."""
     if not isinstance(result, tuple) or len(result) != length:
         found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise Problem(f"{method}() returned {found} where {whose}'s has {length}")
@@ -46,7 +45,6 @@ def checked_flag(name: str, flag: Any) -> bool:
 
 
 def checked_reward(reward: Any) -> float:
-    """The reward as a number that float32 holds."""
     if not isinstance(reward, float) and np.ndim(reward) != 0:
         raise Problem(f"returned a reward of shape {np.shape(reward)}, not a number")
     try:
@@ -74,15 +72,9 @@ def mask_in(leaves: Sequence[Leaf]) -> bool:
 
 
 def observed(leaves: list[Leaf], masked: bool, keys: Sequence[str]) -> list[Leaf]:
-    """The parts of an observation that has a mask in it but the mask.
+    """The parts of an observation that has a mask in it but the mask, if actions are `masked`.
 
-    Args:
-      leaves: of the observation.
-      masked: True if actions have masks.
-      keys: the requested parts; if actions have no masks the part is like any other.
-
-    Raises:
-      ValueError: actions have no masks, and no parts are requested.
+    If they are not, the part is like any other: ValueError unless parts are requested, by `keys`.
     """
     if masked:
         return [leaf for leaf in leaves if leaf["path"] != (MASK,)] or leaves

@@ -130,9 +130,7 @@ class GymnasiumSlot:
             obs, info = checked_tuple("reset", self.env.reset(seed=self._seed, **asked), 2)
             self._seed = None
             self._ended = False
-            reward = 0.0
-            terminated = False
-            truncated = False
+            reward, terminated, truncated = 0.0, False, False
             first = True
         else:
             self.steps += 1
@@ -197,5 +195,4 @@ def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
 
 
 def _method(env: Any, name: str) -> Any:
-    """A method of an environment or of its wrappers; None if there is none."""
     return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None

@@ -20,12 +20,8 @@ from jaxrl.envs.host.worker import map_arrays
 _ALIGNMENT = 64  # a cache line: neighbours are written by different processes
 
 
-class SharedArrays(Mapping[str, np.ndarray]):
-    """Named arrays of zeros in one piece of shared memory.
-
-    Args:
-      arrays: shape and dtype by name.
-    """
+class SharedArrays(dict[str, np.ndarray]):
+    """Named arrays of zeros in one piece of shared memory, made of their shapes and dtypes."""
 
     def __init__(self, arrays: Mapping[str, tuple[tuple[int, ...], Any]]):
         layout = []
@@ -35,7 +31,7 @@ class SharedArrays(Mapping[str, np.ndarray]):
             size += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT
         self.description = {"layout": layout, "size": size}
         self._fd: int | None = _nameless_file(size)
-        self._arrays = map_arrays(mmap.mmap(self._fd, size), layout)
+        self.update(map_arrays(mmap.mmap(self._fd, size), layout))
 
     @contextlib.contextmanager
     def descriptor(self) -> Iterator[int]:
@@ -46,15 +42,6 @@ class SharedArrays(Mapping[str, np.ndarray]):
         finally:
             os.close(self._fd)
             self._fd = None
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
 
 
 def _nameless_file(size: int) -> int:

@@ -15,14 +15,9 @@ _LONGEST = 500  # characters of a line
 
 
 class WorkerOutput:
-    """Reads a pipe to its end in a thread of its own, and closes it then.
+    """Reads the pipe `fd` to its end in a thread of its own, and closes it then.
 
-    Args:
-      fd: of the pipe.
-      source: who writes to it, for the log.
-
-    Attributes:
-      last: the last lines, for errors.
+    The log names the `source`; `last` are the last lines, for errors.
     """
 
     def __init__(self, fd: int, source: str):

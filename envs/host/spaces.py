@@ -26,11 +26,15 @@ def leaf_name(leaf: Leaf) -> str:
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
     """The leaves with these names, or all; ValueError if there is no such leaf."""
     leaves = observed_leaves(leaves)
+    return [leaves[i] for i in _places(f"observation of {label}", leaves, keys)]
+
+
+def _places(what: str, leaves: list[Leaf], keys: Sequence[str]) -> list[int]:
     names = [leaf_name(leaf) for leaf in leaves]
     for key in keys:
         if key not in names:
-            raise unknown(f"observation of {label}", key, names)
-    return [leaf for leaf, name in zip(leaves, names, strict=True) if not keys or name in keys]
+            raise unknown(what, key, names)
+    return [i for i, name in enumerate(names) if not keys or name in keys]
 
 
 def observed_leaves(leaves: list[Leaf]) -> list[Leaf]:
@@ -42,9 +46,7 @@ def observation_space(leaves: list[Leaf]) -> Space:
     """One space, or, if there are several leaves, a flat dict of them, sorted by name."""
     if len(leaves) == 1 and not leaves[0]["path"]:
         return space_of(leaves[0])
-    return Dict(
-        tuple(sorted(((leaf_name(leaf), space_of(leaf)) for leaf in leaves), key=lambda part: part[0]))
-    )
+    return Dict(tuple((leaf_name(leaf), space_of(leaf)) for leaf in sorted(leaves, key=leaf_name)))
 
 
 def observation_tree(leaves: list[Leaf], arrays: list[Any]) -> Any:
@@ -121,14 +123,9 @@ def _bounds(leaf: Leaf) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class AgentSpaces:
-    """Spaces of A agents in a fixed order.
+    """Spaces of A agents in a fixed order: as the policy sees them, and each agent's own.
 
-    Attributes:
-      obs_leaves: of the observation that the policy sees.
-      action_leaf: of the action that it chooses.
-      obs_by_agent: of each agent's own observation, one for each of `obs_leaves`; shorter vectors are padded
-        by zeros.
-      action_by_agent: the leaf of each agent's own action.
+    Of own observations there is a leaf for each of `obs_leaves`; shorter vectors are padded by zeros.
     """
 
     obs_leaves: list[Leaf]
@@ -140,20 +137,14 @@ class AgentSpaces:
     def of(
         cls, obs: Mapping[Any, list[Leaf]], actions: Mapping[Any, list[Leaf]], keys: Sequence[str]
     ) -> AgentSpaces:
-        """The common spaces.
+        """The common spaces of agents with these leaves; ValueError if they cannot share a policy.
 
-        Args:
-          obs: the leaves of each agent's observation.
-          actions: the leaves of each agent's action.
-          keys: the names of the leaves to keep; all if empty.
-
-        Raises:
-          ValueError: agents with these spaces cannot share a policy, or there is no such leaf.
+        `keys` are the names of the leaves to keep, all if empty; ValueError if there is no such leaf.
         """
         obs = {agent: observed_leaves(leaves) for agent, leaves in obs.items()}
         shown = {agent: [leaf | {"path": _seen_path(leaves, leaf)} for leaf in leaves]
                  for agent, leaves in obs.items()}  # fmt: skip
-        kept = {agent: _select(leaves, keys) for agent, leaves in shown.items()}
+        kept = {agent: _places("observation", leaves, keys) for agent, leaves in shown.items()}
         own_actions = {agent: action_leaf(parts) for agent, parts in actions.items()}
         return cls(
             obs_leaves=_common_observation({a: [shown[a][i] for i in kept[a]] for a in shown}),
@@ -174,25 +165,14 @@ def _seen_path(leaves: list[Leaf], leaf: Leaf) -> tuple[Any, ...]:
     return leaf["path"][1:] if inside else leaf["path"]
 
 
-def _select(leaves: list[Leaf], keys: Sequence[str]) -> list[int]:
-    """The places of the leaves to keep."""
-    names = [leaf_name(leaf) for leaf in leaves]
-    for key in keys:
-        if key not in names:
-            raise unknown("observation", key, names)
-    return [i for i, name in enumerate(names) if not keys or name in keys]
-
-
 def _common_observation(obs: Mapping[Any, list[Leaf]]) -> list[Leaf]:
     columns = list(zip(*obs.values(), strict=True)) if len({len(x) for x in obs.values()}) == 1 else []
     if columns and all(_is_alike(column) for column in columns):
         return [_widest(column, column[0]["shape"]) for column in columns]
     if len(columns) == 1 and _are_vectors(columns[0]):
         return [_widest(columns[0], max(leaf["shape"] for leaf in columns[0]))]
-    raise ValueError(
-        "agents that share a policy observe vectors, or all the same; here "
-        + _in_words({agent: ", ".join(map(_words, leaves)) for agent, leaves in obs.items()})
-    )
+    here = _in_words({agent: ", ".join(map(_words, leaves)) for agent, leaves in obs.items()})
+    raise ValueError(f"agents that share a policy observe vectors, or all the same; here {here}")
 
 
 def _common_action(actions: Mapping[Any, Leaf]) -> Leaf:
@@ -203,30 +183,25 @@ def _common_action(actions: Mapping[Any, Leaf]) -> Leaf:
         start = leaves[0]["start"] if len({leaf["start"] for leaf in leaves}) == 1 else 0
         return leaves[0] | {"low": start, "high": start + most, "start": start}
     if any(_plain(leaf) != _plain(leaves[0]) for leaf in leaves):
-        raise ValueError(
-            "agents that share a policy have the same actions, or numbers of them; here "
-            + _in_words({agent: _words(leaf) for agent, leaf in actions.items()})
-        )
+        here = _in_words({agent: _words(leaf) for agent, leaf in actions.items()})
+        raise ValueError(f"agents that share a policy have the same actions, or numbers of them; here {here}")
     return leaves[0]
 
 
 def _is_alike(column: Sequence[Leaf]) -> bool:
     """True if the leaves differ in nothing but the bounds of boxes."""
-    first = column[0]
-    if first["kind"] == "box":
-        same = ("path", "kind", "shape", "stored")
-        return all(leaf[key] == first[key] for leaf in column for key in same)
-    return all(_plain(leaf) == _plain(first) for leaf in column)
+    if column[0]["kind"] != "box":
+        return all(_plain(leaf) == _plain(column[0]) for leaf in column)
+    return _are_equal(column, "path", "kind", "shape", "stored")
 
 
 def _are_vectors(column: Sequence[Leaf]) -> bool:
-    return all(
-        leaf["kind"] == "box"
-        and len(leaf["shape"]) == 1
-        and leaf["path"] == column[0]["path"]
-        and leaf["stored"] == column[0]["stored"]
-        for leaf in column
-    )
+    are_vectors = all(leaf["kind"] == "box" and len(leaf["shape"]) == 1 for leaf in column)
+    return are_vectors and _are_equal(column, "path", "stored")
+
+
+def _are_equal(column: Sequence[Leaf], *keys: str) -> bool:
+    return all(leaf[key] == column[0][key] for leaf in column for key in keys)
 
 
 def _widest(column: Sequence[Leaf], shape: tuple[int, ...]) -> Leaf:
@@ -243,7 +218,6 @@ def _widest(column: Sequence[Leaf], shape: tuple[int, ...]) -> Leaf:
 
 
 def _plain(leaf: Leaf) -> Any:
-    """A leaf that can be compared."""
     if leaf["kind"] == "mixed":
         return [_plain(part) for part in leaf["parts"]]
     return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in leaf.items()}

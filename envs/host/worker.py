@@ -73,13 +73,9 @@ def _read(fd: int, length: int) -> bytes:
     return data
 
 
-def map_arrays(
-    memory: mmap.mmap, layout: list[tuple[str, int, tuple[int, ...], str]]
-) -> dict[str, np.ndarray]:
+def map_arrays(memory: mmap.mmap, layout: list[tuple[str, int, Any, str]]) -> dict[str, np.ndarray]:
     """Arrays over shared memory; the layout is a list of (name, offset, shape, dtype)."""
-    return {
-        name: np.ndarray(shape, dtype, buffer=memory, offset=offset) for name, offset, shape, dtype in layout
-    }
+    return {name: np.ndarray(shape, dtype, buffer=memory, offset=at) for name, at, shape, dtype in layout}
 
 
 def describe(space: Any, path: tuple[Any, ...] = (), within: tuple[str, ...] = ()) -> list[Leaf]:
@@ -265,7 +261,6 @@ def _die_with_parent(lifeline_fd: int) -> None:
 
 @contextlib.contextmanager
 def _report_errors(reply_fd: int, progress: np.ndarray) -> Iterator[None]:
-    """Sends what an environment raises to the parent and ends the process."""
     try:
         yield
     except BaseException as error:  # SystemExit too: an environment must not end its worker silently

@@ -30,11 +30,7 @@ def mixture(tasks: Sequence[str] = CLASSIC, shares: Sequence[int] = (), only: st
 
 
 def mixture_name(tasks: Sequence[str], shares: Sequence[int] = ()) -> str:
-    """The name of the environment of these tasks."""
-    arguments: dict[str, Any] = {"tasks": tuple(tasks)}
-    if shares:
-        arguments["shares"] = tuple(shares)
-    return format_call(NAME, arguments)
+    return format_call(NAME, {"tasks": tuple(tasks)} | ({"shares": tuple(shares)} if shares else {}))
 
 
 def module_of(arguments: Mapping[str, Any]) -> str | None:

@@ -36,63 +36,40 @@ RANGE = 5.0  # of the lidar, metres
 
 @flax.struct.dataclass
 class NavigationParams:
-    """The difficulty of a room; a task of `jaxrl:Navigation` is a dict of these fields.
+    """The difficulty of a room; a task of `jaxrl:Navigation` is a dict of these fields."""
 
-    Attributes:
-      obstacles: int32[], how many there are; the environment's `max_obstacles` at most.
-      moving: int32[], how many of them move.
-      obstacle_speed: float32[], of the moving ones, metres per second; from 0 to 2.
-      goal_distance: float32[], the greatest distance between start and goal, metres; at least 1.
-      sensor_noise: float32[], standard deviation of a lidar's distance, metres, and of a component of the
-        velocity, metres per second.
-    """
-
-    obstacles: jax.Array
-    moving: jax.Array
-    obstacle_speed: jax.Array
-    goal_distance: jax.Array
+    obstacles: jax.Array  # int32[], how many there are; the environment's `max_obstacles` at most
+    moving: jax.Array  # int32[], how many of them move
+    obstacle_speed: jax.Array  # float32[], of the moving ones, metres per second; from 0 to 2
+    goal_distance: jax.Array  # float32[], the greatest distance between start and goal, metres; at least 1
+    # float32[], standard deviation of a lidar's distance, metres, and of a component of the velocity, m/s.
     sensor_noise: jax.Array
 
 
 @flax.struct.dataclass
 class Obstacles:
-    """K discs; float32[K] each.
+    """K discs; float32[K] each."""
 
-    Attributes:
-      x, y: centres.
-      direction_x, direction_y: where they move to, of length 1; 0 if they stand.
-      radius: -1 if there is no obstacle.
-    """
-
-    x: jax.Array
+    x: jax.Array  # of centres
     y: jax.Array
-    direction_x: jax.Array
+    direction_x: jax.Array  # of where they move to, of length 1; 0 if they stand
     direction_y: jax.Array
-    radius: jax.Array
+    radius: jax.Array  # -1 if there is no obstacle
 
 
 @flax.struct.dataclass
 class NavigationState:
-    """A room in the middle of an episode.
+    """A room in the middle of an episode."""
 
-    Attributes:
-      params: of the room, from the task of the episode.
-      position, velocity: float32[2] of the robot.
-      goal: float32[2].
-      obstacles: K of them.
-      time: int32[], steps so far.
-    """
-
-    params: NavigationParams
-    position: jax.Array
+    params: NavigationParams  # from the task of the episode
+    position: jax.Array  # float32[2] of the robot, as velocity
     velocity: jax.Array
-    goal: jax.Array
+    goal: jax.Array  # float32[2]
     obstacles: Obstacles
-    time: jax.Array
+    time: jax.Array  # int32[], steps so far
 
 
 def words_of_layout(max_obstacles: int) -> int:
-    """The number of random words that `lay_out` takes."""
     return 2 + max_obstacles * (_DRAWS + 1)
 
 
@@ -100,12 +77,7 @@ def lay_out(words: jax.Array, params: NavigationParams, max_obstacles: int) -> N
     """Places the robot, the goal and the obstacles.
 
     An obstacle takes the first of three random places that is clear of start and goal; where none is, which
-    is rare, it is left out. Obstacles may overlap one another.
-
-    Args:
-      words: uint32[words_of_layout(max_obstacles)], random.
-      params: of the room.
-      max_obstacles: K.
+    is rare, it is left out. Obstacles may overlap one another. Of uint32[words_of_layout(max_obstacles)].
     """
     start, end = (_place(words[i], _START_REACH) for i in (0, 1))
     goal = _goal(start, end, params.goal_distance)
@@ -169,15 +141,10 @@ def _bounce(
 
 
 def drive(state: NavigationState, push: jax.Array, obstacles: Obstacles) -> tuple[jax.Array, ...]:
-    """Moves the robot for one step, out of whatever it runs into.
+    """(position, velocity, whether it touched a wall or an obstacle) of the robot after a step.
 
-    Args:
-      state: before the step.
-      push: float32[2], of length 1 at most.
-      obstacles: after the step.
-
-    Returns:
-      (position float32[2], velocity float32[2], whether it touched a wall or an obstacle bool[]).
+    It is moved out of whatever it runs into. `push` is float32[2], of length 1 at most; `state` is before the
+    step, `obstacles` are after it.
     """
     velocity = state.velocity + TIME_STEP * _DRAG * (MAX_SPEED * push - state.velocity)
     wished = state.position + TIME_STEP * velocity

@@ -48,11 +48,9 @@ class OneStepProbe(JaxEnv):
         )
 
     def first_observation(self, key: jax.Array) -> Any:
-        """Samples the episode's only observation."""
         return random_sign(key)
 
     def reward(self, obs: Any, action: jax.Array) -> jax.Array | float:
-        """The reward of `action` at `obs`."""
         raise NotImplementedError
 
     def reset(self, key: jax.Array) -> tuple[Any, Any]:

@@ -55,10 +55,8 @@ _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
 def wrap(env: JaxEnv, name: str) -> JaxEnv:
     """Wraps `env` by the wrapper called `name`, `"name"` or `"name(argument=value)"`.
 
-    `path.to.module:Class` is a wrapper of the user's own, called as `Class(env, **arguments)`.
-
-    Raises:
-      ValueError: one line; an unknown wrapper or argument lists the valid ones.
+    `path.to.module:Class` is a custom wrapper, called as `Class(env, **arguments)`. ValueError, one line: an
+    unknown wrapper or argument lists the valid ones.
     """
     wrapper, kwargs = parse_call(name)
     if ":" in wrapper:
@@ -103,8 +101,7 @@ def module_of(name: str) -> str | None:
 def wrap_host(factory: HostFactory, names: Sequence[str]) -> HostFactory:
     """Wraps host environments by the wrappers that work there, from the innermost to the outermost.
 
-    Raises:
-      ValueError: one line; as `wrap`, and if a wrapper needs a device environment.
+    ValueError as `wrap`, and if a wrapper needs a device environment.
     """
     return WrappedFactory(factory, names, wrap) if names else factory
 

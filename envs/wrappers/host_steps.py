@@ -104,14 +104,12 @@ class KeptObservations:
         xp: Any = np if isinstance(step.reward, np.ndarray) else jnp
         missing = [xp.zeros_like(step.reward)] * (self.num_rewards - len(rewards))
         columns = xp.stack([*rewards, *missing], axis=-1)
-        return {
-            "obs": obs,
-            "reward": self.latest(step, columns, None if before is None else before["reward"]),
-        }
+        reward = self.latest(step, columns, None if before is None else before["reward"])
+        return {"obs": obs, "reward": reward}
 
 
 def _num_leading(obs: Any, space: Space) -> int:
-    """The number of dimensions in front of the space's own."""
+    """Dimensions in front of the space's own."""
     one: int = jax.tree.leaves(obs)[0].ndim
     return one - jax.tree.leaves(jax.eval_shape(lambda: zeros(space)))[0].ndim
 

@@ -45,9 +45,8 @@ class FrameStack(StatefulWrapper):
         self.frames = check_positive("wrapper frame_stack: frames", frames, _MOST_FRAMES)
         space = require_box("frame_stack", env)
         if not space.shape:
-            raise ValueError(
-                f"wrapper frame_stack needs an observation with axes; {env.spec.name} has a number"
-            )
+            what = f"needs an observation with axes; {env.spec.name} has a number"
+            raise ValueError(f"wrapper frame_stack {what}")
         require_channels_last("frame_stack", env)
         low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
         low, high = (np.concatenate([bound] * frames, axis=-1) for bound in (low, high))
@@ -120,10 +119,8 @@ class OneHotObservation(ObservationWrapper):
             self._n = values
             self._shape = (*space.shape[:-1], space.shape[-1] * values)
         else:
-            raise ValueError(
-                f"{_ONE_HOT} needs a Discrete observation or an array of integers; "
-                f"{env.spec.name} has {describe(space)}"
-            )
+            what = f"an array of integers; {env.spec.name} has {describe(space)}"
+            raise ValueError(f"{_ONE_HOT} needs a Discrete observation or {what}")
         super().__init__(env, Box.of(0.0, 1.0, self._shape))
 
     def observe(self, obs: jax.Array) -> jax.Array:
@@ -170,9 +167,8 @@ class NoisyObservation(ObservedSteps):
         if std:
             space = Box.of(-math.inf, math.inf, space.shape, space.dtype)
         else:
-            low = np.minimum(space.low, 0)
-            high = np.maximum(space.high, 0)
-            space = Box.of(low.reshape(space.shape), high.reshape(space.shape), space.shape, space.dtype)
+            low, high = (np.reshape(x, space.shape) for x in (space.low, space.high))
+            space = Box.of(np.minimum(low, 0), np.maximum(high, 0), space.shape, space.dtype)
         self.spec = dataclasses.replace(env.spec, observation_space=space, stacked_frames=1)
         self._draws = _NOISE + _count_inside(env)
 

@@ -23,18 +23,12 @@ class ObservationPart:
 
     A Box of one dimension becomes float32 and has them behind its own numbers; a `Dict` has them as one more
     part, `name`; any other observation becomes a `Dict` of `observation` and `name`.
-
-    Attributes:
-      wrapper: which adds them, for errors.
-      space: of the observation without them.
-      name: of the part.
-      low, high: the bounds of the numbers, [F] each.
     """
 
-    wrapper: str
-    space: Space
-    name: str
-    low: tuple[float, ...]
+    wrapper: str  # which adds them, for errors
+    space: Space  # of the observation without them
+    name: str  # of the part
+    low: tuple[float, ...]  # [F], as high
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -49,7 +43,6 @@ class ObservationPart:
 
     @property
     def joined_space(self) -> Space:
-        """The space of `join`."""
         box = Box(self.low, self.high, (len(self.low),))
         if isinstance(self.space, Dict):
             return Dict(tuple(sorted([*self.space.spaces, (self.name, box)])))
@@ -83,17 +76,17 @@ class PreviousAction(ObservedSteps):
         low, high = _bounds(env.spec.action_space)
         self._action = ObservationPart("previous_action", space, "previous_action", low, high)
         space = self._action.joined_space
-        inf = math.inf
-        self._reward = (
-            ObservationPart("previous_action", space, "previous_reward", (-inf,), (inf,)) if reward else None
-        )
-        space = space if self._reward is None else self._reward.joined_space
+        self._reward: ObservationPart | None = None
+        if reward:
+            any_number = (-math.inf,), (math.inf,)
+            self._reward = ObservationPart("previous_action", space, "previous_reward", *any_number)
+            space = self._reward.joined_space
         spec = without_goals(env.spec)
         self.spec = dataclasses.replace(spec, observation_space=space, stacked_frames=1)
 
     def see(self, obs: Any, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> Any:
-        none = jnp.zeros(len(self._action.low), jnp.float32) if action is None else None
-        obs = self._action.join(obs, _features(self.spec.action_space, action) if none is None else none)
+        zeros = jnp.zeros(len(self._action.low), jnp.float32)
+        obs = self._action.join(obs, zeros if action is None else _features(self.spec.action_space, action))
         return obs if self._reward is None else self._reward.join(obs, reward.reshape(1))
 
 

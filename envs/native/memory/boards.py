@@ -72,9 +72,8 @@ class Battleship(JaxEnv):
         ships = jnp.zeros((self._side, self._side), bool)
         for word, size in zip(words, self._sizes, strict=True):
             ships = _lay_ship(word, ships, size)
-        return BattleshipState(ships, jnp.zeros_like(ships), jnp.zeros((), jnp.int32)), jnp.zeros(
-            (), jnp.int32
-        )
+        zero = jnp.zeros((), jnp.int32)
+        return BattleshipState(ships, jnp.zeros_like(ships), zero), zero
 
     def step(self, key: jax.Array, state: BattleshipState, action: jax.Array) -> tuple[Any, TimeStep]:
         lines = jnp.arange(self._side)
@@ -183,21 +182,13 @@ def _lay_mines(words: jax.Array, squares: int) -> jax.Array:
 
 @flax.struct.dataclass
 class ConcentrationState:
-    """The table; a card is sampled when it is turned for the first time.
+    """The table; a card is sampled when it is turned for the first time."""
 
-    Attributes:
-      kinds: int32[n], of each card, -1 if it was never turned.
-      left: int32[K], the unturned cards of each kind.
-      up: bool[n], the cards that stay face up.
-      first: int32[], the place of the first card of a pair, -1 where the next card is the first.
-      time: int32[], steps so far.
-    """
-
-    kinds: jax.Array
-    left: jax.Array
-    up: jax.Array
-    first: jax.Array
-    time: jax.Array
+    kinds: jax.Array  # int32[n], of each card, -1 if it was never turned
+    left: jax.Array  # int32[K], the unturned cards of each kind
+    up: jax.Array  # bool[n], the cards that stay face up
+    first: jax.Array  # int32[], the place of the first card of a pair, -1 where the next card is the first
+    time: jax.Array  # int32[], steps so far
 
 
 class Concentration(JaxEnv):

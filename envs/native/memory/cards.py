@@ -50,14 +50,9 @@ def full_deck(kinds: int, cards: int) -> jax.Array:
 
 
 def deal(word: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Deals a card.
+    """(int32[], the kind of the next card; int32[kinds], what is left then), by one random word.
 
-    Args:
-      word: uint32[], random.
-      left: int32[kinds], the cards that are left of each kind; at least one of any.
-
-    Returns:
-      (int32[], its kind; int32[kinds], what is left then).
+    `left`, int32[kinds], are the cards that are left of each kind; at least one of any.
     """
     last = jnp.cumsum(left)
     kind = (last <= below(word, last[-1])).sum(dtype=jnp.int32)

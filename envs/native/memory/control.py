@@ -49,7 +49,6 @@ class _Control(JaxEnv):
         self._set_up(dict(locals()), max_episode_length)
 
     def _set_up(self, given: Mapping[str, Any], limit: int, noise: float = 0.0) -> None:
-        """With the arguments of the class."""
         label = f"jaxrl:memory/{type(self).__name__}"
         self._limit = check_positive(f"{label}: max_episode_length", limit)
         self._noise = check_between(f"{label}: noise_sigma", noise, 0, _LARGEST_NOISE)

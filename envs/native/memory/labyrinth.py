@@ -93,7 +93,6 @@ class TMaze(JaxEnv):
 
 
 def words_of_maze(side: int) -> int:
-    """The number of random words that `hunt_and_kill` takes."""
     return 2 * side**2 - 1
 
 
@@ -102,11 +101,7 @@ def hunt_and_kill(words: jax.Array, side: int) -> jax.Array:
 
     From a random cell the walk goes to random neighbours that were not visited, until there is none. Then it
     continues from a random visited cell that has one (the random order of mazelib's HuntAndKill, which
-    stops after a number of trials, so that very few of its mazes lack cells).
-
-    Args:
-      words: uint32[words_of_maze(side)], random.
-      side: cells a side.
+    stops after a number of trials, so that very few of its mazes lack cells). Of uint32[words_of_maze(side)].
     """
     cells = jnp.arange(side * side)
     row = cells // side
@@ -137,12 +132,7 @@ def hunt_and_kill(words: jax.Array, side: int) -> jax.Array:
 
 
 def entrances(words: jax.Array, side: int) -> tuple[jax.Array, jax.Array]:
-    """Two places int32[2], row and column, in opposite outer walls, each before a random cell.
-
-    Args:
-      words: uint32[3], random.
-      side: cells a side.
-    """
+    """Two places int32[2] (row, column) in opposite outer walls, before random cells; of uint32[3]."""
     cells = jnp.ones(side, bool)
     first, second = (2 * choose(word, cells) + 1 for word in words[:2])
     which = choose(words[2], jnp.ones(4, bool))
@@ -155,17 +145,11 @@ def entrances(words: jax.Array, side: int) -> tuple[jax.Array, jax.Array]:
 
 @flax.struct.dataclass
 class LabyrinthState:
-    """A maze in the middle of an episode.
+    """A maze in the middle of an episode."""
 
-    Attributes:
-      maze: int8[N + 1, N + 1]: 0 free, 1 wall, 2 start, 3 goal.
-      position: int32[2], row and column.
-      time: int32[], steps so far.
-    """
-
-    maze: jax.Array
-    position: jax.Array
-    time: jax.Array
+    maze: jax.Array  # int8[N + 1, N + 1]: 0 free, 1 wall, 2 start, 3 goal
+    position: jax.Array  # int32[2], row and column
+    time: jax.Array  # int32[], steps so far
 
 
 @flax.struct.dataclass
@@ -186,9 +170,8 @@ class _Labyrinth(JaxEnv):
         label = f"jaxrl:memory/{type(self).__name__}"
         square = isinstance(maze_dims, tuple | list) and len(maze_dims) == 2 and len({*maze_dims}) == 1
         if not square or not isinstance(maze_dims[0], int) or maze_dims[0] % 2:
-            raise ValueError(
-                f"{label}: maze_dims (={maze_dims!r}) must be an even number twice, as in (10, 10)"
-            )
+            rule = "must be an even number twice, as in (10, 10)"
+            raise ValueError(f"{label}: maze_dims (={maze_dims!r}) {rule}")
         self._side = check_whole(f"{label}: maze_dims", maze_dims[0], 6, _LARGEST_MAZE) // 2
         # As POPGym does it, the limit is one step short.
         self._limit = check_whole(f"{label}: episode_length", episode_length, 2, 2**24) - 1

@@ -10,16 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.graphs import GraphSpace, LevelGraphs
-from jaxrl.envs.native.platformer.level import (
-    COLUMNS,
-    EXIT,
-    MINE,
-    ROWS,
-    SOLID,
-    START,
-    SWITCH,
-    PlatformerLevel,
-)
+from jaxrl.envs.native.platformer import level as tiles
+from jaxrl.envs.native.platformer.level import COLUMNS, ROWS, PlatformerLevel
 
 _HEIGHT, _WIDTH = ROWS - 2, COLUMNS - 2  # the border is solid
 MAX_NODES = _HEIGHT * _WIDTH
@@ -32,25 +24,18 @@ _BESIDE = ((1, 0, "down"), (-1, 0, "up"), (0, -1, "side"), (0, 1, "side"))
 
 @dataclass(frozen=True)
 class GraphTables:
-    """The graphs of N levels, computed once: at a step only the player's node is looked up.
-
-    Attributes:
-      graphs: one for each level.
-      node_of: int16[N, ROWS, COLUMNS], the node of a tile; 0 if there is none.
-    """
+    """The graphs of N levels, computed once: at a step only the player's node is looked up."""
 
     graphs: LevelGraphs
-    node_of: np.ndarray
+    node_of: np.ndarray  # int16[N, ROWS, COLUMNS], the node of a tile; 0 if there is none
 
     @classmethod
     def of(cls, levels: Sequence[PlatformerLevel]) -> GraphTables:
-        """Makes the graphs of levels."""
         found = [_graph_of(level) for level in levels]
         return cls(LevelGraphs.stacked([graph for graph, _ in found]), np.stack([node for _, node in found]))
 
     @property
     def space(self) -> GraphSpace:
-        """The space of `observe`."""
         return GraphSpace.of(self.graphs)
 
     def observe(self, level: jax.Array, column: jax.Array, row: jax.Array) -> dict[str, jax.Array]:
@@ -61,21 +46,21 @@ class GraphTables:
 def _graph_of(level: PlatformerLevel) -> tuple[LevelGraphs, np.ndarray]:
     """A stack of one graph, and the node of each tile."""
     # The player is nearly as large as a tile, so it never slips through between two corners.
-    inside = level.distances_to(START) < ROWS * COLUMNS
-    tiles = np.argwhere(inside)
+    inside = level.distances_to(tiles.START) < ROWS * COLUMNS
+    cells = np.argwhere(inside)
     node_of = np.zeros((ROWS, COLUMNS), np.int16)
-    node_of[inside] = np.arange(len(tiles))
-    solid = level.tiles_of(SOLID)
-    features = [2 * tiles[:, ::-1] / (COLUMNS - 1, ROWS - 1) - 1]
+    node_of[inside] = np.arange(len(cells))
+    solid = level.tiles_of(tiles.SOLID)
+    features = [2 * cells[:, ::-1] / (COLUMNS - 1, ROWS - 1) - 1]
     edges = []
     edge_kinds = []
     for rows, columns, kind in _BESIDE:
-        there = (tiles[:, 0] + rows, tiles[:, 1] + columns)
+        there = (cells[:, 0] + rows, cells[:, 1] + columns)
         features.append(solid[there][:, None])
         is_node = inside[there]
         edges.append(np.stack([np.flatnonzero(is_node), node_of[there][is_node]], axis=-1))
         edge_kinds.append(np.full(is_node.sum(), EDGE_KINDS.index(kind)))
-    letters = [level.tiles_of(letter)[inside] for letter in (MINE, SWITCH, EXIT)]
+    letters = [level.tiles_of(letter)[inside] for letter in (tiles.MINE, tiles.SWITCH, tiles.EXIT)]
     nodes = np.concatenate([*features, *(x[:, None] for x in letters)], axis=1)
     pairs = np.concatenate(edges)
     kinds = np.select(letters, [NODE_KINDS.index(kind) for kind in ("mine", "switch", "exit")], 0)

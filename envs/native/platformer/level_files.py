@@ -14,15 +14,9 @@ from typing import Any
 
 from jaxrl.envs.bounded_files import read_bytes, read_json
 from jaxrl.envs.names import check_choice
+from jaxrl.envs.native.platformer import level as tiles
 from jaxrl.envs.native.platformer.generator import generate
-from jaxrl.envs.native.platformer.level import (
-    CATEGORIES,
-    LARGEST_LEVEL,
-    LevelError,
-    PlatformerLevel,
-    from_json,
-    from_npz,
-)
+from jaxrl.envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel
 from jaxrl.envs.native.platformer.solver import solves
 
 PARTS = ("train", "test")
@@ -38,8 +32,7 @@ class DatasetError(ValueError):
 def read_levels(label: str, folder: str, category: str) -> tuple[PlatformerLevel, ...]:
     """The levels of `DIR/train` or `DIR/test`, or of the package's "train" or "test".
 
-    Raises:
-      ValueError: one line that begins with `label`: no such folder or category, a file that is no level.
+    ValueError, which begins with `label`: no such folder or category, a file that is no level.
     """
     check_choice(f"{label}category", category, ("all", *CATEGORIES))
     if not isinstance(folder, str) or not folder:
@@ -62,8 +55,8 @@ def read_levels(label: str, folder: str, category: str) -> tuple[PlatformerLevel
 def read_level(file: Path) -> PlatformerLevel:
     """Reads one level; DatasetError names the file."""
     try:
-        content = read_bytes(file, LARGEST_LEVEL)
-        level = from_npz(content) if file.suffix == ".npz" else from_json(content)
+        content = read_bytes(file, tiles.LARGEST_LEVEL)
+        level = tiles.from_npz(content) if file.suffix == ".npz" else tiles.from_json(content)
     except OSError as error:
         raise DatasetError(f"{file}: cannot be read: {error.strerror or error}") from error
     except LevelError as error:
@@ -177,10 +170,7 @@ def _read_manifest(file: Path) -> dict[str, Any]:
         data = read_json(file)
     except (OSError, ValueError) as error:
         raise DatasetError(f"{file}: cannot be read: {' '.join(str(error).split())}") from error
-    if (
-        not isinstance(data, dict)
-        or data.get("format") != _FORMAT
-        or not isinstance(data.get("levels"), dict)
-    ):
+    found = data if isinstance(data, dict) else {}
+    if found.get("format") != _FORMAT or not isinstance(found.get("levels"), dict):
         raise DatasetError(f"{file}: is no manifest of levels of format {_FORMAT}")
-    return dict(data["levels"])
+    return dict(found["levels"])

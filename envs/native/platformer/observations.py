@@ -27,23 +27,15 @@ _GREY_EXIT, _GREY_CLOSED, _GREY_PLAYER = 160, 50, 128
 
 @flax.struct.dataclass
 class PlatformerState:
-    """The player in a level; int32[] each, `on` bool[].
+    """The player in a level; int32[] each, `on` bool[]."""
 
-    Attributes:
-      level: which of the environment's levels.
-      x, y: the upper left corner of the player's square, in units of an eighth of a tile.
-      vx, vy: units a step.
-      on: True if the switch has been reached, which opens the exit.
-      time: steps so far.
-    """
-
-    level: jax.Array
-    x: jax.Array
+    level: jax.Array  # of the environment's levels
+    x: jax.Array  # the upper left corner of the player's square, in units of an eighth of a tile
     y: jax.Array
-    vx: jax.Array
+    vx: jax.Array  # units a step
     vy: jax.Array
-    on: jax.Array
-    time: jax.Array
+    on: jax.Array  # the switch has been reached, which opens the exit
+    time: jax.Array  # steps so far
 
     @property
     def tile(self) -> tuple[jax.Array, jax.Array]:
@@ -74,13 +66,8 @@ class Observer:
         self._num_levels = len(tables.switch)
         self._graphs = graphs
 
-    def observe(
-        self, modality: str, state: PlatformerState, touches: tuple[jax.Array, ...]
-    ) -> dict[str, Any]:
-        """One modality of the state, by the keys of `spaces_of`.
-
-        `touches` is whether there is ground below, a wall left, one right.
-        """
+    def observe(self, modality: str, state: PlatformerState, touches: tuple[Any, ...]) -> dict[str, Any]:
+        """One modality by the keys of `spaces_of`; `touches`: is there ground below, a wall left, right."""
         if modality == "graph":
             assert self._graphs is not None
             player = jnp.concatenate(self._body(state, touches))
@@ -94,12 +81,10 @@ class Observer:
         column, row = state.tile
         rows = row + np.arange(*_SEEN_ROWS, dtype=np.int32)
         columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
-        patches = [
-            _bits(table, state.level, rows, columns) for table in (self._tables.solid, self._tables.mines)
-        ]
-        return jnp.concatenate(
-            [*self._body(state, touches), *(x.astype(jnp.float32).reshape(-1) for x in patches)]
-        )
+        tables = (self._tables.solid, self._tables.mines)
+        patches = (_bits(table, state.level, rows, columns) for table in tables)
+        seen = [x.astype(jnp.float32).reshape(-1) for x in patches]
+        return jnp.concatenate([*self._body(state, touches), *seen])
 
     def _body(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> list[jax.Array]:
         """The player itself and the way it has to go, `_NUM_BODY` numbers in all."""
@@ -158,9 +143,8 @@ class Observer:
             place = jnp.asarray(places)[state.level]
             return (row[:, None] == place[1]) & (column[None] == place[0])
 
-        solid, mines = (
-            _bits(z, state.level, row, column) > 0 for z in (self._tables.solid, self._tables.mines)
-        )
+        tables = (self._tables.solid, self._tables.mines)
+        solid, mines = (_bits(table, state.level, row, column) > 0 for table in tables)
         inner = ((y % TILE >= 2) & (y % TILE < 6))[:, None] & ((x % TILE >= 2) & (x % TILE < 6))[None]
         near = np.abs(offset - SIZE // 2) <= SIZE // 2
         grey = jnp.where(solid, _GREY_SOLID, 0)

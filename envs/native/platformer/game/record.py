@@ -26,28 +26,20 @@ _DIGITS = frozenset("0123456789"[:NUM_ACTIONS])
 
 
 class Attempt:
-    """Plays a level by the rules of `jaxrl:Platformer`.
-
-    Attributes:
-      level: what is played.
-      actions: the ones so far, as in `PlatformerLevel.solution`.
-      over, success: whether it has ended, and whether at the exit.
-      outcome: how it has ended, in words; "" before.
-    """
+    """Plays a level by the rules of `jaxrl:Platformer`."""
 
     def __init__(self, level: PlatformerLevel, max_steps: int):
         self.level = level
-        self.actions = ""
+        self.actions = ""  # so far, as in `PlatformerLevel.solution`
         self.over = False
-        self.success = False
-        self.outcome = ""
+        self.success = False  # over at the exit
+        self.outcome = ""  # how it has ended, in words
         self._contacts = Contacts(level)
         self._max_steps = max_steps
         self._on: Any = np.bool_(False)
         self._body = self._contacts.start
 
     def step(self, action: int) -> None:
-        """Makes one step; the attempt must not be over."""
         self._body, on, mine, done = self._contacts.step(self._body, self._on, np.int32(action))
         self._on = np.bool_(on)
         self.actions += str(action)
@@ -82,39 +74,23 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True)
 class AttemptRecord:
-    """One attempt.
+    """One attempt."""
 
-    Attributes:
-      digest, category: of the level.
-      actions: a digit for the action of each step.
-      success: True if they reached the exit.
-    """
-
-    digest: str
+    digest: str  # of the level, as the category
     category: str
-    actions: str
-    success: bool
+    actions: str  # a digit for the action of each step
+    success: bool  # they reached the exit
 
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptRecord:
-        """The record of the play so far."""
-        level = attempt.level
-        return cls(
-            digest=level.digest, category=level.category, actions=attempt.actions, success=attempt.success
-        )
+        return cls(attempt.level.digest, attempt.level.category, attempt.actions, attempt.success)
 
     def line(self) -> str:
-        """The line of JSON, with its end."""
         return json.dumps(dataclasses.asdict(self)) + "\n"
 
 
 def read_records(file: Path) -> tuple[AttemptRecord, ...]:
-    """The attempts of a file, in the order in which they were played.
-
-    Raises:
-      OSError: the file cannot be read.
-      RecordError: a line is no record, or there is none.
-    """
+    """The attempts of a file, in the order in which they were played; RecordError if a line is none."""
     try:
         lines = read_bytes(file).decode().splitlines()
     except UnicodeDecodeError as error:
