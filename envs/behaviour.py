@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.envs.agents import MultiAgentEnv, WholeEnv
 from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space
-from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
+from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain, refuse_first
 from jaxrl.envs.games import Game, game_of
 from jaxrl.envs.games.players import evenly
 from jaxrl.envs.numbering import counted_from_zero
@@ -46,18 +46,19 @@ def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
         first, second = (_program(where, function, arguments) for _ in range(2))
         if first != second:
             raise ValueError(f"{where} does something else at its second call; {PURE}")
-    if env.spec.stacked_frames > 1 and not jax.jit(lambda key: _is_stack(env, key))(jax.random.key(0)):
-        raise ValueError(
-            f"{label}: spec.stacked_frames (={env.spec.stacked_frames}) declares stacks of "
-            "that many frames, but reset() or step() returns no such stacks: leave it at 1"
-        )
+    refuse_first(label, _faults(env, finite))
+
+
+def _faults(env: JaxEnv, finite: bool) -> Iterator[str]:
+    frames = env.spec.stacked_frames
+    if frames > 1 and not jax.jit(lambda key: _is_stack(env, key))(jax.random.key(0)):
+        text = "stacks of that many frames, but reset() or step() returns no such stacks: leave it at 1"
+        yield f"spec.stacked_frames (={frames}) declares {text}"
     game = game_of(env)
     # A custom environment may call something else so.
     if isinstance(game, Game) and game.alternates and _moves_twice(game):
-        raise ValueError(
-            f"{label}: a player of its game moved twice in a row, and `alternates` is True: opponents would "
-            "miss the second move; set it to False"
-        )
+        text = "opponents would miss the second move; set it to False"
+        yield f"a player of its game moved twice in a row, and `alternates` is True: {text}"
     limit = env.spec.max_episode_steps
     limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
     looks = finite or _has_integers(env.spec.observation_space)
@@ -67,22 +68,16 @@ def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
     played = WholeEnv(cast(MultiAgentEnv, env)) if env.spec.agents else env
     found = jax.jit(lambda key: _play(played, key, steps))(jax.random.key(0))
     if not found.counted:
-        raise ValueError(
-            f"{label}: reset() or step() returned an integer outside of spec.observation_space, which a "
-            f"policy cannot tell from others: {env.spec.observation_space}"
-        )
+        text = f"which a policy cannot tell from others: {env.spec.observation_space}"
+        yield f"reset() or step() returned an integer outside of spec.observation_space, {text}"
     for what, sound in (("an observation", found.finite_obs), ("a reward", found.finite_reward)):
         if finite and not sound:
-            raise ValueError(f"{label}: reset() or step() returned {what} with NaN or infinity in it")
+            yield f"reset() or step() returned {what} with NaN or infinity in it"
     if not found.allowed:
-        raise ValueError(
-            f"{label}: action_mask() allowed no action in the middle of an episode; let at least one be True"
-        )
+        yield "action_mask() allowed no action in the middle of an episode; let at least one be True"
     if limit_to_reach is not None and not found.ended:
-        raise ValueError(
-            f"{label}: step() let an episode go on past spec.max_episode_steps (={limit}); terminate or "
-            "truncate by then, declare None, or add the wrapper time_limit"
-        )
+        text = "terminate or truncate by then, declare None, or add the wrapper time_limit"
+        yield f"step() let an episode go on past spec.max_episode_steps (={limit}); {text}"
 
 
 class _Found(NamedTuple):

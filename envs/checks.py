@@ -37,13 +37,13 @@ def check_types(label: str, env: Any) -> bool:
     ValueError, which begins with `label`, for the first problem; True if values need a conversion, see
     `jaxrl.envs.conversion`. `env` has `spec`, `reset` and `step`.
     """
-    _refuse_first(label, _faults_of_spec(env))
+    refuse_first(label, _faults_of_spec(env))
     spec: EnvSpec = env.spec
     found = Types(label, env)
     timestep = found.timestep
     converts = found.converts_reset
     converts |= _check_obs(f"{label}: step()", spec.observation_space, timestep.obs, leading=_leading(spec))
-    _refuse_first(label, _faults_of_step(found, spec))
+    refuse_first(label, _faults_of_step(found, spec))
     if spec.central_observation is not None:
         converts |= _check_obs(f"{label}: central()", spec.central_observation, found.central)
     reward = timestep.reward
@@ -53,10 +53,11 @@ def check_types(label: str, env: Any) -> bool:
 
 def check_info(label: str, env: JaxEnv, keys: Iterable[str]) -> None:
     """Raises ValueError unless `step` gives a number as `info[key]`, for each of the keys; runs nothing."""
-    _refuse_first(label, _faults_of_info(Types(label, env).timestep.info, keys))
+    refuse_first(label, _faults_of_info(Types(label, env).timestep.info, keys))
 
 
-def _refuse_first(label: str, faults: Iterable[str]) -> None:
+def refuse_first(label: str, faults: Iterable[str]) -> None:
+    """Raises ValueError if there is a fault; those after the first are not looked for."""
     for fault in faults:
         raise ValueError(f"{label}: {fault}")
 

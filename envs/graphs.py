@@ -31,13 +31,8 @@ class LevelGraphs:
     def __post_init__(self) -> None:
         count, nodes, _ = self.nodes.shape
         edges = self.edges.shape[1]
-        shapes = {
-            "node_mask": (count, nodes),
-            "node_kinds": (count, nodes),
-            "edges": (count, edges, 2),
-            "edge_mask": (count, edges),
-            "edge_kinds": (count, edges),
-        }
+        shapes = dict.fromkeys(("node_mask", "node_kinds"), (count, nodes)) | {"edges": (count, edges, 2)}
+        shapes |= dict.fromkeys(("edge_mask", "edge_kinds"), (count, edges))
         for name, shape in shapes.items():
             if (found := getattr(self, name).shape) != shape:
                 text = f"has the shape {found}, not {shape} as required by the nodes"

@@ -119,6 +119,12 @@ def check_32_bits(label: str, value: object) -> None:
         )
 
 
+def check_numbers(label: str, kwargs: Mapping[str, Any]) -> None:
+    """`check_32_bits` of each argument, named `label: argument`."""
+    for key, value in kwargs.items():
+        check_32_bits(f"{label}: {key}", value)
+
+
 def check_positive(label: str, value: object, largest: int = LARGEST_INT32) -> int:
     """Returns `value` if it is an int in [1, largest]; `label` names it in the `ValueError` otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:

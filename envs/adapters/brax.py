@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.adapters.suite import check_arguments, load, numbers, raw_key, refusals, suite_rules
+from jaxrl.envs.adapters.suite import load, numbers, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Dict, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
-from jaxrl.envs.names import changed_call, check_positive
+from jaxrl.envs.names import changed_call, check_numbers, check_positive
 from jaxrl.envs.trees import TimedState, strong_types
 
 
@@ -75,7 +75,7 @@ def make(name: str, episode_length: int = 1000, **kwargs: Any) -> PhysicsEnv:
     After `episode_length` steps an episode is cut off; the default is of the suite's training wrappers.
     """
     label = f"brax:{name}"
-    check_arguments(label, kwargs)
+    check_numbers(label, kwargs)
     limit = check_positive(f"{label}: episode_length", episode_length)
     package = load("brax.envs", "brax")
     with refusals(label, kwargs, TypeError, ValueError):

@@ -11,17 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, numbers, raw_key, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, load, numbers, raw_key, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
-from jaxrl.envs.names import LARGEST_INT32, changed_call, unknown
+from jaxrl.envs.names import LARGEST_INT32, changed_call, check_numbers, unknown
 from jaxrl.envs.trees import strong_types
 
-_NAMES = (
-    "Craftax-Classic-Pixels-v1",
-    "Craftax-Classic-Symbolic-v1",
-    "Craftax-Pixels-v1",
-    "Craftax-Symbolic-v1",
-)
+_NAMES = tuple(f"Craftax-{kind}-v1" for kind in "Classic-Pixels Classic-Symbolic Pixels Symbolic".split())
 _OBSERVATIONS = ("whole", "parts")
 
 
@@ -46,7 +41,7 @@ class Craftax(JaxEnv):
 
     def __init__(self, name: str, observation: str = "whole", **kwargs: Any):
         label = f"craftax:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         if observation not in _OBSERVATIONS:
             raise unknown(f"observation of {label}", observation, _OBSERVATIONS)
         self._map_shape = _shape_of_map(label, name) if observation == "parts" else None

@@ -16,16 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters import gymnax_classes
-from jaxrl.envs.adapters.suite import (
-    check_arguments,
-    deferred_imports,
-    implicit_promotion,
-    like,
-    load,
-    numbers,
-)
+from jaxrl.envs.adapters.suite import deferred_imports, implicit_promotion, like, load, numbers
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
-from jaxrl.envs.names import format_call, unknown
+from jaxrl.envs.names import check_numbers, format_call, unknown
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.envs.trees import strong_types
 
@@ -129,7 +122,7 @@ make = Gymnax
 def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the gymnax environment and its parameters, with `kwargs` set in the one or the other."""
     _gymnax()
-    check_arguments(f"gymnax:{name}", kwargs)
+    check_numbers(f"gymnax:{name}", kwargs)
     try:
         env, params = (gymnax_classes.instance if ":" in name else _registered)(name, kwargs)
     except OSError as error:

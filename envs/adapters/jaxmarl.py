@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import check_arguments, load, raw_key, refusals, suite_rules
+from jaxrl.envs.adapters.suite import load, raw_key, refusals, suite_rules
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
-from jaxrl.envs.names import changed_call, unknown
+from jaxrl.envs.names import changed_call, check_numbers, unknown
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.envs.trees import strong_types
 
@@ -57,7 +57,7 @@ class JaxMARL(MultiAgentEnv):
 
     def __init__(self, name: str, shaped_reward: float = 0.0, **kwargs: Any):
         label = f"jaxmarl:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         self._is_mpe = name.startswith("MPE_")
         self._is_smax = name.endswith("SMAX")
         self._has_enemy = name == "HeuristicEnemySMAX"

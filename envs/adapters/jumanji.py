@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import check_arguments, load, numbers, raw_key, refusals, suite_rules
+from jaxrl.envs.adapters.suite import load, numbers, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, Space, TimeStep
-from jaxrl.envs.names import changed_call, unknown
+from jaxrl.envs.names import changed_call, check_numbers, unknown
 from jaxrl.envs.trees import strong_types
 
 _MASK = "action_mask"
@@ -38,7 +38,7 @@ class Jumanji(JaxEnv):
 
     def __init__(self, name: str, keys: Sequence[str] = (), **kwargs: Any):
         label = f"jumanji:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         package = load("jumanji", "jumanji")
         self._keys = keys = tuple(keys)
         with refusals(label, kwargs, TypeError, ValueError, OSError):

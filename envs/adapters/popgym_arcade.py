@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, refusals, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, load, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_call, check_positive
+from jaxrl.envs.names import changed_call, check_numbers, check_positive
 from jaxrl.envs.trees import strong_types
 
 _SUITE = "popgym_arcade"
@@ -39,7 +39,7 @@ class PopgymArcade(JaxEnv):
 
     def __init__(self, name: str, partial_obs: bool = False, scale: int = 1, **kwargs: Any):
         label = f"{_SUITE}:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         self._scale = check_positive(f"{label}: scale", scale)
         game = getattr(load("popgym_arcade.environments", _SUITE), name)
         with refusals(label, kwargs, TypeError, KeyError):

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs import installation
-from jaxrl.envs.names import check_32_bits
 
 # `EnvSpec.reset_ratio` of suites whose resets cost more than their steps: about the steps of an episode.
 EXPENSIVE_RESETS = 64
@@ -75,12 +74,6 @@ def like(label: str, value: Any, default: Any) -> Any:
 def raw_key(key: jax.Array) -> jax.Array:
     """uint32[2], the kind of key that suites are written for."""
     return jax.random.key_data(key)
-
-
-def check_arguments(name: str, kwargs: Mapping[str, Any]) -> None:
-    """Raises ValueError if a number does not fit into 32 bits."""
-    for key, value in kwargs.items():
-        check_32_bits(f"{name}: {key}", value)
 
 
 def numbers(info: Mapping[str, Any]) -> dict[str, jax.Array]:

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters import xminigrid_rulesets
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, load, raw_key, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_call, unknown
+from jaxrl.envs.names import changed_call, check_numbers, unknown
 from jaxrl.envs.trees import strong_types
 
 # Of tiles and of colours. Networks scale bytes by the bound of their space.
@@ -46,7 +46,7 @@ class XMiniGrid(JaxEnv):
 
     def __init__(self, name: str, ruleset: str | None = None, **kwargs: Any):
         label = f"xminigrid:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         for key in kwargs.keys() - set(_PARAMS):
             raise unknown(f"argument of {label}", key, _PARAMS)
         package = load("xminigrid", "xminigrid")

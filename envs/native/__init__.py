@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games import players
-from jaxrl.envs.names import check_32_bits, check_arguments
+from jaxrl.envs.names import check_arguments, check_numbers
 from jaxrl.envs.native import probe, probe_agents
 from jaxrl.envs.native import probe_policy as policy
 from jaxrl.envs.native.bit_flip import BitFlip
@@ -48,6 +48,5 @@ def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
 def make(name: str, **kwargs: Any) -> JaxEnv:
     """Makes one of `names()` with the arguments of its constructor."""
     check_arguments(f"jaxrl:{name}", _ENVIRONMENTS[name], kwargs)
-    for key, value in kwargs.items():
-        check_32_bits(f"jaxrl:{name}: {key}", value)
+    check_numbers(f"jaxrl:{name}", kwargs)
     return _ENVIRONMENTS[name](**kwargs)

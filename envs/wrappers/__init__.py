@@ -8,7 +8,7 @@ from typing import Any
 from jaxrl.envs import modules
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
-from jaxrl.envs.names import check_32_bits, check_arguments, parse_call, unknown
+from jaxrl.envs.names import check_arguments, check_numbers, parse_call, unknown
 from jaxrl.envs.tasks import takes_task
 from jaxrl.envs.wrappers.actions import ActionRepeat, StickyActions
 from jaxrl.envs.wrappers.agents import AgentId, CentralObservation
@@ -69,8 +69,7 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
     else:
         raise unknown("wrapper", wrapper, _WRAPPERS)
     check_arguments(f"wrapper {wrapper}", found, kwargs, skip=1)
-    for key, value in kwargs.items():
-        check_32_bits(f"wrapper {wrapper}: {key}", value)
+    check_numbers(f"wrapper {wrapper}", kwargs)
 
     def one(env: JaxEnv) -> JaxEnv:
         if env.spec.agents and not getattr(found, "for_agents", False):
