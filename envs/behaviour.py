@@ -33,12 +33,8 @@ _MOVES = 200  # of a game, that are played to look at turns
 def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
     """Checks that methods depend on their arguments alone, and that episodes end in time; plays a few.
 
-    ValueError, one line, for the first problem.
-
-    Args:
-      label: the environment's name in errors.
-      env: its integers are counted from 0, see `EnvSpec.counts_from_zero`.
-      finite: refuse NaN and infinity too, which a run answers as `nonfinite` says.
+    ValueError, which begins with `label`, for the first problem. Integers of `env` are counted from 0, see
+    `EnvSpec.counts_from_zero`. `finite` refuses NaN and infinity too, which a run answers by `nonfinite`.
     """
     for method, arguments in Types(label, env).arguments.items():
         where = f"{label}: {method}()"

@@ -1,10 +1,11 @@
-"""Several environments for one policy: padded to the same spaces, each with its number."""
+"""Several environments for one policy, `jaxrl:Mixture`: padded to the same spaces, each with its number."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.struct
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import check_positive
+from jaxrl.envs.names import check_positive, format_call
 from jaxrl.envs.tasks import default_arguments
 from jaxrl.envs.trees import strong_types
 
@@ -21,6 +22,8 @@ OBSERVATION, TASK = "observation", "task"  # the parts of an observation
 _MOST_TASKS = 1_000
 # Separates the sampling of a task from the keys of its reset.
 _CHOICE = 0x43484F49
+NAME = "jaxrl:Mixture"
+CLASSIC = ("gymnax:CartPole-v1", "gymnax:Acrobot-v1", "gymnax:MountainCar-v0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,3 +244,30 @@ def _shared_actions(envs: Sequence[JaxEnv]) -> Discrete | Box:
         return first
     names = ", ".join(env.spec.name for env in envs)
     raise ValueError(f"the tasks {names} must all have discrete actions, or the same continuous ones")
+
+
+def mixture(tasks: Sequence[str] = CLASSIC, shares: Sequence[int] = (), only: str = "") -> JaxEnv:
+    """Several environments as one (docs/tasks.md).
+
+    Args:
+      tasks: their names.
+      shares: of sum(shares) environments so many have each task; empty: one each.
+      only: the short name of the one task that is played, with the spaces of all.
+    """
+    # The registry imports this suite.
+    registry = importlib.import_module("jaxrl.envs.registry")
+    if isinstance(tasks, str):
+        raise ValueError(f"{NAME}: tasks (={tasks!r}) must be a tuple of names")
+    return TaskMixture(NAME, [registry.make(name) for name in tasks], shares, only)
+
+
+def mixture_name(tasks: Sequence[str], shares: Sequence[int] = ()) -> str:
+    return format_call(NAME, {"tasks": tuple(tasks)} | ({"shares": tuple(shares)} if shares else {}))
+
+
+def module_of(arguments: Mapping[str, Any]) -> str | None:
+    """The first module that one of the tasks imports, from its name."""
+    registry = importlib.import_module("jaxrl.envs.registry")
+    tasks = arguments.get("tasks", ())
+    found = [registry.module_of(task) for task in tasks if isinstance(task, str)]
+    return next((module for module in found if module is not None), None)

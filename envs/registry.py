@@ -138,14 +138,12 @@ def module_of(name: str) -> str | None:
 def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
     """Returns the factory of the host environment called `name`, after checking that it can be made.
 
+    ValueError as of `make`; ImportError, which shows how to install it, if a package is missing.
+
     Args:
       name: `envpool:Name`, `gymnasium:Name`, `gymnasium:module:Name`, `pettingzoo:Name` or
         `pettingzoo:module:attribute`, with or without `(argument=value)`.
       wrappers: as of `make`, but only host wrappers, see `jaxrl.envs.wrappers.host`.
-
-    Raises:
-      ValueError: one line; an unknown suite, name or argument lists the nearest valid ones.
-      ImportError: a package is missing; the message shows how to install it.
     """
     full_name, kwargs = parse_call(name)
     suite, _, short_name = full_name.partition(":")

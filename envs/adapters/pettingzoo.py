@@ -34,9 +34,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> PettingZooFac
       kwargs: passed on to the environment.
 
     Raises:
-      ValueError: the name is unknown, the environment is turn-based or cannot be made, or its agents cannot
-        share a policy.
-      ImportError: PettingZoo is not installed.
+      ValueError: the name is unknown, it is turn-based or fails, or its agents cannot share a policy.
     """
     return _make(format_call(name, kwargs), tuple(keys))
 

@@ -58,13 +58,7 @@ def search(game: Game, state: Any, key: jax.Array, simulations: int) -> jax.Arra
     needed.
 
     It sees the whole state, as `greedy` does: what is hidden from a seat, and one chance outcome for each
-    node.
-
-    Args:
-      game: the rules; what a seat gets in a game is between -1 and 1.
-      state: of one game, whose seat chooses.
-      key: decides the simulations and between equals.
-      simulations: at least 1.
+    node. What a seat gets in a game must be between -1 and 1.
     """
     counts = jnp.where(game.choices(state), visits(game, state, key, simulations), -1.0)
     return _one_of(jax.random.uniform(jax.random.fold_in(key, _CHOICE)), counts == counts.max())
@@ -73,9 +67,8 @@ def search(game: Game, state: Any, key: jax.Array, simulations: int) -> jax.Arra
 def visits(game: Game, state: Any, key: jax.Array, simulations: int) -> jax.Array:
     """float32[A], how many of the simulations of `search` begin with each move."""
     tree = _root(game, state, simulations)
-    tree = jax.lax.fori_loop(
-        1, simulations + 1, lambda i, tree: _simulate(game, tree, i, jax.random.fold_in(key, i)), tree
-    )
+    simulate = lambda i, tree: _simulate(game, tree, i, jax.random.fold_in(key, i))  # noqa: E731
+    tree = jax.lax.fori_loop(1, simulations + 1, simulate, tree)
     children = tree.children[0]
     return jnp.where(children == _UNTRIED, 0.0, tree.visits[children])
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.envs.base import EnvSpec, InfoMetric
 from jaxrl.envs.host import workers
-from jaxrl.envs.host.memory import SharedArrays
+from jaxrl.envs.host.shared import SharedArrays
 from jaxrl.envs.host.spaces import observation_tree
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.host_env import HostFactory, HostOptions, HostStep, StartedEnv, group_environments, group_rows

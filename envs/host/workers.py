@@ -12,14 +12,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jaxrl.envs.host import worker
-from jaxrl.envs.host.memory import SharedArrays
-from jaxrl.envs.host.output import WorkerOutput
+from jaxrl.envs.host.shared import SharedArrays, WorkerOutput
 from jaxrl.envs.host_env import HostEnvError
 
 # Importing an environment's package can take long on a busy machine.
@@ -39,19 +37,11 @@ class RemoteError(Exception):
     """The traceback of a worker process, as the cause of a HostEnvError."""
 
 
-@dataclass
 class _Worker:
     """A process, the parent's ends of its pipes, and its output; `environments` names the ones it steps."""
 
-    environments: str
-    process: subprocess.Popen[bytes]
-    command_fd: int
-    reply_fd: int
-    lifeline_fd: int
-    output: WorkerOutput
-
-    @classmethod
-    def start(cls, name: str, memory_fd: int | None, environments: str) -> _Worker:
+    def __init__(self, name: str, memory_fd: int | None, environments: str):
+        self.environments = environments
         with contextlib.ExitStack() as stack:
 
             def pipe() -> tuple[int, int]:
@@ -65,21 +55,19 @@ class _Worker:
             (lifeline, lifeline_fd) = pipe()
             output_fd, printed = pipe()
             ours = [command_fd, reply_fd, lifeline_fd, output_fd]
-            inherited = [command, reply, lifeline] + ([] if memory_fd is None else [memory_fd])
-            # Its own session: Ctrl-C reaches the parent alone; what the environment starts ends with it.
             arguments = map(str, (command, reply, lifeline, memory_fd or -1))
-            process = subprocess.Popen(
+            # Its own session: Ctrl-C reaches the parent alone; what the environment starts ends with it.
+            self.process = subprocess.Popen(
                 [sys.executable, "-P", worker.__file__, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
-                pass_fds=inherited,
+                pass_fds=[command, reply, lifeline] + ([] if memory_fd is None else [memory_fd]),
                 start_new_session=True,
                 env={**_DEFAULTS, **os.environ, **_FORCED},
             )
-            command_fd, reply_fd, lifeline_fd, output_fd = [os.dup(fd) for fd in ours]
-        output = WorkerOutput(output_fd, f"{name}, {environments}")
-        return cls(environments, process, command_fd, reply_fd, lifeline_fd, output)
+            self.command_fd, self.reply_fd, self.lifeline_fd, output_fd = [os.dup(fd) for fd in ours]
+        self.output = WorkerOutput(output_fd, f"{name}, {environments}")
 
     def stop(self, kill: bool, deadline: float) -> None:
         """Ends the process and what it has started; waits until it is gone."""
@@ -131,7 +119,7 @@ class Workers:
                 poll = select.poll()
                 group = []
                 for environments in environments_of_workers:
-                    found = _Worker.start(name, memory_fd, _span(environments))
+                    found = _Worker(name, memory_fd, _span(environments))
                     told = {"worker": len(self._workers), "indices": list(environments), **arrays.description}
                     self._workers.append(found)
                     group.append(found)
@@ -238,7 +226,7 @@ def describe(slot: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     `slot` is the module beside `worker` for its kind; `name` and `kwargs` are of the `make_env` there.
     HostEnvError: it hangs or its process dies.
     """
-    w = _Worker.start(name, None, "made to ask for its spaces")
+    w = _Worker(name, None, "made to ask for its spaces")
     try:
         _tell(w, {**setup_of(slot, name, kwargs), "describe": True})
         if not select.select([w.reply_fd], [], [], START_TIMEOUT)[0]:

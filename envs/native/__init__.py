@@ -7,6 +7,8 @@ from typing import Any
 
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games import players
+from jaxrl.envs.mixture import mixture
+from jaxrl.envs.mixture import module_of as module_of_tasks
 from jaxrl.envs.names import check_arguments, check_numbers
 from jaxrl.envs.native import probe, probe_agents
 from jaxrl.envs.native import probe_policy as policy
@@ -14,8 +16,6 @@ from jaxrl.envs.native.bit_flip import BitFlip
 from jaxrl.envs.native.games import ENVIRONMENTS as GAMES
 from jaxrl.envs.native.maze import Maze
 from jaxrl.envs.native.memory import ENVIRONMENTS as MEMORY
-from jaxrl.envs.native.mixture import mixture
-from jaxrl.envs.native.mixture import module_of as module_of_tasks
 from jaxrl.envs.native.navigation import Navigation
 from jaxrl.envs.native.platformer import Platformer
 

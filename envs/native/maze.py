@@ -161,38 +161,18 @@ class Maze(JaxEnv):
         return draw(jax.device_get(state))
 
     def _observe(self, state: MazeState) -> jax.Array:
-        view = _View.of(state)
-        walls = view.arrange((view.words[:, None] >> (view.x + _BORDER)[None]) & 1)
-        goal = view.arrange((view.y == state.goal_y)[:, None] & (view.x == state.goal_x)[None])
-        direction = jnp.arange(DIRECTIONS) == state.direction
-        return jnp.concatenate([x.reshape(-1).astype(jnp.float32) for x in (walls, goal, direction)])
-
-
-@dataclasses.dataclass(frozen=True)
-class _View:
-    """The rows and columns of the maze that the agent sees: five words to read instead of 25 cells.
-
-    The view is the product of x and y, in another order; they may lie outside the maze.
-    """
-
-    x: jax.Array  # int32[5], as y
-    y: jax.Array
-    words: jax.Array  # int32[5], of the rows
-    is_upright: jax.Array  # bool[], the agent looks down or up: the rows of the view are rows of the maze
-
-    @classmethod
-    def of(cls, state: MazeState) -> _View:
-        ahead_x = jnp.asarray(STEP_X)[state.direction]
-        ahead_y = jnp.asarray(STEP_Y)[state.direction]
-        is_upright = ahead_x == 0
-        # To the right of (x, y) is (-y, x), for y points down.
+        """Rows and columns that the agent sees: five words to read instead of 25 cells."""
+        ahead_x, ahead_y = (jnp.asarray(step)[state.direction] for step in (STEP_X, STEP_Y))
+        is_upright = ahead_x == 0  # the rows of the view are rows of the maze
+        # To the right of (x, y) is (-y, x), for y points down. They may lie outside the maze.
         x = state.x + jnp.where(is_upright, -_ASIDE * ahead_y, _AHEAD * ahead_x)
         y = state.y + jnp.where(is_upright, _AHEAD * ahead_y, _ASIDE * ahead_x)
-        return cls(x, y, state.walls[y + _BORDER], is_upright)
-
-    def arrange(self, cells: jax.Array) -> jax.Array:
-        """Cells [5, 5] by y and x as the agent sees them: the farthest row first, from left to right."""
-        return jnp.where(self.is_upright, cells, cells.T)
+        walls = (state.walls[y + _BORDER][:, None] >> (x + _BORDER)[None]) & 1
+        goal = (y == state.goal_y)[:, None] & (x == state.goal_x)[None]
+        # The farthest row first, from left to right.
+        seen = [jnp.where(is_upright, cells, cells.T) for cells in (walls, goal)]
+        direction = jnp.arange(DIRECTIONS) == state.direction
+        return jnp.concatenate([x.reshape(-1).astype(jnp.float32) for x in (*seen, direction)])
 
 
 def draw(state: Any) -> np.ndarray:

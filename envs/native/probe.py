@@ -37,7 +37,7 @@ class OneStepProbe(JaxEnv):
     """Episodes of a single step that always terminate; the state is the observation."""
 
     observation_space: Space = SIGN
-    action_space: Space
+    action_space: Space = Discrete(2)
 
     def __init__(self) -> None:
         self.spec = EnvSpec(
@@ -67,8 +67,6 @@ class ProbeValue(OneStepProbe):
     Fails when the value loss or the optimiser is wrong.
     """
 
-    action_space = Discrete(2)
-
     def first_observation(self, key: jax.Array) -> jax.Array:
         return jnp.ones(1, jnp.float32)
 
@@ -81,8 +79,6 @@ class ProbeObservation(OneStepProbe):
 
     Fails when observations do not reach the network, or are paired with the wrong rows.
     """
-
-    action_space = Discrete(2)
 
     def reward(self, obs: jax.Array, action: jax.Array) -> jax.Array:
         return obs[0]

@@ -91,13 +91,10 @@ class KeptObservations:
         return jax.tree.map(joined, rows) if before is None else jax.tree.map(joined, rows, before)
 
     def keep(self, step: HostStep, obs: Any, rewards: Sequence[Any], before: Any) -> Any:
-        """The part of a row that is kept.
+        """The part of a row that is kept; of numpy, or traced if no frames are stacked.
 
-        Args:
-          step: the row; of numpy's arrays, or of traced ones if no frames are stacked.
-          obs: the `latest` of its observation.
-          rewards: float32[N] at the places of the innermost `previous_reward`, the known ones.
-          before: what was kept of the row before; None at the first.
+        `obs` is the `latest` of its observation, `rewards` are float32[N] at the places of the innermost
+        `previous_reward`, the known ones; `before` is what was kept of the row before, None at the first.
         """
         if not self.num_rewards:
             return obs
@@ -143,12 +140,8 @@ class StepChange:
     def __call__(self, step: HostStep, before: Any = None, action: np.ndarray | None = None) -> HostStep:
         """The step with other rewards, and what is kept as observation; the score stays.
 
-        Of numpy, or of traced arrays if it does not look back.
-
-        Args:
-          step: as the environments answered.
-          before: the observation of this result for the row before; None at the first row.
-          action: that was chosen by it.
+        Of numpy, or of traced arrays if it does not look back. `before` is the observation of this result for
+        the row before, None at the first; `action` was chosen by it.
         """
         xp: Any = np if isinstance(step.reward, np.ndarray) else jnp
         reward = step.reward

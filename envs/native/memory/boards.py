@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_positive, check_whole
-from jaxrl.envs.native.memory.cards import KINDS, below, check_decks, choose, deal, full_deck
-from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.native.memory.card_games import KINDS, check_decks, deal, full_deck
+from jaxrl.envs.native.random_words import below, choose, random_words
 
 _LARGEST_BOARD = 64
 _RESET_RATIO = 16

@@ -1,4 +1,8 @@
-"""RepeatFirst, RepeatPrevious, Autoencode, HigherLower and CountRecall: cards that are seen one by one."""
+"""RepeatFirst, RepeatPrevious, Autoencode, HigherLower and CountRecall: cards that are seen one by one.
+
+A shuffled deck whose cards are seen one after the other, and nothing else of it, is sampling without
+replacement: the state is how many cards of each kind are left, whatever the number of decks.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,40 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, Space, TimeStep
-from jaxrl.envs.names import changed_call, check_choice, check_whole
-from jaxrl.envs.native.memory.cards import KINDS, check_decks, deal, full_deck, graded
-from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.names import changed_call, check_choice, check_positive, check_whole
+from jaxrl.envs.native.random_words import below, random_words
 
+_CARDS_PER_DECK = 52
+_MOST_DECKS = 1000
+# Kinds by what is looked at: black and red; spade, diamond, club, heart; ace, 2 ... queen, king.
+KINDS = {"colors": 2, "suits": 4, "ranks": 13}
 _SUITS = KINDS["suits"]
 _RANKS = KINDS["ranks"]
+
+
+def check_decks(label: str, num_decks: object) -> int:
+    """Returns the cards of so many decks; `label` names the number in the ValueError if it is none."""
+    return _CARDS_PER_DECK * check_positive(label, num_decks, _MOST_DECKS)
+
+
+def full_deck(kinds: int, cards: int) -> jax.Array:
+    """int32[kinds]: how many cards of each kind there are among all the cards."""
+    return jnp.full(kinds, cards // kinds, jnp.int32)
+
+
+def deal(word: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(int32[], the kind of the next card; int32[kinds], what is left then), by one random word.
+
+    `left`, int32[kinds], are the cards that are left of each kind; at least one of any.
+    """
+    last = jnp.cumsum(left)
+    kind = (last <= below(word, last[-1])).sum(dtype=jnp.int32)
+    return kind, left - (jnp.arange(left.shape[0]) == kind)
+
+
+def graded(right: jax.Array, reward: float) -> jax.Array:
+    """float32[...]: the reward where bool[...] is True, and as much with the other sign elsewhere."""
+    return jnp.where(right, jnp.float32(reward), jnp.float32(-reward))
 
 
 class _CardGame(JaxEnv):

@@ -36,11 +36,7 @@ _MIDDLE = 16.2736044 / 2  # of the rewards, without the sign
 
 
 class _Control(JaxEnv):
-    """A task of Gymnasium's that is truncated after T steps, with two numbers of its state in view.
-
-    Args:
-      max_episode_length: T.
-    """
+    """A task of Gymnasium's truncated after T = `max_episode_length` steps, with two numbers in view."""
 
     _bounds: tuple[float, float]  # of what is seen, without the sign
     _actions: Space

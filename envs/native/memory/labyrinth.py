@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
 from jaxrl.envs.names import changed_call, check_positive, check_whole
-from jaxrl.envs.native.memory.cards import choose
-from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.native.random_words import choose, random_words
 
 _LONGEST = 2**24
 _NORTH, _EAST, _SOUTH, _WEST = range(4)

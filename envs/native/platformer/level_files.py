@@ -71,16 +71,14 @@ def write_dataset(
 ) -> dict[str, int]:
     """Generates levels for training, as many of each category as can be, and a quarter as many for tests.
 
-    No two levels of a folder are equal. The same arguments write the same files.
+    No two levels of a folder are equal. The same arguments write the same files. Returns the number of
+    levels, by part/category.
 
     Args:
       folder: is created; must not hold anything.
       levels: for training, at least one of each category.
       seed: of the first; the others follow.
       tell: called after each level with (part/category, how many of it there are, of how many).
-
-    Returns:
-      The number of levels, by part/category.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DatasetError(f"{folder}: exists and is no empty folder")
@@ -124,14 +122,10 @@ def _entry(level: PlatformerLevel) -> dict[str, Any]:
 
 
 def verify_dataset(folder: Path) -> dict[str, int]:
-    """Checks a folder against its manifest, and plays the solution of every level.
+    """The number of levels, by part/category, of a folder that is as its manifest says; plays every solution.
 
-    Returns:
-      The number of levels, by part/category.
-
-    Raises:
-      DatasetError: the first fault, with the file: a category or a level is missing, a file is no level, is
-        not in the manifest or differs from it, cannot be solved by its solution, or occurs twice.
+    DatasetError is the first fault, with the file: a category or a level is missing, a file is no level, is
+    not in the manifest or differs from it, cannot be solved by its solution, or occurs twice.
     """
     entries = _read_manifest(folder / MANIFEST)
     counts: dict[str, int] = {}

@@ -14,11 +14,11 @@ import numpy as np
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_positive
 from jaxrl.envs.native.platformer import level as tiles
-from jaxrl.envs.native.platformer.graph import GraphTables
 from jaxrl.envs.native.platformer.level import CATEGORIES, COLUMNS, ROWS, LevelTables, PlatformerLevel
 from jaxrl.envs.native.platformer.level_files import read_levels
 from jaxrl.envs.native.platformer.observations import (
     MODALITIES,
+    GraphTables,
     Observer,
     PlatformerState,
     rows_of,

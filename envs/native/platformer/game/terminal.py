@@ -25,7 +25,7 @@ _ESCAPE_MILLISECONDS = "25"  # curses waits a second for what may follow the esc
 
 
 class KeyMoves:
-    """The actions of an attempt by a person: the first of their keys starts the clock."""
+    """A person's actions: the first of their keys starts the clock."""
 
     hint = "arrow keys or a, d, w, s: begin"  # shown while there is no action
 
@@ -90,27 +90,20 @@ def show(
     import curses
 
     os.environ.setdefault("ESCDELAY", _ESCAPE_MILLISECONDS)
-    curses.wrapper(lambda window: _play(_Screen(window), rounds, first, endless, seconds, keep))
 
+    def play(window: Any) -> None:
+        screen, index, wish = _Screen(window), first, _AGAIN
+        while wish != _LEAVE and (endless or index < len(rounds)):
+            now = rounds[index % len(rounds)]
+            attempt = Attempt(now.level, MAX_STEPS)
+            try:
+                wish = _attempt(screen, attempt, now, seconds)
+            finally:
+                if attempt.actions:
+                    keep(attempt)
+            index += wish == _NEXT
 
-def _play(
-    screen: _Screen,
-    rounds: Sequence[Round],
-    index: int,
-    endless: bool,
-    seconds: float,
-    keep: Callable[[Attempt], None],
-) -> None:
-    wish = _AGAIN
-    while wish != _LEAVE and (endless or index < len(rounds)):
-        now = rounds[index % len(rounds)]
-        attempt = Attempt(now.level, MAX_STEPS)
-        try:
-            wish = _attempt(screen, attempt, now, seconds)
-        finally:
-            if attempt.actions:
-                keep(attempt)
-        index += wish == _NEXT
+    curses.wrapper(play)
 
 
 def _attempt(screen: _Screen, attempt: Attempt, now: Round, seconds: float) -> str:
