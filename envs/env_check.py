@@ -132,19 +132,15 @@ def check_env(env: JaxEnv | str | Any) -> None:
     if api is not None:
         name = f"{type(env).__module__}:{type(env).__name__}"
         raise ValueError(f"{label} is not a JaxEnv; {api.advice(name)}")
-    made = _made(env) if isinstance(env, str) else env
-    registry.require(label, made, "spec", "reset", "step")
-    check_types(label, made)
-    check_behaviour(label, made if isinstance(env, str) else with_numbers_from_zero(made), finite=True)
-
-
-def _made(name: str) -> JaxEnv:
     try:
-        return registry.make(name)
+        made = registry.make(env) if isinstance(env, str) else env
     except (ValueError, ImportError):
         raise
     except Exception as error:  # of the environment's own code
-        raise ValueError(f"{name}: making it raised {modules.one_line(error)}") from error
+        raise ValueError(f"{env}: making it raised {modules.one_line(error)}") from error
+    registry.require(label, made, "spec", "reset", "step")
+    check_types(label, made)
+    check_behaviour(label, made if isinstance(env, str) else with_numbers_from_zero(made), finite=True)
 
 
 def _check_gymnasium(label: str, env: Any) -> None:

@@ -60,6 +60,41 @@ def description(env: Any) -> dict[str, Any]:
     }
 
 
+def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
+    """Steps of random actions in an environment with goals, and other pairs of its goals; None for others.
+
+    `achieved` and `desired` [M, G], `reward` and `terminated` float32[M], NaN if nothing is known. Pairs
+    that no step had come only from Gymnasium-Robotics' `compute_reward` and `compute_terminated`, if there
+    are such methods. Resets the environment.
+    """
+    from gymnasium import spaces
+
+    space = env.observation_space
+    if not isinstance(space, spaces.Dict) or set(space.spaces) != {*_GOALS, "observation"}:
+        return None
+    if any(not isinstance(space[name], spaces.Box) or len(space[name].shape or ()) != 1 for name in _GOALS):
+        return None
+    env.action_space.seed(0)
+    rows: list[tuple[Any, Any, float, float]] = []
+    ended = True
+    for i in range(_EXAMPLES):
+        if ended:
+            env.reset(seed=i)
+        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        achieved, desired = (np.array(obs[name]) for name in _GOALS)
+        rows.append((achieved, desired, float(reward), float(terminated)))
+        ended = bool(terminated or truncated)
+    method = lambda name: env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None  # noqa: E731
+    rewards, ends = map(method, ("compute_reward", "compute_terminated"))
+    places = [row[0] for row in rows]
+    for desired in (*places, *np.random.default_rng(0).permutation(places)) if rewards else ():
+        achieved = places[len(rows) % _EXAMPLES]
+        end = float(ends(achieved, desired, {})) if ends else math.nan
+        rows.append((achieved, desired, float(rewards(achieved, desired, {})), end))
+    columns = [np.stack(column).astype(np.float32) for column in zip(*rows, strict=True)]
+    return dict(zip(("achieved", "desired", "reward", "terminated"), columns, strict=True))
+
+
 def valid_names(error: BaseException) -> list[str] | None:
     """The known environments, if `error` means that a name is not among them."""
     if type(error).__name__ not in ("NameNotFound", "NamespaceNotFound", "VersionNotFound"):
@@ -158,41 +193,3 @@ class GymnasiumSlot:
 
 
 make_slot = GymnasiumSlot
-
-
-def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
-    """Steps of random actions in an environment with goals, and other pairs of its goals; None for others.
-
-    `achieved` and `desired` [M, G], `reward` and `terminated` float32[M], NaN if nothing is known. Pairs
-    that no step had come only from Gymnasium-Robotics' `compute_reward` and `compute_terminated`, if there
-    are such methods. Resets the environment.
-    """
-    from gymnasium import spaces
-
-    space = env.observation_space
-    if not isinstance(space, spaces.Dict) or set(space.spaces) != {*_GOALS, "observation"}:
-        return None
-    if any(not isinstance(space[name], spaces.Box) or len(space[name].shape or ()) != 1 for name in _GOALS):
-        return None
-    env.action_space.seed(0)
-    rows: list[tuple[Any, Any, float, float]] = []
-    ended = True
-    for i in range(_EXAMPLES):
-        if ended:
-            env.reset(seed=i)
-        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        achieved, desired = (np.array(obs[name]) for name in _GOALS)
-        rows.append((achieved, desired, float(reward), float(terminated)))
-        ended = bool(terminated or truncated)
-    rewards, ends = (_method(env, name) for name in ("compute_reward", "compute_terminated"))
-    places = [row[0] for row in rows]
-    for desired in (*places, *np.random.default_rng(0).permutation(places)) if rewards else ():
-        achieved = places[len(rows) % _EXAMPLES]
-        end = float(ends(achieved, desired, {})) if ends else math.nan
-        rows.append((achieved, desired, float(rewards(achieved, desired, {})), end))
-    columns = [np.stack(column).astype(np.float32) for column in zip(*rows, strict=True)]
-    return dict(zip(("achieved", "desired", "reward", "terminated"), columns, strict=True))
-
-
-def _method(env: Any, name: str) -> Any:
-    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None

@@ -142,8 +142,7 @@ class AgentSpaces:
         `keys` are the names of the leaves to keep, all if empty; ValueError if there is no such leaf.
         """
         obs = {agent: observed_leaves(leaves) for agent, leaves in obs.items()}
-        shown = {agent: [leaf | {"path": _seen_path(leaves, leaf)} for leaf in leaves]
-                 for agent, leaves in obs.items()}  # fmt: skip
+        shown = {agent: _without_wrapping(leaves) for agent, leaves in obs.items()}
         kept = {agent: _places("observation", leaves, keys) for agent, leaves in shown.items()}
         own_actions = {agent: action_leaf(parts) for agent, parts in actions.items()}
         return cls(
@@ -159,10 +158,10 @@ class AgentSpaces:
         return len({sum(choices_of([leaf])) for leaf in self.action_by_agent.values()}) > 1
 
 
-def _seen_path(leaves: list[Leaf], leaf: Leaf) -> tuple[Any, ...]:
-    """Without `observation` in front, if there is nothing else."""
-    inside = all(x["path"][:1] == (_OBSERVATION,) for x in leaves)
-    return leaf["path"][1:] if inside else leaf["path"]
+def _without_wrapping(leaves: list[Leaf]) -> list[Leaf]:
+    """With paths without `observation` in front, if there is nothing else."""
+    inside = all(leaf["path"][:1] == (_OBSERVATION,) for leaf in leaves)
+    return [leaf | {"path": leaf["path"][1:]} for leaf in leaves] if inside else leaves
 
 
 def _common_observation(obs: Mapping[Any, list[Leaf]]) -> list[Leaf]:

@@ -90,7 +90,9 @@ def write_dataset(
         train = levels // len(CATEGORIES) + (index < levels % len(CATEGORIES))
         for part, count in (("train", train), ("test", max(1, train // 4))):
             for i in range(count):
-                level = _generate_new(category, seeds, seen)
+                made = (generate(category, one) for one in seeds)
+                level = next(level for level in made if level.digest not in seen)
+                seen.add(level.digest)
                 name = f"{part}/{category}/{i:04}.json"
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(level.to_json())
@@ -101,14 +103,6 @@ def write_dataset(
     # Last: a folder without it was not finished.
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     return counts
-
-
-def _generate_new(category: str, seeds: itertools.count[int], seen: set[str]) -> PlatformerLevel:
-    while True:
-        level = generate(category, next(seeds))
-        if level.digest not in seen:
-            seen.add(level.digest)
-            return level
 
 
 def _entry(level: PlatformerLevel) -> dict[str, Any]:
