@@ -116,12 +116,12 @@ def not_found(name: str) -> ValueError:
     return ValueError(f"{near}{more}")
 
 
-def _names(suite: suites.Collection) -> Sequence[str]:
+def _names(suite: Collection) -> Sequence[str]:
     found = suites.known(suite)
     return listed(suite) if found is None else [*found, *suites.registered(suite)]
 
 
-def _may_have(suite: suites.Collection, name: str) -> bool:
+def _may_have(suite: Collection, name: str) -> bool:
     """True if a suite has that environment, as far as it is known without the suite."""
     in_table = name.lower() in map(str.lower, suites.in_table(suite))
     return in_table or bool(re.fullmatch(_PATTERNS.get(suite.name, ""), name, re.IGNORECASE))

@@ -35,6 +35,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> PettingZooFac
 
     Raises:
       ValueError: the name is unknown, it is turn-based or fails, or its agents cannot share a policy.
+      ImportError: PettingZoo is not installed.
     """
     return _make(format_call(name, kwargs), tuple(keys))
 
