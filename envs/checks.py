@@ -217,11 +217,9 @@ def _check_obs(where: str, space: Space, obs: Any, part: str = "", leading: tupl
         return any(converts)
     dtype = np.dtype(space.dtype)
     shape = (*leading, *space.shape)
-    declared = _form(jax.ShapeDtypeStruct(shape, dtype))
+    found = f"{what} of {_form(obs)}, its space has {_form(jax.ShapeDtypeStruct(shape, dtype))}"
     if getattr(obs, "shape", None) != shape:
-        raise ValueError(
-            f"{where} returned {what} of {_form(obs)}, its space has {declared}; make them equal"
-        )
+        raise ValueError(f"{where} returned {found}; make them equal")
     if obs.dtype == dtype and not obs.weak_type:
         return False
     same_kind = np.can_cast(obs.dtype, dtype, "same_kind") if obs.weak_type else False
