@@ -84,8 +84,9 @@ def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
         achieved, desired = (np.array(obs[name]) for name in _GOALS)
         rows.append((achieved, desired, float(reward), float(terminated)))
         ended = bool(terminated or truncated)
-    method = lambda name: env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None  # noqa: E731
-    rewards, ends = map(method, ("compute_reward", "compute_terminated"))
+    names = ("compute_reward", "compute_terminated")
+    methods: list[Any] = [env.get_wrapper_attr(x) if env.has_wrapper_attr(x) else None for x in names]
+    rewards, ends = methods
     places = [row[0] for row in rows]
     for desired in (*places, *np.random.default_rng(0).permutation(places)) if rewards else ():
         achieved = places[len(rows) % _EXAMPLES]
