@@ -11,38 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs import names
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
-from jaxrl.envs.goals import ACHIEVED, DESIRED, OBSERVATION, goal_distance
-from jaxrl.envs.names import (
-    changed_call,
-    check_between,
-    check_bool,
-    check_choice,
-    check_positive,
-    check_whole,
-)
-from jaxrl.envs.native.navigation.room import (
-    GOAL_RADIUS,
-    HALF_WIDTH,
-    LARGEST_DISTANCE,
-    MAX_NOISE,
-    MAX_OBSTACLE_SPEED,
-    MAX_SPEED,
-    ROBOT_RADIUS,
-    NavigationParams,
-    NavigationState,
-    drive,
-    lay_out,
-    move_obstacles,
-    words_of_layout,
-)
-from jaxrl.envs.native.navigation.sensors import directions, lidar, log_scale, normal_noise
+from jaxrl.envs.goals import ACHIEVED, DESIRED, OBSERVATION, RewardOfGoals, goal_distance
+from jaxrl.envs.native import navigation_room as rooms
+from jaxrl.envs.native.navigation_room import NavigationParams, NavigationState
 from jaxrl.envs.native.random_words import hashed, random_words
 from jaxrl.envs.tasks import TaskScale
 
 _NAME = "jaxrl:Navigation"
 _MOST_OBSTACLES = 64
 _MOST_RAYS = 256
+_TASK = ("obstacles", "moving", "obstacle_speed", "goal_distance", "sensor_noise")  # and a room
 _ANY_ROOM = -1  # of a task
 _MOST_ROOMS = 2**24  # a float, which bounds of spaces are, tells these apart
 _NEAR = 3.0  # metres to the goal at difficulty 0
@@ -64,18 +44,12 @@ _ROBOT = (40, 90, 200)
 _POINTS_PER_RAY = 160
 
 
-@dataclasses.dataclass(frozen=True)
-class RoomGoals:
-    """Places as goals: dense or sparse rewards; none ends an episode."""
+def _dense(achieved: jax.Array, desired: jax.Array) -> jax.Array:
+    return -goal_distance(achieved, desired)
 
-    dense: bool
 
-    def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        distance = goal_distance(achieved, desired)
-        return -distance if self.dense else 2 * (distance < GOAL_RADIUS).astype(jnp.float32) - 1
-
-    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        return jnp.zeros(achieved.shape[:-1], bool)
+def _sparse(achieved: jax.Array, desired: jax.Array) -> jax.Array:
+    return 2 * (goal_distance(achieved, desired) < rooms.GOAL_RADIUS).astype(jnp.float32) - 1
 
 
 class Navigation(JaxEnv):
@@ -92,6 +66,10 @@ class Navigation(JaxEnv):
       obstacles, moving, obstacle_speed, goal_distance, sensor_noise: the default task. A task is a dict of
         these names, see `NavigationParams`, and may have a `room`: that number decides start, goal and
         obstacles, always the same; -1, the default, samples them.
+
+    Attributes:
+      compute_reward, compute_terminated: the sparse or dense reward float32[...] and end (False) bool[...] of
+        places [..., 2], achieved and desired; also of goals chosen afterwards.
     """
 
     def __init__(
@@ -105,32 +83,35 @@ class Navigation(JaxEnv):
         obstacles: int = 8,
         moving: int = 4,
         obstacle_speed: float = 0.5,
-        goal_distance: float = LARGEST_DISTANCE,
+        goal_distance: float = rooms.LARGEST_DISTANCE,
         sensor_noise: float = 0.02,
     ):
         label = f"{_NAME}: "
-        check_choice(f"{label}control", control, ("continuous", "discrete"))
-        check_bool(f"{label}goal_conditioned", goal_conditioned)
-        check_choice(f"{label}reward", reward, ("auto", "progress", "sparse", "dense"))
-        check_positive(f"{label}lidar_rays", lidar_rays, _MOST_RAYS)
-        check_positive(f"{label}max_obstacles", max_obstacles, _MOST_OBSTACLES)
-        check_positive(f"{label}max_steps", max_steps)
-        check_whole(f"{label}obstacles", obstacles, 0, max_obstacles)
-        check_whole(f"{label}moving", moving, 0, max_obstacles)
-        check_between(f"{label}obstacle_speed", obstacle_speed, 0, MAX_OBSTACLE_SPEED)
-        check_between(f"{label}goal_distance", goal_distance, 1, LARGEST_DISTANCE)
-        check_between(f"{label}sensor_noise", sensor_noise, 0, MAX_NOISE)
+        names.check_choice(f"{label}control", control, ("continuous", "discrete"))
+        names.check_bool(f"{label}goal_conditioned", goal_conditioned)
+        names.check_choice(f"{label}reward", reward, ("auto", "progress", "sparse", "dense"))
+        names.check_positive(f"{label}lidar_rays", lidar_rays, _MOST_RAYS)
+        names.check_positive(f"{label}max_obstacles", max_obstacles, _MOST_OBSTACLES)
+        names.check_positive(f"{label}max_steps", max_steps)
+        names.check_whole(f"{label}obstacles", obstacles, 0, max_obstacles)
+        names.check_whole(f"{label}moving", moving, 0, max_obstacles)
+        names.check_between(f"{label}obstacle_speed", obstacle_speed, 0, rooms.MAX_OBSTACLE_SPEED)
+        names.check_between(f"{label}goal_distance", goal_distance, 1, rooms.LARGEST_DISTANCE)
+        names.check_between(f"{label}sensor_noise", sensor_noise, 0, rooms.MAX_NOISE)
         self._goal_conditioned = goal_conditioned
         self._max_steps = max_steps
         automatic = "sparse" if goal_conditioned else "progress"
         self._reward = automatic if reward == "auto" else reward
-        self._goals = RoomGoals(self._reward == "dense")
+        goals = RewardOfGoals(_dense if self._reward == "dense" else _sparse)
+        self.compute_reward = goals.compute_reward
+        self.compute_terminated = goals.compute_terminated
         self._rays = lidar_rays
         self._max_obstacles = max_obstacles
         self._discrete = control == "discrete"
-        self._params = (obstacles, moving, obstacle_speed, goal_distance, sensor_noise)
+        arguments = locals()
+        self._task: dict[str, float] = {name: arguments[name] for name in _TASK}
         self.spec = EnvSpec(
-            name=changed_call(_NAME, Navigation, locals()),
+            name=names.changed_call(_NAME, Navigation, locals()),
             observation_space=_observation_space(goal_conditioned, lidar_rays),
             action_space=Discrete(len(_PUSHES)) if self._discrete else Box.of(-1.0, 1.0, (2,)),
             max_episode_steps=max_steps,
@@ -140,20 +121,16 @@ class Navigation(JaxEnv):
             ),
             task_space=_task_space(max_obstacles),
             # Progress is a matter of two places.
-            goals=self._goals if goal_conditioned and self._reward != "progress" else None,
+            goals=goals if goal_conditioned and self._reward != "progress" else None,
         )
 
     @property
     def default_task(self) -> dict[str, jax.Array]:
         """The arguments of the constructor, as arrays."""
-        obstacles, moving, speed, distance, noise = self._params
+        whole = ("obstacles", "moving", "room")
+        given = self._task | {"room": _ANY_ROOM}
         return {
-            "obstacles": jnp.asarray(obstacles, jnp.int32),
-            "moving": jnp.asarray(moving, jnp.int32),
-            "obstacle_speed": jnp.asarray(speed, jnp.float32),
-            "goal_distance": jnp.asarray(distance, jnp.float32),
-            "sensor_noise": jnp.asarray(noise, jnp.float32),
-            "room": jnp.asarray(_ANY_ROOM, jnp.int32),
+            name: jnp.asarray(x, jnp.int32 if name in whole else jnp.float32) for name, x in given.items()
         }
 
     def draw_task(self, key: jax.Array) -> dict[str, jax.Array]:
@@ -163,16 +140,15 @@ class Navigation(JaxEnv):
     @property
     def task_scales(self) -> dict[str, TaskScale]:
         """`difficulty`, from 0, a goal within 3 m in an empty room without noise, to 1, the default task."""
-        obstacles, moving, speed, distance, noise = self._params
-        near = min(_NEAR, distance)
+        task = self._task
+        near = min(_NEAR, task["goal_distance"])
 
         def fields(difficulty: float) -> dict[str, float]:
-            return {
-                "obstacles": round(difficulty * obstacles),
-                "moving": round(difficulty * moving),
-                "obstacle_speed": speed,
-                "goal_distance": near + difficulty * (distance - near),
-                "sensor_noise": difficulty * noise,
+            return task | {
+                "obstacles": round(difficulty * task["obstacles"]),
+                "moving": round(difficulty * task["moving"]),
+                "goal_distance": near + difficulty * (task["goal_distance"] - near),
+                "sensor_noise": difficulty * task["sensor_noise"],
             }
 
         return {"difficulty": TaskScale(0.0, 1.0, fields)}
@@ -183,27 +159,26 @@ class Navigation(JaxEnv):
         """Starts an episode in a room of this task (None: the default one), which stays in the state."""
         given = dict(self.default_task if task is None else task)
         room = given.pop("room", jnp.asarray(_ANY_ROOM, jnp.int32))
-        words = random_words(key, words_of_layout(self._max_obstacles) + self._rays + 2)
-        layout, noise = jnp.split(words, (words_of_layout(self._max_obstacles),))
+        words = random_words(key, rooms.words_of_layout(self._max_obstacles) + self._rays + 2)
+        layout, noise = jnp.split(words, (rooms.words_of_layout(self._max_obstacles),))
         layout = jnp.where(room == _ANY_ROOM, layout, hashed(room.astype(jnp.uint32), len(layout)))
         params = NavigationParams(**given)
-        state = lay_out(layout, params, self._max_obstacles)
+        state = rooms.lay_out(layout, params, self._max_obstacles)
         return state, self._observe(state, noise)
 
     def step(self, key: jax.Array, state: NavigationState, action: jax.Array) -> tuple[Any, TimeStep]:
-        obstacles = move_obstacles(state.obstacles, state.params.obstacle_speed)
-        position, velocity, collision = drive(state, self._push(action), obstacles)
+        obstacles = rooms.move_obstacles(state.obstacles, state.params.obstacle_speed)
+        position, velocity, collision = rooms.drive(state, self._push(action), obstacles)
         before = goal_distance(state.position, state.goal)
         after = goal_distance(position, state.goal)
         state = dataclasses.replace(
             state, position=position, velocity=velocity, obstacles=obstacles, time=state.time + 1
         )
         ends = jnp.zeros((), bool) if self._goal_conditioned else jnp.ones((), bool)
-        success = (after < GOAL_RADIUS) & ~(collision & ends)
+        success = (after < rooms.GOAL_RADIUS) & ~(collision & ends)
         if self._reward == "progress":
-            ends_well = success.astype(jnp.float32)
-            ends_badly = collision.astype(jnp.float32)
-            reward = 0.2 * (before - after) + ends_well - 2.0 * ends_badly
+            won, hit = success.astype(jnp.float32), collision.astype(jnp.float32)
+            reward = 0.2 * (before - after) + won - 2.0 * hit
         else:
             reward = self.compute_reward(position, state.goal)
         return state, TimeStep(
@@ -213,14 +188,6 @@ class Navigation(JaxEnv):
             truncated=state.time >= self._max_steps,
             info={"success": success, "collision": collision},
         )
-
-    def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        """float32[...], the sparse or dense reward of places [..., 2]; also of goals chosen afterwards."""
-        return self._goals.compute_reward(achieved, desired)
-
-    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        """bool[...], False: goal-conditioned episodes do not end at the goal."""
-        return self._goals.compute_terminated(achieved, desired)
 
     def render(self, state: NavigationState) -> np.ndarray:
         """uint8[240, 240, 3]: the room from above."""
@@ -232,13 +199,13 @@ class Navigation(JaxEnv):
         return action / jnp.maximum(1.0, jnp.sqrt((action * action).sum()))
 
     def _observe(self, state: NavigationState, words: jax.Array) -> Any:
-        noise = state.params.sensor_noise * normal_noise(words)
-        distances = lidar(state.position, state.obstacles, self._rays) + noise[2:]
-        velocity = jnp.clip((state.velocity + noise[:2]) / MAX_SPEED, -_SPEED_BOUND, _SPEED_BOUND)
-        senses = [velocity, log_scale(distances)]
+        noise = state.params.sensor_noise * rooms.normal_noise(words)
+        distances = rooms.lidar(state.position, state.obstacles, self._rays) + noise[2:]
+        velocity = jnp.clip((state.velocity + noise[:2]) / rooms.MAX_SPEED, -_SPEED_BOUND, _SPEED_BOUND)
+        senses = [velocity, rooms.log_scale(distances)]
         if not self._goal_conditioned:
-            return jnp.concatenate([(state.goal - state.position) / (2 * HALF_WIDTH), *senses])
-        observation = jnp.concatenate([state.position / HALF_WIDTH, *senses])
+            return jnp.concatenate([(state.goal - state.position) / (2 * rooms.HALF_WIDTH), *senses])
+        observation = jnp.concatenate([state.position / rooms.HALF_WIDTH, *senses])
         return {OBSERVATION: observation, ACHIEVED: state.position, DESIRED: state.goal}
 
 
@@ -247,19 +214,19 @@ def _observation_space(goal_conditioned: bool, rays: int) -> Space:
     observation = Box.of([*-bounds[:4], *np.zeros(rays)], bounds, bounds.shape)
     if not goal_conditioned:
         return observation
-    place = Box.of(-HALF_WIDTH, HALF_WIDTH, (2,))
+    place = Box.of(-rooms.HALF_WIDTH, rooms.HALF_WIDTH, (2,))
     return Dict(((ACHIEVED, place), (DESIRED, place), (OBSERVATION, observation)))
 
 
 def _task_space(max_obstacles: int) -> Dict:
     return Dict(
         (
-            ("goal_distance", Box.of(1.0, LARGEST_DISTANCE, ())),
+            ("goal_distance", Box.of(1.0, rooms.LARGEST_DISTANCE, ())),
             ("moving", Discrete(max_obstacles + 1)),
-            ("obstacle_speed", Box.of(0.0, MAX_OBSTACLE_SPEED, ())),
+            ("obstacle_speed", Box.of(0.0, rooms.MAX_OBSTACLE_SPEED, ())),
             ("obstacles", Discrete(max_obstacles + 1)),
             ("room", Box.of(_ANY_ROOM, _MOST_ROOMS - 1, (), np.int32)),
-            ("sensor_noise", Box.of(0.0, MAX_NOISE, ())),
+            ("sensor_noise", Box.of(0.0, rooms.MAX_NOISE, ())),
         )
     )
 
@@ -267,27 +234,27 @@ def _task_space(max_obstacles: int) -> Dict:
 def draw(state: NavigationState, rays: int) -> np.ndarray:
     """uint8[240, 240, 3]; y points up. Green is the goal, grey stands, orange moves, blue is the robot."""
     picture = np.full((_SIDE, _SIDE, 3), _FLOOR, np.uint8)
-    _disc(picture, state.goal, GOAL_RADIUS, _GOAL)
+    _disc(picture, state.goal, rooms.GOAL_RADIUS, _GOAL)
     position = np.asarray(state.position)
     obstacles = state.obstacles
-    reach = np.asarray(lidar(state.position, obstacles, rays))
+    reach = np.asarray(rooms.lidar(state.position, obstacles, rays))
     along = np.linspace(0.0, 1.0, _POINTS_PER_RAY)[:, None] * reach
-    x, y = (position[i] + along * ray for i, ray in enumerate(directions(rays)))
+    x, y = (position[i] + along * ray for i, ray in enumerate(rooms.directions(rays)))
     picture[_column(-y), _column(x)] = _RAY
     for k in range(len(obstacles.x)):
         colour = _MOVES if obstacles.direction_x[k] or obstacles.direction_y[k] else _STANDS
         _disc(picture, (obstacles.x[k], obstacles.y[k]), obstacles.radius[k], colour)
-    _disc(picture, position, ROBOT_RADIUS, _ROBOT)
+    _disc(picture, position, rooms.ROBOT_RADIUS, _ROBOT)
     picture[:_WALL] = picture[-_WALL:] = picture[:, :_WALL] = picture[:, -_WALL:] = _EDGE
     return picture
 
 
 def _disc(picture: np.ndarray, centre: Any, radius: Any, colour: tuple[int, int, int]) -> None:
     x, y = np.asarray(centre)
-    middle = (np.arange(_SIDE) + 0.5) / _SIDE * 2 * HALF_WIDTH - HALF_WIDTH
+    middle = (np.arange(_SIDE) + 0.5) / _SIDE * 2 * rooms.HALF_WIDTH - rooms.HALF_WIDTH
     inside = (middle[None] - x) ** 2 + (-middle[:, None] - y) ** 2 <= radius * abs(radius)
     picture[inside] = colour
 
 
 def _column(x: np.ndarray) -> np.ndarray:
-    return np.clip(((x + HALF_WIDTH) / (2 * HALF_WIDTH) * _SIDE).astype(int), 0, _SIDE - 1)
+    return np.clip(((x + rooms.HALF_WIDTH) / (2 * rooms.HALF_WIDTH) * _SIDE).astype(int), 0, _SIDE - 1)

@@ -12,30 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.native.platformer.level import (
-    COLUMNS,
-    EXIT,
-    MINE,
-    MINE_PART,
-    ROWS,
-    SOLID,
-    START,
-    SWITCH,
-    PlatformerLevel,
-)
-from jaxrl.envs.native.platformer.physics import (
-    MAX_FALL,
-    MAX_RUN,
-    NUM_ACTIONS,
-    SIZE,
-    TILE,
-    advance,
-    jump_matters,
-    start_of,
-)
+from jaxrl.envs.native.platformer import level as tiles
+from jaxrl.envs.native.platformer import physics
+from jaxrl.envs.native.platformer.level import PlatformerLevel
+from jaxrl.envs.native.platformer.physics import MAX_FALL, MAX_RUN, NUM_ACTIONS, SIZE, TILE
 
-_HEIGHT = ROWS * TILE
-_WIDTH = COLUMNS * TILE
+_HEIGHT = tiles.ROWS * TILE
+_WIDTH = tiles.COLUMNS * TILE
 _FALLS = 2 * MAX_FALL + 1
 _RUNS = 2 * MAX_RUN + 1
 _STATES = 2 * _HEIGHT * _WIDTH * _FALLS * _RUNS
@@ -47,23 +30,22 @@ class Contacts:
     """The things that the player touches at every position of a level; bool[height, width] in units each."""
 
     def __init__(self, level: PlatformerLevel):
-        self.solid = _touching(level.tiles_of(SOLID))
-        self.mine = _touching(level.tiles_of(MINE), *MINE_PART)
-        self.switch, self.exit = (_touching(level.tiles_of(letter)) for letter in (SWITCH, EXIT))
-        column, row = level.place_of(START)
-        self.start: Any = tuple(np.int32(part) for part in (*start_of(column, row), 0, 0))
+        self.solid = _touching(level.tiles_of(tiles.SOLID))
+        self.mine = _touching(level.tiles_of(tiles.MINE), *tiles.MINE_PART)
+        self.switch, self.exit = (_touching(level.tiles_of(letter)) for letter in (tiles.SWITCH, tiles.EXIT))
+        column, row = level.place_of(tiles.START)
+        self.start: Any = tuple(np.int32(part) for part in (*physics.start_of(column, row), 0, 0))
 
     def step(
         self, body: Body, on: np.ndarray, action: Any
     ) -> tuple[Body, np.ndarray, np.ndarray, np.ndarray]:
         """One step; returns (body, whether the switch is on, a mine was touched, the exit reached)."""
-        x, y, vx, vy = advance(np, self.blocked, body, action)
+        x, y, vx, vy = physics.advance(np, self.blocked, body, action)
         on = on | _at(self.switch, x, y)
         mine = _at(self.mine, x, y)
         return (x, y, vx, vy), on, mine, on & _at(self.exit, x, y) & ~mine
 
     def blocked(self, x: Any, y: Any) -> Any:
-        """True if the player would overlap something solid."""
         return _at(self.solid, x, y)
 
 
@@ -77,7 +59,7 @@ def solve(level: PlatformerLevel) -> str | None:
     frontier = _pack(body, on)
     seen[frontier], start = True, int(frontier[0])
     while len(frontier):
-        matters = jump_matters(contacts.blocked, body)
+        matters = physics.jump_matters(contacts.blocked, body)
         state, action = _moves(matters)
         body, on, mine, done = contacts.step(_rows(body, state), on[state], action)
         if done.any():
@@ -149,11 +131,11 @@ def _at(table: np.ndarray, x: Any, y: Any) -> Any:
     return table.reshape(-1).take(y * _WIDTH + x)
 
 
-def _touching(tiles: np.ndarray, low: int = 0, high: int = TILE) -> np.ndarray:
-    """bool[height, width] in units: whether the player there overlaps that part of one of the tiles."""
+def _touching(filled: np.ndarray, low: int = 0, high: int = TILE) -> np.ndarray:
+    """bool[height, width] in units: whether the player there overlaps that part of a filled tile."""
     part = np.zeros((TILE, TILE), bool)
     part[low:high, low:high] = True
-    units = np.kron(tiles, part).astype(np.int32)
+    units = np.kron(filled, part).astype(np.int32)
     # Sums of squares of the player's size; beyond the level its edge is repeated.
     sums = np.zeros((_HEIGHT + SIZE + 1, _WIDTH + SIZE + 1), np.int32)
     sums[1:, 1:] = np.pad(units, ((0, SIZE), (0, SIZE)), mode="edge").cumsum(0).cumsum(1)

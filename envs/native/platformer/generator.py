@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxrl.envs.native.platformer.generation.solver import solve
 from jaxrl.envs.native.platformer.level import (
     CATEGORIES,
     EMPTY,
@@ -18,6 +17,7 @@ from jaxrl.envs.native.platformer.level import (
     SWITCH,
     PlatformerLevel,
 )
+from jaxrl.envs.native.platformer.solver import solve
 
 _MOST_TRIES = 500
 Grid = np.ndarray
@@ -25,19 +25,12 @@ Grid = np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The recipe for levels of one category.
+    """The recipe for levels of one category."""
 
-    Attributes:
-      size: (rows, columns).
-      build: draws solid and empty tiles.
-      mines: fewest and most.
-      steps: fewest and most of the shortest solution.
-    """
-
-    size: tuple[int, int]
-    build: Callable[[np.random.Generator, Grid], None]
-    mines: tuple[int, int]
-    steps: tuple[int, int]
+    size: tuple[int, int]  # rows, columns
+    build: Callable[[np.random.Generator, Grid], None]  # draws solid and empty tiles
+    mines: tuple[int, int]  # fewest and most
+    steps: tuple[int, int]  # fewest and most of the shortest solution
 
 
 def generate(category: str, seed: int) -> PlatformerLevel:

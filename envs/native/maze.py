@@ -13,9 +13,18 @@ import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_positive, check_whole
-from jaxrl.envs.native.maze import level as levels
-from jaxrl.envs.native.maze.layouts import LAYOUTS, parse
-from jaxrl.envs.native.maze.level import CELLS, DIRECTIONS, MOST_WALLS, SIDE, STEP_X, STEP_Y, Level
+from jaxrl.envs.native import maze_levels as levels
+from jaxrl.envs.native.maze_levels import (
+    CELLS,
+    DIRECTIONS,
+    LAYOUTS,
+    MOST_WALLS,
+    SIDE,
+    STEP_X,
+    STEP_Y,
+    Level,
+    parse,
+)
 
 _NAME = "jaxrl:Maze"
 _RANDOM = "random"
@@ -40,20 +49,12 @@ _AGENT = (40, 90, 200)
 
 @flax.struct.dataclass
 class MazeState:
-    """A maze in the middle of an episode.
+    """A maze in the middle of an episode; int32[] where nothing else is said."""
 
-    Attributes:
-      walls: int32[21], the rows of the level with a border of four cells of wall around them.
-      x, y: int32[], of the agent.
-      direction: int32[], as in a level.
-      goal_x, goal_y: int32[].
-      time: int32[], steps so far.
-    """
-
-    walls: jax.Array
-    x: jax.Array
+    walls: jax.Array  # int32[21], the rows of the level with a border of four cells of wall around them
+    x: jax.Array  # of the agent
     y: jax.Array
-    direction: jax.Array
+    direction: jax.Array  # as in a level
     goal_x: jax.Array
     goal_y: jax.Array
     time: jax.Array
@@ -62,7 +63,7 @@ class MazeState:
 class Maze(JaxEnv):
     """An agent that sees five by five cells looks for the goal in a maze of 13 x 13; docs/maze.md.
 
-    A task is a level, see `jaxrl.envs.native.maze.level`. A level with goal and agent on one cell stands for
+    A task is a level, see `jaxrl.envs.native.maze_levels`. A level with goal and agent on one cell stands for
     a random one.
 
     Args:
@@ -81,20 +82,15 @@ class Maze(JaxEnv):
         self._max_steps = check_positive(f"{label}max_steps", max_steps)
         self._edits = check_positive(f"{label}edits", edits, CELLS)
         self._level = level
+        sizes = {"agent": CELLS, "direction": DIRECTIONS, "goal": CELLS}
+        places = tuple((name, Discrete(size)) for name, size in sizes.items())
         self.spec = EnvSpec(
             name=changed_call(_NAME, Maze, locals()),
             observation_space=Box.of(0.0, 1.0, (2 * VIEW * VIEW + DIRECTIONS,)),
             action_space=Discrete(3),
             max_episode_steps=max_steps,
             reports=(InfoMetric("success", "max"),),
-            task_space=Dict(
-                (
-                    ("agent", Discrete(CELLS)),
-                    ("direction", Discrete(DIRECTIONS)),
-                    ("goal", Discrete(CELLS)),
-                    ("walls", Box.of(0, (1 << SIDE) - 1, (SIDE,), np.int32)),
-                )
-            ),
+            task_space=Dict((*places, ("walls", Box.of(0, (1 << SIDE) - 1, (SIDE,), np.int32)))),
         )
 
     @property
@@ -107,11 +103,9 @@ class Maze(JaxEnv):
 
     @property
     def named_tasks(self) -> Mapping[str, Any]:
-        """The mazes with names."""
         return {name: parse(text) for name, text in LAYOUTS.items()}
 
     def draw_task(self, key: jax.Array) -> Level:
-        """A random level; the goal may be out of reach."""
         return levels.draw(key, self._max_walls)
 
     def mutate(self, key: jax.Array, task: Mapping[str, jax.Array]) -> Level:
@@ -119,7 +113,6 @@ class Maze(JaxEnv):
         return levels.mutate(key, task, self._edits)
 
     def is_solvable(self, task: Mapping[str, jax.Array]) -> jax.Array:
-        """bool[]: the goal can be reached from the agent."""
         return levels.distance(task) >= 0
 
     def reset(self, key: jax.Array, task: Mapping[str, jax.Array] | None = None) -> tuple[MazeState, Any]:
@@ -168,41 +161,18 @@ class Maze(JaxEnv):
         return draw(jax.device_get(state))
 
     def _observe(self, state: MazeState) -> jax.Array:
-        view = _View.of(state)
-        walls = view.arrange((view.words[:, None] >> (view.x + _BORDER)[None]) & 1)
-        goal = view.arrange((view.y == state.goal_y)[:, None] & (view.x == state.goal_x)[None])
-        direction = jnp.arange(DIRECTIONS) == state.direction
-        return jnp.concatenate([x.reshape(-1).astype(jnp.float32) for x in (walls, goal, direction)])
-
-
-@dataclasses.dataclass(frozen=True)
-class _View:
-    """The rows and columns of the maze that the agent sees: five words to read instead of 25 cells.
-
-    Attributes:
-      x, y: int32[5] each; the view is their product, in another order. They may lie outside the maze.
-      words: int32[5], of the rows.
-      is_upright: bool[], the agent looks down or up: the rows of the view are rows of the maze.
-    """
-
-    x: jax.Array
-    y: jax.Array
-    words: jax.Array
-    is_upright: jax.Array
-
-    @classmethod
-    def of(cls, state: MazeState) -> _View:
-        ahead_x = jnp.asarray(STEP_X)[state.direction]
-        ahead_y = jnp.asarray(STEP_Y)[state.direction]
-        is_upright = ahead_x == 0
-        # To the right of (x, y) is (-y, x), for y points down.
+        """Rows and columns that the agent sees: five words to read instead of 25 cells."""
+        ahead_x, ahead_y = (jnp.asarray(step)[state.direction] for step in (STEP_X, STEP_Y))
+        is_upright = ahead_x == 0  # the rows of the view are rows of the maze
+        # To the right of (x, y) is (-y, x), for y points down. They may lie outside the maze.
         x = state.x + jnp.where(is_upright, -_ASIDE * ahead_y, _AHEAD * ahead_x)
         y = state.y + jnp.where(is_upright, _AHEAD * ahead_y, _ASIDE * ahead_x)
-        return cls(x, y, state.walls[y + _BORDER], is_upright)
-
-    def arrange(self, cells: jax.Array) -> jax.Array:
-        """Cells [5, 5] by y and x as the agent sees them: the farthest row first, from left to right."""
-        return jnp.where(self.is_upright, cells, cells.T)
+        walls = (state.walls[y + _BORDER][:, None] >> (x + _BORDER)[None]) & 1
+        goal = (y == state.goal_y)[:, None] & (x == state.goal_x)[None]
+        # The farthest row first, from left to right.
+        seen = [jnp.where(is_upright, cells, cells.T) for cells in (walls, goal)]
+        direction = jnp.arange(DIRECTIONS) == state.direction
+        return jnp.concatenate([x.reshape(-1).astype(jnp.float32) for x in (*seen, direction)])
 
 
 def draw(state: Any) -> np.ndarray:
@@ -211,11 +181,8 @@ def draw(state: Any) -> np.ndarray:
     y = int(state.y)
     direction = int(state.direction)
     ahead = int(STEP_X[direction]), int(STEP_Y[direction])
-    seen = {
-        (x + i * ahead[0] - j * ahead[1], y + i * ahead[1] + j * ahead[0])
-        for i in range(5)
-        for j in range(-2, 3)
-    }
+    around = [(i, j) for i in range(5) for j in range(-2, 3)]
+    seen = {(x + i * ahead[0] - j * ahead[1], y + i * ahead[1] + j * ahead[0]) for i, j in around}
     picture = np.full((SIDE * _CELL, SIDE * _CELL, 3), _EDGE, np.uint8)
     for row in range(SIDE):
         for column in range(SIDE):
@@ -234,7 +201,6 @@ def _fill(picture: np.ndarray, column: int, row: int, colour: tuple[int, int, in
 
 
 def _arrow(picture: np.ndarray, column: int, row: int, ahead: tuple[int, int]) -> None:
-    """A triangle that points ahead."""
     offset = np.arange(_CELL) - (_CELL - 1) / 2
     right, down = np.meshgrid(offset, offset)
     along = right * ahead[0] + down * ahead[1]
