@@ -10,8 +10,9 @@
 `--earlier`, a checkout of an earlier build alone, by the benchmarks of this one. Each result is a line of
 OUTPUT/rows.jsonl; the same command measures what has none yet, also what failed. A row whose peer is not
 installed is left out, with a line that says how to install it. `table` prints all results as Markdown. Ratios
-say how many times better this build is: the median and range over rounds. Run it on an otherwise idle
-machine; `taskset -c 0` before the command leaves it one core.
+say how many times better this build is: the median and range over rounds. The bound is the speed at which a
+step takes no longer than its matrix products, at the rate of a large one, measured before each row. Run it on
+an otherwise idle machine; `taskset -c 0` before the command leaves it one core.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILDS = ("this", "earlier")
 # What tells results apart.
 _CASE = ("row", "build", "round", "quick")
+_ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 Line = Mapping[str, Any]
 
 
@@ -56,6 +58,8 @@ class Session:
         self.given = given
         self.output = given.output
         self.output.mkdir(parents=True, exist_ok=True)
+        # No row measures compilation but `score`, whose processes have caches of their own.
+        self.cache = {"JAX_COMPILATION_CACHE_DIR": str(self.output / "compiled")}
         self.roots = {"this": ROOT}
         if given.earlier:
             self.roots["earlier"] = beside(given.earlier, self.output / "earlier")
@@ -81,14 +85,13 @@ class Session:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         script, *arguments = each.command(Job(self.given, folder, count, alone=build != "this"))
-        root, machine = self.roots[build], hardware()
+        root, machine = self.roots[build], hardware() | {"matmul_flops": _matmul_flops()}
         started = time.monotonic()
         with (folder / "log.txt").open("w") as log:
             done = subprocess.run(
                 [sys.executable, str(root / "benchmarks" / script), *arguments],
                 cwd=root,
-                env=os.environ
-                | {"PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""},
+                env=os.environ | _ON_CPU | {"PYTHONPATH": str(root)} | self.cache,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 check=False,
@@ -128,6 +131,15 @@ class Session:
         return {"python": platform.python_version(), **ours, **peers}
 
 
+def _matmul_flops() -> float:
+    """Of this machine at this time, per second."""
+    command = [sys.executable, str(ROOT / "benchmarks/peers/floor.py"), "{}"]
+    done = subprocess.run(command, env=os.environ | _ON_CPU, stdout=subprocess.PIPE, text=True, check=True)
+    found = outcome.read(done.stdout)
+    assert found is not None
+    return float(found["matmul_flops"])
+
+
 def beside(checkout: Path, folder: Path) -> Path:
     """A folder with the package of `checkout`, by links, and the benchmarks of this build."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -154,12 +166,14 @@ def results(output: Path) -> list[Line]:
 def table(lines: Iterable[Line]) -> str:
     """All results as Markdown: a line for each figure and each of the others that it was measured beside."""
     lines = list(lines)
-    page = header("work|jaxrl|beside|its figure|ratio, median (range)|rounds|aim")
+    page = header("work|jaxrl|beside|its figure|ratio, median (range)|rounds|of the matmul bound|aim")
     for name, each in ROWS.items():
         mine = [line for line in lines if line["row"] == name]
         for figure in each.figures:
             title = f"{each.title}, {figure.name}" if figure.name else each.title
-            page += [row([title, *cells, figure.aim]) for cells in compared(figure, mine)]
+            page += [
+                row([title, *cells, bound(figure, mine), figure.aim]) for cells in compared(figure, mine)
+            ]
     page += ["", *_circumstances(lines)]
     return "\n".join(page) + "\n"
 
@@ -188,6 +202,16 @@ def compared(figure: Figure, lines: Iterable[Line]) -> Iterator[list[str]]:
             f"{statistics.median(ratios):.2f}{spread}",
             str(len(both)),
         ]
+
+
+def bound(figure: Figure, lines: Iterable[Line]) -> str:
+    """The share of the matmul bound that jaxrl reaches, median over rounds; "" if its FLOPs are not known."""
+    shares = [
+        line["figures"][figure.name]["jaxrl"] * figure.flops / line["machine"]["matmul_flops"]
+        for line in lines
+        if line["build"] == "this" and figure.flops
+    ]
+    return f"{statistics.median(shares):.0%}" if shares else ""
 
 
 def _number(value: float, unit: str) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.diagnostics.compiled_programs.launches import IterationTime, read_launches
+from jaxrl.diagnostics.launches import IterationTime, read_launches
 from jaxrl.networks.cores import build_core
 from jaxrl.parallel import gpus
 from jaxrl.programs.jaxpr import matmul_flops

@@ -82,7 +82,8 @@ class Session:
         for repeat, num_envs, members, peer in cases:
             steps = int((arguments.steps or work.steps) * peer.share) // max(1, members)
             task = self._task(peer, job, repeat, num_envs=num_envs, members=members, steps=steps)
-            yield peer, task, {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+            cached = "JAX_COMPILATION_CACHE_DIR" in os.environ
+            yield peer, task, {} if cached else {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 
     def _solves(self) -> Iterator[tuple[Peer, dict[str, Any], dict[str, str]]]:
         for repeat in range(self.arguments.repeats):

@@ -38,6 +38,7 @@ from jaxrl.config import resolve
 from jaxrl.experience.replay import Replay
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
+from jaxrl.training.device_count import choose_devices
 from jaxrl.types import Axis, Trajectory
 
 ENVS, LENGTH, FEATURES, BATCH = 64, 4, 16, 256
@@ -62,9 +63,10 @@ def main() -> None:
         "--json", type=Path, metavar="FILE", help="for all samples, by measurement and trainer"
     )
     given = parser.parse_args()
-    print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {given.repeats} repeats in turn")
     samples = {}
     for title, count, unit, runs in measurements(given):
+        device = jax.devices()[0].device_kind
+        print(f"jax {jax.__version__}, {jax.device_count()} x {device}, {given.repeats} repeats in turn")
         samples[title] = measured(title, runs, given.repeats, count, unit)
     if given.json:
         given.json.write_text(json.dumps(samples, indent=1) + "\n")
@@ -231,9 +233,9 @@ def flashbax_ring(capacity: int, rollout: Trajectory, prioritised: bool) -> Runs
 
 
 def jaxrl_training(config: Any, steps: int) -> Callable[[], float]:
-    """Training without evaluations, all of it one program."""
-    resolved = resolve(config, 1)
-    runtime = DeviceRuntime(resolved, Topology.of(1))
+    """Training without evaluations, all of it one program, on as many devices as a run would take."""
+    resolved = resolve(config, choose_devices(config))
+    runtime = DeviceRuntime(resolved, Topology.of(resolved.device_count))
     runtime.compile()
     held = [runtime.learning.initial_state()]
     count = steps // resolved.steps_per_iteration

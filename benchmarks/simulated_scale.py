@@ -138,7 +138,7 @@ def _examine(name: str, size: str, environments: int) -> tuple[Any, int, float]:
     import jax
 
     from jaxrl.diagnostics import memory_fit
-    from jaxrl.diagnostics.compiled_programs.launches import IterationTime
+    from jaxrl.diagnostics.launches import IterationTime
     from jaxrl.parallel import topologies
     from jaxrl.parallel.gpus import Gpus
     from jaxrl.programs.device_runtime import DeviceRuntime

@@ -14,9 +14,8 @@ import flax.struct
 import jax
 
 from jaxrl.envs.goals import GoalExamples, Goals, check_goal_space
-from jaxrl.envs.picture_shapes import LARGE_IMAGE as LARGE_IMAGE
-from jaxrl.envs.picture_shapes import has_large_images as has_large_images
-from jaxrl.envs.picture_shapes import is_large_image as is_large_image
+from jaxrl.envs.pictures import has_large_images as has_large_images
+from jaxrl.envs.pictures import is_large_image as is_large_image
 from jaxrl.envs.reports import InfoMetric as InfoMetric
 from jaxrl.envs.reports import check_reports
 from jaxrl.envs.spaces import Box as Box

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.agents import MultiAgentEnv
-from jaxrl.envs.agents.multi_agent import WholeEnv
+from jaxrl.envs.agents import MultiAgentEnv, WholeEnv
 from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space
-from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
+from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain, refuse_first
 from jaxrl.envs.games import Game, game_of
 from jaxrl.envs.games.players import evenly
 from jaxrl.envs.numbering import counted_from_zero
@@ -35,13 +33,8 @@ _MOVES = 200  # of a game, that are played to look at turns
 def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
     """Checks that methods depend on their arguments alone, and that episodes end in time; plays a few.
 
-    Args:
-      label: the environment's name in errors.
-      env: its integers are counted from 0, see `EnvSpec.counts_from_zero`.
-      finite: refuse NaN and infinity too, which a run answers as `nonfinite` says.
-
-    Raises:
-      ValueError: one line for the first problem.
+    ValueError, which begins with `label`, for the first problem. Integers of `env` are counted from 0, see
+    `EnvSpec.counts_from_zero`. `finite` refuses NaN and infinity too, which a run answers by `nonfinite`.
     """
     for method, arguments in Types(label, env).arguments.items():
         where = f"{label}: {method}()"
@@ -49,15 +42,19 @@ def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
         first, second = (_program(where, function, arguments) for _ in range(2))
         if first != second:
             raise ValueError(f"{where} does something else at its second call; {PURE}")
-    if env.spec.stacked_frames > 1 and not jax.jit(lambda key: _is_stack(env, key))(jax.random.key(0)):
-        raise ValueError(
-            f"{label}: spec.stacked_frames (={env.spec.stacked_frames}) declares stacks of "
-            "that many frames, but reset() or step() returns no such stacks: leave it at 1"
-        )
+    refuse_first(label, _faults(env, finite))
+
+
+def _faults(env: JaxEnv, finite: bool) -> Iterator[str]:
+    frames = env.spec.stacked_frames
+    if frames > 1 and not jax.jit(lambda key: _is_stack(env, key))(jax.random.key(0)):
+        text = "stacks of that many frames, but reset() or step() returns no such stacks: leave it at 1"
+        yield f"spec.stacked_frames (={frames}) declares {text}"
     game = game_of(env)
-    # An environment of a user's own may call something else so.
-    if isinstance(game, Game):
-        _check_turns(label, game)
+    # A custom environment may call something else so.
+    if isinstance(game, Game) and game.alternates and _moves_twice(game):
+        text = "opponents would miss the second move; set it to False"
+        yield f"a player of its game moved twice in a row, and `alternates` is True: {text}"
     limit = env.spec.max_episode_steps
     limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
     looks = finite or _has_integers(env.spec.observation_space)
@@ -67,37 +64,24 @@ def check_behaviour(label: str, env: JaxEnv, finite: bool = False) -> None:
     played = WholeEnv(cast(MultiAgentEnv, env)) if env.spec.agents else env
     found = jax.jit(lambda key: _play(played, key, steps))(jax.random.key(0))
     if not found.counted:
-        raise ValueError(
-            f"{label}: reset() or step() returned an integer outside of spec.observation_space, which a "
-            f"policy cannot tell from others: {env.spec.observation_space}"
-        )
+        text = f"which a policy cannot tell from others: {env.spec.observation_space}"
+        yield f"reset() or step() returned an integer outside of spec.observation_space, {text}"
     for what, sound in (("an observation", found.finite_obs), ("a reward", found.finite_reward)):
         if finite and not sound:
-            raise ValueError(f"{label}: reset() or step() returned {what} with NaN or infinity in it")
+            yield f"reset() or step() returned {what} with NaN or infinity in it"
     if not found.allowed:
-        raise ValueError(
-            f"{label}: action_mask() allowed no action in the middle of an episode; let at least one be True"
-        )
+        yield "action_mask() allowed no action in the middle of an episode; let at least one be True"
     if limit_to_reach is not None and not found.ended:
-        raise ValueError(
-            f"{label}: step() let an episode go on past spec.max_episode_steps (={limit}); terminate or "
-            "truncate by then, declare None, or add the wrapper time_limit"
-        )
+        text = "terminate or truncate by then, declare None, or add the wrapper time_limit"
+        yield f"step() let an episode go on past spec.max_episode_steps (={limit}); {text}"
 
 
 class _Found(NamedTuple):
-    """Findings about random episodes, bool[] each; values after the end of an episode do not count.
+    """Findings about random episodes, bool[] each; values after the end of an episode do not count."""
 
-    Attributes:
-      ended: all of them end in time.
-      allowed: some action was always allowed.
-      counted: integers of observations lie in their spaces.
-      finite_obs, finite_reward: neither had NaN or infinity in it.
-    """
-
-    ended: jax.Array
-    allowed: jax.Array
-    counted: jax.Array
+    ended: jax.Array  # all of them in time
+    allowed: jax.Array  # always some action
+    counted: jax.Array  # integers of observations lie in their spaces
     finite_obs: jax.Array
     finite_reward: jax.Array
 
@@ -128,14 +112,12 @@ def _play(env: JaxEnv, key: jax.Array, steps: int) -> _Found:
 
 
 def _seen(env: JaxEnv, obs: Any, reward: jax.Array, ended_E: jax.Array) -> _Found:
-    """Of observations and rewards [E, ...]."""
-
     def everywhere(sound: jax.Array) -> jax.Array:
         return (sound.reshape(_EPISODES, -1).all(axis=1) | ended_E).all()
 
     def finite(x: Any) -> jax.Array:
-        numbers = jnp.isfinite(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.ones(x.shape, bool)
-        return everywhere(numbers)
+        is_float = jnp.issubdtype(x.dtype, jnp.floating)
+        return everywhere(jnp.isfinite(x) if is_float else jnp.ones(x.shape, bool))
 
     def counted(space: Space, x: Any) -> jax.Array:
         if isinstance(space, Dict):
@@ -156,21 +138,12 @@ def _seen(env: JaxEnv, obs: Any, reward: jax.Array, ended_E: jax.Array) -> _Foun
 
 
 def _has_integers(space: Space) -> bool:
-    """True if a part of it is Discrete or MultiDiscrete."""
     if isinstance(space, Dict):
         return any(_has_integers(part) for _, part in space.spaces)
     return isinstance(space, Discrete | MultiDiscrete)
 
 
-def _check_turns(label: str, game: Game) -> None:
-    if game.alternates and jax.jit(functools.partial(_moves_twice, game))(jax.random.key(0)):
-        raise ValueError(
-            f"{label}: a player of its game moved twice in a row, and `alternates` is True: opponents would "
-            "miss the second move; set it to False"
-        )
-
-
-def _moves_twice(game: Game, key: jax.Array) -> jax.Array:
+def _moves_twice(game: Game) -> jax.Array:
     """bool[], whether the same seat has two turns in a row in games of random moves."""
 
     def play(key: jax.Array) -> jax.Array:
@@ -185,7 +158,7 @@ def _moves_twice(game: Game, key: jax.Array) -> jax.Array:
         begin = strong_types(game.start(key)), jnp.zeros((), bool)
         return jax.lax.fori_loop(0, _MOVES, move, begin)[1]
 
-    return jax.vmap(play)(jax.random.split(key, _EPISODES)).any()
+    return jax.jit(jax.vmap(play))(jax.random.split(jax.random.key(0), _EPISODES)).any()
 
 
 def _is_stack(env: JaxEnv, key: jax.Array) -> jax.Array:

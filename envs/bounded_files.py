@@ -20,11 +20,7 @@ FilePath = str | os.PathLike[str]
 
 
 def open_regular(path: FilePath) -> BinaryIO:
-    """Opens a regular file, local or gs://, for reading.
-
-    Raises:
-      OSError: it cannot be opened, or is no regular file: a folder, a pipe, a device.
-    """
+    """Opens a regular file, local or gs://, for reading; OSError of others: a folder, a pipe, a device."""
     name = os.fspath(path)
     if "://" in name:
         from etils import epath
@@ -39,11 +35,7 @@ def open_regular(path: FilePath) -> BinaryIO:
 
 
 def read_bytes(path: FilePath, largest: int = LARGEST_FILE, offset: int = 0) -> bytes:
-    """Reads a file from `offset` on.
-
-    Raises:
-      OSError: as `open_regular`, or the file is longer than `largest` bytes.
-    """
+    """Reads a file from `offset` on; OSError as `open_regular`, or if it is longer than `largest` bytes."""
     with open_regular(path) as stream:
         if stream.seek(0, os.SEEK_END) > largest:
             raise OSError(errno.EFBIG, f"it is larger than {largest >> 20} MiB", os.fspath(path))
@@ -52,14 +44,9 @@ def read_bytes(path: FilePath, largest: int = LARGEST_FILE, offset: int = 0) -> 
 
 
 def parse_json(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Reads JSON in UTF-8, with NaN and Infinity as Python writes them.
+    """Reads JSON in UTF-8, with NaN and Infinity as Python writes them; ValueError if too large or deep.
 
-    Args:
-      text: the JSON.
-      pairs: makes the value of an object from its keys and values; None makes a dict.
-
-    Raises:
-      ValueError: it is no JSON, or too large or deep.
+    `pairs` makes the value of an object from its keys and values; None makes a dict.
     """
     if len(text) > LARGEST_FILE:
         raise ValueError(f"it is larger than {LARGEST_FILE >> 20} MiB")

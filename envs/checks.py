@@ -6,7 +6,7 @@ Every problem is one line that names the environment, the method and the remedy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -34,85 +34,79 @@ KEEPS_ARRAYS = f"keeps arrays from one call to the next; {PURE}"
 def check_types(label: str, env: Any) -> bool:
     """Checks spaces, shapes and dtypes by tracing `reset`, `step` and `action_mask`; runs nothing.
 
-    Args:
-      label: the environment's name in errors.
-      env: has `spec`, `reset` and `step`.
-
-    Returns:
-      True if values need a conversion, see `jaxrl.envs.conversion`.
-
-    Raises:
-      ValueError: one line for the first problem.
+    ValueError, which begins with `label`, for the first problem; True if values need a conversion, see
+    `jaxrl.envs.conversion`. `env` has `spec`, `reset` and `step`.
     """
-    spec = _checked_spec(label, env)
-    if spec.task_space is not None:
-        _check_task(label, env, spec.task_space)
+    refuse_first(label, _faults_of_spec(env))
+    spec: EnvSpec = env.spec
     found = Types(label, env)
     timestep = found.timestep
     converts = found.converts_reset
     converts |= _check_obs(f"{label}: step()", spec.observation_space, timestep.obs, leading=_leading(spec))
-    _check_state(label, found.state, found.next_state)
-    reward = timestep.reward
-    agents = _leading(spec)
-    form = f"[{len(spec.agents)}]" if agents else "[]"
-    if getattr(reward, "shape", None) != agents or not is_real(reward.dtype):
-        text = "return one number of each agent" if agents else "return one number"
-        raise ValueError(f"{label}: step() returned the reward {_form(reward)}; {text}, float32{form}")
-    for name in ("terminated", "truncated"):
-        flag = getattr(timestep, name)
-        if getattr(flag, "shape", None) != agents or flag.dtype != bool:
-            text = "return bool" if agents else "return one bool"
-            raise ValueError(f"{label}: step() returned {name} as {_form(flag)}; {text}{form}")
-        converts |= flag.weak_type
-    if not isinstance(timestep.info, dict):
-        raise ValueError(f"{label}: step() returned no dict as info; leave it out, or give arrays by name")
-    _check_info(label, timestep.info, [report.name for report in spec.reports])
-    if spec.agents and (_form(found.present) != f"bool[{len(spec.agents)}]"):
-        text = f"present() returned {_form(found.present)}; return bool[{len(spec.agents)}]"
-        raise ValueError(f"{label}: {text}, True where an agent takes part in the next step")
+    refuse_first(label, _faults_of_step(found, spec))
     if spec.central_observation is not None:
         converts |= _check_obs(f"{label}: central()", spec.central_observation, found.central)
-    mask = f"bool[{','.join(map(str, (*_leading(spec), spec.mask_size)))}]" if spec.has_action_mask else ""
-    if spec.has_action_mask and _form(found.mask) != mask:
-        text = f"action_mask() returned {_form(found.mask)}; return {mask}"
-        raise ValueError(f"{label}: {text}, True where an action is allowed")
-    if found.solution is not None:
-        wanted = jax.eval_shape(lambda: zeros(spec.action_space))
-        if isinstance(wanted, dict) or _form(found.solution) != _form(wanted):
-            text = f"solve() returned {_form(found.solution)}"
-            raise ValueError(f"{label}: {text}; return an action, {spec.action_space}")
-    return converts or reward.dtype != jnp.float32 or reward.weak_type
+    reward = timestep.reward
+    weak = timestep.terminated.weak_type or timestep.truncated.weak_type or reward.weak_type
+    return converts or weak or reward.dtype != jnp.float32
 
 
 def check_info(label: str, env: JaxEnv, keys: Iterable[str]) -> None:
     """Raises ValueError unless `step` gives a number as `info[key]`, for each of the keys; runs nothing."""
-    _check_info(label, Types(label, env).timestep.info, keys)
+    refuse_first(label, _faults_of_info(Types(label, env).timestep.info, keys))
 
 
-def _check_info(label: str, info: dict[str, Any], keys: Iterable[str]) -> None:
+def refuse_first(label: str, faults: Iterable[str]) -> None:
+    """Raises ValueError if there is a fault; those after the first are not looked for."""
+    for fault in faults:
+        raise ValueError(f"{label}: {fault}")
+
+
+def _faults_of_step(found: Types, spec: EnvSpec) -> Iterator[str]:
+    yield from _faults_of_state(found.state, found.next_state)
+    timestep = found.timestep
+    reward = timestep.reward
+    agents = _leading(spec)
+    count = f"[{len(spec.agents)}]" if agents else "[]"
+    if getattr(reward, "shape", None) != agents or not is_real(reward.dtype):
+        text = "return one number of each agent" if agents else "return one number"
+        yield f"step() returned the reward {_form(reward)}; {text}, float32{count}"
+    for name in ("terminated", "truncated"):
+        flag = getattr(timestep, name)
+        if getattr(flag, "shape", None) != agents or flag.dtype != bool:
+            text = "return bool" if agents else "return one bool"
+            yield f"step() returned {name} as {_form(flag)}; {text}{count}"
+    if not isinstance(timestep.info, dict):
+        yield "step() returned no dict as info; leave it out, or give arrays by name"
+    yield from _faults_of_info(timestep.info, [report.name for report in spec.reports])
+    if spec.agents and _form(found.present) != f"bool{count}":
+        rule = f"return bool{count}, True where an agent takes part in the next step"
+        yield f"present() returned {_form(found.present)}; {rule}"
+    mask = f"bool[{','.join(map(str, (*agents, spec.mask_size)))}]" if spec.has_action_mask else ""
+    if spec.has_action_mask and _form(found.mask) != mask:
+        yield f"action_mask() returned {_form(found.mask)}; return {mask}, True where an action is allowed"
+    if found.solution is not None:
+        wanted = jax.eval_shape(lambda: zeros(spec.action_space))
+        if isinstance(wanted, dict) or _form(found.solution) != _form(wanted):
+            yield f"solve() returned {_form(found.solution)}; return an action, {spec.action_space}"
+
+
+def _faults_of_info(info: dict[str, Any], keys: Iterable[str]) -> Iterator[str]:
     for key in keys:
         if key not in info:
             names = names_of(info)
             given = f"its info has {', '.join(names)}" if names else "its info is empty"
-            raise ValueError(f"{label}: step() returned no info[{key!r}]; {given}")
-        if getattr(info[key], "shape", None) != () or not is_real(info[key].dtype):
-            raise ValueError(
-                f"{label}: step() returned info[{key!r}] as {_form(info[key])}; return one number or bool"
-            )
+            yield f"step() returned no info[{key!r}]; {given}"
+        elif getattr(info[key], "shape", None) != () or not is_real(info[key].dtype):
+            yield f"step() returned info[{key!r}] as {_form(info[key])}; return one number or bool"
 
 
 class Types:
     """Shapes and dtypes of what the methods return, as `jax.ShapeDtypeStruct`; ValueError if one fails.
 
-    Attributes:
-      state: of `reset`.
-      converts_reset: True if its observation needs a conversion.
-      next_state, timestep: of `step`.
-      mask: of `action_mask`; None without one.
-      present: of `present`; None unless there are several agents.
-      central: of `central`; None without a state of the whole.
-      solution: of `solve`; None without one.
-      arguments: what `reset` and `step` were called with.
+    What the environment does not declare is None: `present`, `central`, the `mask` of `action_mask`, the
+    `solution` of `solve`. `state` is of `reset`, whose observation may need a conversion (`converts_reset`);
+    `next_state` and `timestep` are of `step`. `arguments` are what both were called with.
     """
 
     def __init__(self, label: str, env: JaxEnv):
@@ -120,18 +114,16 @@ class Types:
         space = env.spec.action_space
         tasks = env.spec.task_space
         task = () if tasks is None else (jax.eval_shape(lambda: zeros(tasks)),)
-        self.state, obs = _trace(f"{label}: reset()", env.reset, _state_and_obs, key, *task)
+        where = f"{label}: reset()"
+        self.state, obs = _trace(where, env.reset, _state_and_obs, key, *task)
         # Before `step` is traced: with another state it fails in many ways.
         leading = _leading(env.spec)
-        self.converts_reset = _check_obs(
-            f"{label}: reset()", env.spec.observation_space, obs, leading=leading
-        )
+        self.converts_reset = _check_obs(where, env.spec.observation_space, obs, leading=leading)
         state = jax.eval_shape(strong_types, self.state)
         action = jax.eval_shape(lambda: zeros(space, leading))
         self.arguments = {"reset": (key, *task), "step": (key, state, action)}
-        self.next_state, self.timestep = _trace(
-            f"{label}: step()", env.step, _state_and_step, key, state, action
-        )
+        found = _trace(f"{label}: step()", env.step, _state_and_step, key, state, action)
+        self.next_state, self.timestep = found
         if env.spec.has_solver and not hasattr(env, "solve"):
             raise ValueError(f"{label}: spec.has_solver is set, and there is no method solve(state)")
 
@@ -145,75 +137,67 @@ class Types:
         self.solution = of_state("solve", env.spec.has_solver)
 
 
-def _checked_spec(label: str, env: Any) -> EnvSpec:
+def _faults_of_spec(env: Any) -> Iterator[str]:
     spec = env.spec
     if not isinstance(spec, EnvSpec):
-        raise ValueError(f"{label}: spec is a {_kind(spec)}; make it a jaxrl.EnvSpec")
+        yield f"spec is a {_kind(spec)}; make it a jaxrl.EnvSpec"
     for name in ("observation_space", "action_space", "task_space", "central_observation"):
         if name in ("observation_space", "action_space") or getattr(spec, name) is not None:
-            _check_space(f"{label}: spec.{name}", getattr(spec, name))
+            yield from _faults_of_space(f"spec.{name}", getattr(spec, name))
     if isinstance(spec.action_space, Dict):
         try:
             Mixed(spec.action_space.spaces)  # type: ignore[arg-type]
         except ValueError as error:
-            raise ValueError(f"{label}: spec.action_space: {error}") from error
+            yield f"spec.action_space: {error}"
     if spec.agents and not hasattr(env, "present"):
-        raise ValueError(
-            f"{label}: spec.agents is set, but it lacks present(state), bool[{len(spec.agents)}]"
-        )
+        yield f"spec.agents is set, but it lacks present(state), bool[{len(spec.agents)}]"
     if spec.central_observation is not None and not (spec.agents and hasattr(env, "central")):
         what = "it lacks central(state)" if spec.agents else "spec.agents is empty"
-        raise ValueError(f"{label}: spec.central_observation is set, but {what}")
+        yield f"spec.central_observation is set, but {what}"
     if spec.agents and (spec.task_space is not None or isinstance(spec.action_space, Dict)):
         what = "actions of several spaces" if isinstance(spec.action_space, Dict) else "tasks"
-        raise ValueError(f"{label}: spec.agents is set; environments of several agents have no {what}")
+        yield f"spec.agents is set; environments of several agents have no {what}"
     if spec.has_action_mask and not isinstance(spec.action_space, Discrete | MultiDiscrete):
-        raise ValueError(
-            f"{label}: spec.has_action_mask is set; only Discrete and MultiDiscrete actions can have a mask"
-        )
-    return spec
+        yield "spec.has_action_mask is set; only Discrete and MultiDiscrete actions can have a mask"
+    if spec.task_space is None:
+        return
+    if not takes_task(env):
+        yield "reset() takes no task, but spec.task_space is set; write reset(self, key, task)"
+    if not hasattr(env, "default_task"):
+        yield "it lacks default_task, the default element of spec.task_space"
+    yield from _faults_of_element("default_task", spec.task_space, default_task(env))
 
 
-def _check_space(where: str, space: Space) -> None:
+def _faults_of_space(where: str, space: Space) -> Iterator[str]:
     if isinstance(space, Dict):
         for key, part in space.spaces:
-            _check_space(f"{where}[{key!r}]", part)
+            yield from _faults_of_space(f"{where}[{key!r}]", part)
         return
     if not isinstance(space, Discrete | MultiDiscrete | Box | Mixed):
         makes = "Box.of(low, high, shape), Discrete(n), MultiDiscrete((n, ...)) or Dict(((name, space), ...))"
-        raise ValueError(f"{where} is a {_kind(space)}; use those of jaxrl: {makes}")
+        yield f"{where} is a {_kind(space)}; use those of jaxrl: {makes}"
     dtype = np.dtype(space.dtype)
-    if dtype != jax.dtypes.canonicalize_dtype(dtype):
-        held = jax.dtypes.canonicalize_dtype(dtype)
-        raise ValueError(f"{where} has the dtype {dtype}; arrays of JAX have 32 bits: use {held}")
+    held = jax.dtypes.canonicalize_dtype(dtype)
+    if dtype != held:
+        yield f"{where} has the dtype {dtype}; arrays of JAX have 32 bits: use {held}"
 
 
-def _check_task(label: str, env: JaxEnv, space: Space) -> None:
-    if not takes_task(env):
-        raise ValueError(
-            f"{label}: reset() takes no task, but spec.task_space is set; write reset(self, key, task)"
-        )
-    if not hasattr(env, "default_task"):
-        raise ValueError(f"{label}: it lacks default_task, the default element of spec.task_space")
-    _check_element(f"{label}: default_task", space, default_task(env))
-
-
-def _check_element(where: str, space: Space, x: Any) -> None:
-    """Raises ValueError unless `x` is an element of the space: arrays, not Python numbers."""
+def _faults_of_element(where: str, space: Space, x: Any) -> Iterator[str]:
+    """Arrays are elements of a space, Python numbers are not."""
     if isinstance(space, Dict):
         keys = [key for key, _ in space.spaces]
         if not isinstance(x, dict) or sorted(x) != sorted(keys):
-            raise ValueError(f"{where} must be a dict with the keys {', '.join(keys)} of its space")
+            yield f"{where} must be a dict with the keys {', '.join(keys)} of its space"
         for key, part in space.spaces:
-            _check_element(f"{where}[{key!r}]", part, x[key])
+            yield from _faults_of_element(f"{where}[{key!r}]", part, x[key])
         return
     assert not isinstance(space, Mixed)  # Tasks and observations are dicts.
     if getattr(x, "shape", None) != space.shape or x.dtype != np.dtype(space.dtype):
         declared = _form(jax.ShapeDtypeStruct(space.shape, np.dtype(space.dtype)))
-        raise ValueError(f"{where} is {_form(x)}, its space has {declared}; make them equal")
+        yield f"{where} is {_form(x)}, its space has {declared}; make them equal"
     low, high = bounds(space)
     if not ((np.asarray(x) >= low) & (np.asarray(x) <= high)).all():
-        raise ValueError(f"{where} (={np.asarray(x).tolist()}) does not lie within the bounds of its space")
+        yield f"{where} (={np.asarray(x).tolist()}) does not lie within the bounds of its space"
 
 
 def _leading(spec: EnvSpec) -> tuple[int, ...]:
@@ -233,34 +217,26 @@ def _check_obs(where: str, space: Space, obs: Any, part: str = "", leading: tupl
         return any(converts)
     dtype = np.dtype(space.dtype)
     shape = (*leading, *space.shape)
-    declared = _form(jax.ShapeDtypeStruct(shape, dtype))
+    found = f"{what} of {_form(obs)}, its space has {_form(jax.ShapeDtypeStruct(shape, dtype))}"
     if getattr(obs, "shape", None) != shape:
-        raise ValueError(
-            f"{where} returned {what} of {_form(obs)}, its space has {declared}; make them equal"
-        )
+        raise ValueError(f"{where} returned {found}; make them equal")
     if obs.dtype == dtype and not obs.weak_type:
         return False
     same_kind = np.can_cast(obs.dtype, dtype, "same_kind") if obs.weak_type else False
     if not same_kind and not np.can_cast(obs.dtype, dtype, "safe"):
-        raise ValueError(
-            f"{where} returned {what} of {_form(obs)}, its space has {declared}; convert it by "
-            f".astype(jnp.{dtype}), or declare the space so"
-        )
+        remedy = f"convert it by .astype(jnp.{dtype}), or declare the space so"
+        raise ValueError(f"{where} returned {found}; {remedy}")
     return True
 
 
-def _check_state(label: str, before: Any, after: Any) -> None:
+def _faults_of_state(before: Any, after: Any) -> Iterator[str]:
     ours, theirs = (jax.tree.leaves_with_path(tree) for tree in (before, after))
     if [path for path, _ in ours] != [path for path, _ in theirs]:
-        raise ValueError(
-            f"{label}: step() returned a state of another structure than reset(); make them equal"
-        )
+        yield "step() returned a state of another structure than reset(); make them equal"
     for (path, old), (_, new) in zip(ours, theirs, strict=True):
         if old.shape != new.shape or old.dtype != new.dtype:
             name = f"state{jax.tree_util.keystr(path)}"
-            raise ValueError(
-                f"{label}: step() returned {name} as {_form(new)}, reset() as {_form(old)}; make them equal"
-            )
+            yield f"step() returned {name} as {_form(new)}, reset() as {_form(old)}; make them equal"
 
 
 def _state_and_obs(result: Any, form: str = "return (state, obs)") -> tuple[Any, Any]:

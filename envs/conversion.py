@@ -67,7 +67,7 @@ class CountedFromZero(Wrapper):
 
 
 def with_numbers_from_zero(env: JaxEnv) -> JaxEnv:
-    """The environment as policies see it, or itself if its numbers are from 0 already."""
+    """The environment as policies see it: itself if its numbers are from 0 already."""
     spec = env.spec
     spaces = (spec.observation_space, spec.action_space, spec.central_observation)
     has_start = any(space is not None and is_renumbered(space) for space in spaces)
@@ -84,8 +84,7 @@ class MixedActions(Wrapper):
         self.spec = dataclasses.replace(env.spec, action_space=self._space, has_solver=False)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        parts: Any = self._space.parts(action)
-        return self.env.step(key, state, parts)
+        return self.env.step(key, state, self._space.parts(action))  # type: ignore[arg-type]
 
 
 def _as(space: Space, obs: Any) -> Any:

@@ -13,11 +13,7 @@ from jaxrl.envs import modules
 
 
 def find(group: str, name: str) -> EntryPoint | None:
-    """Returns the entry point `name` of a group without importing it; None if there is none.
-
-    Raises:
-      ValueError: two packages register that name.
-    """
+    """The entry point `name` of a group, not imported; None: there is none; ValueError: there are two."""
     found = [point for point in _of_group(group, tuple(sys.path), os.getcwd()) if point.name == name]
     if len(found) > 1:
         packages = ", ".join(sorted(map(_package, found)))
@@ -26,7 +22,6 @@ def find(group: str, name: str) -> EntryPoint | None:
 
 
 def names(group: str) -> list[str]:
-    """The names that installed packages register in a group."""
     return sorted({point.name for point in _of_group(group, tuple(sys.path), os.getcwd())})
 
 
@@ -43,7 +38,6 @@ def load(point: EntryPoint) -> Any:
 
 
 def clash(point: EntryPoint) -> ValueError:
-    """Returns the error for an entry point whose name is taken in this package."""
     return ValueError(f"the name is taken, and {_package(point)} registers it as well: uninstall that one")
 
 

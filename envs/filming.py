@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import registry
-from jaxrl.envs.agents import MultiAgentEnv
-from jaxrl.envs.agents.multi_agent import WholeEnv
+from jaxrl.envs.agents import MultiAgentEnv, WholeEnv
 from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.envs.host.worker import Problem
 from jaxrl.envs.host.worker_env import WorkerFactory
-from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep
+from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep, StartedEnv
 from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of, reports_of
 from jaxrl.envs.tasks import default_arguments
 from jaxrl.envs.wrappers.host import WrappedFactory
@@ -34,11 +33,8 @@ def film(name: str, wrappers: Sequence[str], seed: int, task: Any = None) -> Fil
     """Plays one episode, on the device of `task` if one is given (`jaxrl.envs.tasks`).
 
     Pictures come from the environment (gymnax's visualizer, `rgb_array` of Gymnasium and PettingZoo, a
-    `render(state)` of a custom device environment), else the observations if they are images.
-
-    Raises:
-      CannotRender: there is neither.
-      HostEnvError: the environment failed.
+    `render(state)` of a custom device environment), else the observations if they are images; CannotRender
+    if there is neither. HostEnvError: the environment failed.
     """
     if not registry.is_host(name):
         env = registry.make(name, wrappers)
@@ -74,7 +70,6 @@ def _film_device(env: JaxEnv, seed: int, arguments: tuple[Any, ...]) -> Film:
 
 
 def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
-    """The environment's own picture if it has one, else the observation."""
     try:
         if not hasattr(env, "render"):
             raise CannotRender(_reason(env.spec))
@@ -105,11 +100,8 @@ def _film_host(factory: HostFactory, seed: int) -> Film:
             seen, mask = jax.device_get((env.decode(step.obs), env.action_mask(step.obs)))
             if not spec.agents:
                 seen, mask = jax.tree.map(lambda x: x[0], (seen, mask))
-            drawn = (
-                played.picture
-                if isinstance(played, _LocalEnv)
-                else partial(draw, seen, spec.observation_space)
-            )
+            observed = partial(draw, seen, spec.observation_space)
+            drawn = played.picture if isinstance(played, _LocalEnv) else observed
             fresh = step.first if spec.agents else None
             reports = {} if spec.agents else reports_of({key: x[0] for key, x in whole.info.items()}, names)
             over = bool(whole.game_over[0])
@@ -119,7 +111,7 @@ def _film_host(factory: HostFactory, seed: int) -> Film:
         env.close()
 
 
-class _LocalEnv(HostEnv):
+class _LocalEnv(StartedEnv):
     """An environment of a worker in this process, which can be drawn here."""
 
     num_envs = num_groups = 1
@@ -127,10 +119,16 @@ class _LocalEnv(HostEnv):
 
     def __init__(self, factory: WorkerFactory, options: HostOptions):
         self.spec = factory.spec
-        self._factory = factory
+        self.factory: WorkerFactory = factory
         self._info_keys = options.info_keys
         module = importlib.import_module(f"jaxrl.envs.host.{factory.slot}")
-        self._env = _make(self.spec.name, module.make_env, factory.target, factory.kwargs)
+        for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # most are drawn by pygame, which needs neither
+            os.environ.setdefault(driver, "dummy")
+        try:
+            self._env = module.make_env(factory.target, {**factory.kwargs, "render_mode": "rgb_array"})
+        except Exception as error:  # an environment without render_mode may raise any error
+            text = f"{self.spec.name} has no render_mode rgb_array: {_line(error)}"
+            raise CannotRender(text) from error
         self._arrays = {key: np.zeros(*form) for key, form in factory.arrays(options).items()}
         if "task" in self._arrays:
             self._arrays["task"][:] = np.nan
@@ -144,56 +142,31 @@ class _LocalEnv(HostEnv):
             self._slot.step()
         except Problem as error:
             raise CannotRender(f"{self.spec.name} {error}") from error
-        everything = slice(None)
-        return self._factory.answer(self._arrays, everything, everything, self._info_keys)
-
-    def decode(self, obs: Any) -> Any:
-        return self._factory.decode(obs)
-
-    def action_mask(self, obs: Any) -> Any:
-        return self._factory.action_mask(obs)
+        return self.factory.answer(self._arrays, slice(None), slice(None), self._info_keys)
 
     def picture(self) -> np.ndarray:
-        """The rendered environment, uint8[height, width, 3]."""
-        return _rendered(self.spec.name, self._env)
+        try:
+            found = self._env.render()
+        except Exception as error:  # a missing package of the environment's, for example
+            raise CannotRender(f"{self.spec.name} cannot be rendered: {_line(error)}") from error
+        if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[-1] != 3:
+            raise CannotRender(f"{self.spec.name} draws nothing with render_mode rgb_array")
+        return found
 
     def interrupt(self) -> None:
         """Nothing can end a step of this process."""
 
     def close(self) -> None:
-        _close(self._env)
+        if sys.is_finalizing():  # an episode that a script left open: a thread would not start any more
+            return
+        # In a thread: one that hangs there holds nothing up.
+        closing = threading.Thread(target=self._env.close, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_TIMEOUT)
 
 
 def _reason(spec: EnvSpec) -> str:
     return f"{spec.name} cannot be rendered: it has no pictures, and its observations are no images"
-
-
-def _make(name: str, make: Callable[..., Any], target: str, kwargs: Mapping[str, Any]) -> Any:
-    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # most are drawn by pygame, which needs neither
-        os.environ.setdefault(driver, "dummy")
-    try:
-        return make(target, {**kwargs, "render_mode": "rgb_array"})
-    except Exception as error:  # an environment without render_mode may raise any error
-        raise CannotRender(f"{name} has no render_mode rgb_array: {_line(error)}") from error
-
-
-def _close(env: Any) -> None:
-    if sys.is_finalizing():  # an episode that a script left open: a thread would not start any more
-        return
-    # In a thread: one that hangs there holds nothing up.
-    closing = threading.Thread(target=env.close, daemon=True)
-    closing.start()
-    closing.join(_CLOSE_TIMEOUT)
-
-
-def _rendered(name: str, env: Any) -> np.ndarray:
-    try:
-        found = env.render()
-    except Exception as error:  # a missing package of the environment's, for example
-        raise CannotRender(f"{name} cannot be rendered: {_line(error)}") from error
-    if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[-1] != 3:
-        raise CannotRender(f"{name} draws nothing with render_mode rgb_array")
-    return found
 
 
 def _line(error: Exception) -> str:

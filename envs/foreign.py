@@ -13,17 +13,11 @@ _BATCH = (
 
 @dataclasses.dataclass(frozen=True)
 class Api:
-    """An API of environments.
+    """An API of environments."""
 
-    Attributes:
-      what: its environments in words.
-      suite: of jaxrl, in which they are named; "" where they cannot be.
-      remedy: what to do instead, without a suite.
-    """
-
-    what: str
-    suite: str = ""
-    remedy: str = ""
+    what: str  # its environments in words
+    suite: str = ""  # of jaxrl, in which they are named; "" where they cannot be
+    remedy: str = ""  # what to do instead, without a suite
 
     def advice(self, name: str) -> str:
         """The fault of `module:Class` and the name to write instead."""

@@ -34,19 +34,14 @@ class Goals(Protocol):
         """float32[...], the reward of a step."""
         ...
 
-    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        """bool[...], whether a step reaches a terminal state."""
-        ...
+    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array: ...
 
 
 @dataclass(frozen=True)
 class NearGoals:
-    """A goal is reached at a Euclidean distance below `radius`; the episode terminates there.
+    """A goal is reached at a Euclidean distance below `radius`; the episode ends there if it `terminates`.
 
-    Attributes:
-      radius: of a goal.
-      reached, missed: the rewards of steps that reach it, and of others.
-      terminates: False if no goal ends an episode.
+    `reached` and `missed` are the rewards of steps that reach it, and of others.
     """
 
     radius: float = 0.5
@@ -74,18 +69,12 @@ class RewardOfGoals:
 
 @dataclass(frozen=True, eq=False)
 class GoalExamples:
-    """The rewards and terminations that an environment has given, by which `Goals` are checked.
+    """The rewards and terminations that an environment has given, by which `Goals` are checked."""
 
-    Attributes:
-      achieved, desired: float32[M, G], after steps, and of pairs that its `compute_reward` was called with.
-      reward: float32[M].
-      terminated: float32[M], 1 or 0; NaN if that is not known.
-    """
-
-    achieved: np.ndarray
-    desired: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
+    achieved: np.ndarray  # float32[M, G], after steps, and of pairs that `compute_reward` was called with
+    desired: np.ndarray  # the same
+    reward: np.ndarray  # float32[M]
+    terminated: np.ndarray  # float32[M], 1 or 0; NaN if that is not known
 
 
 def goals_of(found: Any) -> Goals:
@@ -110,9 +99,8 @@ def check_goals(goals: Goals, examples: GoalExamples) -> None:
         said = goals.compute_reward(*pair), goals.compute_terminated(*pair)
     except Exception as error:
         raise ValueError(f"raised {modules.one_line(error)}") from error
-    for what, mine, theirs in zip(
-        ("reward", "termination"), said, (examples.reward, examples.terminated), strict=True
-    ):
+    given = (examples.reward, examples.terminated)
+    for what, mine, theirs in zip(("reward", "termination"), said, given, strict=True):
         found = np.asarray(mine)
         if found.shape != count:
             raise ValueError(f"gives a {what} of shape {found.shape} for goals {examples.achieved.shape}")

@@ -17,42 +17,26 @@ _MOST_NODES = 2**15  # what int16 holds
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LevelGraphs:
-    """Directed graphs of G levels, padded to one shape. Numpy arrays, which nobody writes to.
+    """Directed graphs of G levels, padded to one shape. Numpy arrays, which nobody writes to."""
 
-    Attributes:
-      nodes: float32[G, N, F], features; padding may hold anything.
-      node_mask: bool[G, N], True for nodes.
-      node_kinds: int8[G, N], an index into `kinds_of_nodes`.
-      edges: int16[G, E, 2], from which node to which.
-      edge_mask: bool[G, E], True for edges.
-      edge_kinds: int8[G, E], an index into `kinds_of_edges`.
-      kinds_of_nodes, kinds_of_edges: their names.
-    """
-
-    nodes: np.ndarray
-    node_mask: np.ndarray
-    node_kinds: np.ndarray
-    edges: np.ndarray
-    edge_mask: np.ndarray
-    edge_kinds: np.ndarray
+    nodes: np.ndarray  # float32[G, N, F], features; padding may hold anything
+    node_mask: np.ndarray  # bool[G, N], True for nodes
+    node_kinds: np.ndarray  # int8[G, N], an index into `kinds_of_nodes`
+    edges: np.ndarray  # int16[G, E, 2], from which node to which
+    edge_mask: np.ndarray  # bool[G, E], True for edges
+    edge_kinds: np.ndarray  # int8[G, E], an index into `kinds_of_edges`
     kinds_of_nodes: tuple[str, ...] = ("node",)
     kinds_of_edges: tuple[str, ...] = ("edge",)
 
     def __post_init__(self) -> None:
         count, nodes, _ = self.nodes.shape
         edges = self.edges.shape[1]
-        shapes = {
-            "node_mask": (count, nodes),
-            "node_kinds": (count, nodes),
-            "edges": (count, edges, 2),
-            "edge_mask": (count, edges),
-            "edge_kinds": (count, edges),
-        }
+        shapes = dict.fromkeys(("node_mask", "node_kinds"), (count, nodes)) | {"edges": (count, edges, 2)}
+        shapes |= dict.fromkeys(("edge_mask", "edge_kinds"), (count, edges))
         for name, shape in shapes.items():
             if (found := getattr(self, name).shape) != shape:
-                raise ValueError(
-                    f"LevelGraphs.{name} has the shape {found}, not {shape} as required by the nodes"
-                )
+                text = f"has the shape {found}, not {shape} as required by the nodes"
+                raise ValueError(f"LevelGraphs.{name} {text}")
         if count > _MOST_LEVELS or nodes > _MOST_NODES:
             raise ValueError(
                 f"LevelGraphs has {count} graphs of {nodes} nodes; at most {_MOST_LEVELS} of {_MOST_NODES} "
@@ -69,7 +53,6 @@ class LevelGraphs:
         return dataclasses.replace(graphs[0], **arrays)
 
     def equals(self, other: LevelGraphs) -> bool:
-        """True if the graphs are the same, padding included."""
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
         return self is other or all(np.array_equal(a, b) for a, b in pairs)
 
@@ -78,10 +61,8 @@ class LevelGraphs:
 class GraphSpace(Dict):
     """The agent's node in one of several graphs: `agent` int16[] and `level` int32[].
 
-    Spaces with other graphs count as equal: a policy can act in both, with the graphs of each.
-
-    Attributes:
-      graphs: what `level` is an index into.
+    Spaces with other graphs count as equal: a policy can act in both, with the `graphs` of each, into which
+    `level` is an index.
     """
 
     graphs: LevelGraphs = dataclasses.field(compare=False, repr=False)

@@ -28,29 +28,22 @@ class HostStep:
     it only delivers the new episode's first observation (`first`). The row that ends an episode delivers
     its true final observation. Arrays may be overwritten by the next `send` to the same group.
 
-    Attributes:
-      obs: tree of [N, ...], as the environment stores it; `HostEnv.decode` makes the spec's space of it.
-      reward: float32[N], what the learner gets; 0 where `first`.
-      terminated, truncated: bool[N]; False if `first`.
-      first: bool[N]; `obs` is the first of its episode, and nothing else in this row counts. So it is too
-        while the row's agent is not there, where `obs` does not count either.
-      score: float32[N], the reward that episode statistics report: not clipped.
-      game_over: bool[N]; the episode that statistics report ended here. A lost life can end the learner's
-        episode (`terminated`) and not the game.
-      info: float32[N] by name, for `HostOptions.info_keys`; NaN if an environment reports nothing.
-        Rows where `first` do not count. Empty if there is a `team`.
-      team: of environments of several agents, their steps as wholes, by which episodes are counted: without
-        `obs`, and with the sum of the rewards as `score`. None of other environments.
+    Where `first`, `obs` is the first of its episode, and nothing else in the row counts. So it is too while
+    the row's agent is not there, where `obs` does not count either. A lost life can end the learner's episode
+    (`terminated`) and not the game.
     """
 
-    obs: Any
-    reward: np.ndarray
-    terminated: np.ndarray
+    obs: Any  # tree of [N, ...], as the environment stores it; `HostEnv.decode` makes the spec's space of it
+    reward: np.ndarray  # float32[N], what the learner gets; 0 where `first`
+    terminated: np.ndarray  # bool[N]; False if `first`, as truncated
     truncated: np.ndarray
-    first: np.ndarray
-    score: np.ndarray
-    game_over: np.ndarray
+    first: np.ndarray  # bool[N]
+    score: np.ndarray  # float32[N], the reward that episode statistics report: not clipped
+    game_over: np.ndarray  # bool[N]; the episode that statistics report ended here
+    # float32[N] by name, for `HostOptions.info_keys`; NaN if nothing is reported. Empty if there is a `team`.
     info: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    # Of environments of several agents, their steps as wholes, by which episodes are counted: without `obs`,
+    # and with the sum of the rewards as `score`.
     team: HostStep | None = None
 
     @property
@@ -89,17 +82,13 @@ class HostEnv(Protocol):
         ...
 
     def deal(self, group: int, task: np.ndarray) -> None:
-        """Sets the tasks of the group's episodes that begin with its next step.
+        """Sets the tasks of episodes that begin with the group's next step; not between `send` and `recv`.
 
-        Args:
-          group: not between `send` and `recv`.
-          task: float64[B / G, F], by `HostOptions.task_names`; NaN leaves a number to the environment.
+        They are float64[B / G, F], by `HostOptions.task_names`; NaN leaves a number to the environment.
         """
         raise HostEnvError(f"{self.spec.name} takes no tasks")
 
-    def recv(self, group: int) -> HostStep:
-        """Waits for the group's step."""
-        ...
+    def recv(self, group: int) -> HostStep: ...
 
     def decode(self, obs: Any) -> Any:
         """Turns `HostStep.obs`, with any leading dimensions, into observations of the spec's space.
@@ -125,6 +114,18 @@ class HostEnv(Protocol):
         ...
 
 
+class StartedEnv(HostEnv, Protocol):
+    """A `HostEnv` that decodes as the factory that has started it."""
+
+    factory: HostFactory
+
+    def decode(self, obs: Any) -> Any:
+        return self.factory.decode(obs)
+
+    def action_mask(self, obs: Any) -> Any:
+        return self.factory.action_mask(obs)
+
+
 class TracedSteps(Protocol):
     """Steps of a `HostEnv` for compiled programs: once one has made some, Python must make no more.
 
@@ -144,33 +145,21 @@ class TracedSteps(Protocol):
         ...
 
     def recv(self, group: int, handle: jax.Array, first: jax.Array) -> tuple[jax.Array, HostStep, jax.Array]:
-        """Waits for the step.
+        """Waits for the step; returns (the next handle, step, bool[N]: True if its observation is finite).
 
-        Args:
-          group: which.
-          handle: the last.
-          first: bool[N], which episodes begin with this row: the row before ended others.
-
-        Returns:
-          (handle, step, bool[N]: True if its observation is finite).
+        Episodes begin with this row where `first`, bool[N]: the row before ended others.
         """
         ...
 
     def stepped(self, reward: np.ndarray, finite: np.ndarray) -> None:
-        """Checks T steps of all groups that a program has made.
+        """Checks T steps of all groups that a program has made: HostEnvError if something was not finite.
 
-        Args:
-          reward: float32[T, B].
-          finite: bool[T, B], as it came from `recv`.
-
-        Raises:
-          HostEnvError: a reward or an observation was not finite.
+        Of `reward`, float32[T, B], and `finite`, bool[T, B], as it came from `recv`.
         """
         ...
 
 
 def group_environments(env: HostEnv, group: int) -> slice:
-    """The environments of a group."""
     size = env.num_envs // env.num_groups
     return slice(group * size, (group + 1) * size)
 
@@ -183,48 +172,34 @@ def group_rows(env: HostEnv, group: int) -> slice:
 
 @dataclasses.dataclass(frozen=True)
 class HostOptions:
-    """Settings with which a batch of host environments is started.
+    """Settings with which a batch of host environments is started."""
 
-    Attributes:
-      seeds: one per environment, integers in [0, 2^31); their number is the number of environments.
-      num_groups: G; divides the number of environments.
-      num_workers: processes (or threads of an environment pool) over all groups; 0 chooses by the cores.
-      timeout: seconds after which an environment that does not answer counts as hung.
-      first_episode_steps: per environment, cut its first episode off (`truncated`) after so many steps, so
-        that environments with a fixed time limit do not all end together; None leaves them alone.
-      info_keys: the entries of the environments' info that each step hands on.
-      task_names: the numbers that `HostEnv.deal` gives; empty: no tasks are chosen.
-    """
-
-    seeds: tuple[int, ...]
-    num_groups: int = 1
-    num_workers: int = 0
-    timeout: float = 60.0
+    seeds: tuple[int, ...]  # one per environment, integers in [0, 2^31)
+    num_groups: int = 1  # divides the number of environments
+    num_workers: int = 0  # processes, or threads of a pool, over all groups; 0 chooses by the cores
+    timeout: float = 60.0  # seconds after which an environment that does not answer counts as hung
+    # Per environment, cut its first episode off (`truncated`) after so many steps, so that environments with
+    # a fixed time limit do not all end together; None leaves them alone.
     first_episode_steps: tuple[int, ...] | None = None
-    info_keys: tuple[str, ...] = ()
-    task_names: tuple[str, ...] = ()
+    info_keys: tuple[str, ...] = ()  # the entries of the environments' info that each step hands on
+    task_names: tuple[str, ...] = ()  # the numbers that `HostEnv.deal` gives; empty: no tasks are chosen
 
     def __post_init__(self) -> None:
         if self.num_groups < 1 or not self.seeds or len(self.seeds) % self.num_groups:
             raise ValueError(f"num_groups (={self.num_groups}) must divide num_envs (={len(self.seeds)})")
         if self.num_workers < 0 or self.num_workers % self.num_groups:
-            raise ValueError(
-                f"num_workers (={self.num_workers}) must be a multiple of num_groups (={self.num_groups})"
-            )
+            text = f"must be a multiple of num_groups (={self.num_groups})"
+            raise ValueError(f"num_workers (={self.num_workers}) {text}")
 
 
 class HostFactory(Protocol):
-    """A host environment by name, checked but not started."""
+    """A host environment by name, checked but not started; it decodes as every `HostEnv` it starts."""
 
     spec: EnvSpec
 
-    def decode(self, obs: Any) -> Any:
-        """The spec of every `HostEnv` it starts."""
-        ...
+    def decode(self, obs: Any) -> Any: ...
 
-    def action_mask(self, obs: Any) -> Any:
-        """As in every `HostEnv` it starts."""
-        ...
+    def action_mask(self, obs: Any) -> Any: ...
 
     def require_info(self, key: str) -> None:
         """Raises ValueError if it is known that `key` will never be in the environments' info."""

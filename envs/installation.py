@@ -30,12 +30,7 @@ def command(extra: str) -> str:
 
 
 def misfit(package: str, error: BaseException) -> str:
-    """One line about an import that failed: where, which versions met there, and what to install instead.
-
-    Args:
-      package: what was imported.
-      error: what that raised.
-    """
+    """One line about an import that failed: where, which versions met there, and what to install instead."""
     found = importlib.metadata.packages_distributions()
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     # An attribute that jax no longer has is missing in jax, but another package asks for it.

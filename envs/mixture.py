@@ -1,10 +1,11 @@
-"""Several environments for one policy: padded to the same spaces, each with its number."""
+"""Several environments for one policy, `jaxrl:Mixture`: padded to the same spaces, each with its number."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.struct
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import check_positive
+from jaxrl.envs.names import check_positive, format_call
 from jaxrl.envs.tasks import default_arguments
 from jaxrl.envs.trees import strong_types
 
@@ -21,31 +22,22 @@ OBSERVATION, TASK = "observation", "task"  # the parts of an observation
 _MOST_TASKS = 1_000
 # Separates the sampling of a task from the keys of its reset.
 _CHOICE = 0x43484F49
+NAME = "jaxrl:Mixture"
+CLASSIC = ("gymnax:CartPole-v1", "gymnax:Acrobot-v1", "gymnax:MountainCar-v0")
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskLayout:
-    """The spaces that several tasks share.
+    """The spaces that several tasks share."""
 
-    Attributes:
-      names: of the tasks, each once.
-      size: of the longest observation.
-      action_space: with as many actions as the task that has most.
-      reports: what every task reports.
-    """
-
-    names: tuple[str, ...]
-    size: int
-    action_space: Discrete | Box
-    reports: tuple[InfoMetric, ...]
+    names: tuple[str, ...]  # of the tasks, each once
+    size: int  # of the longest observation
+    action_space: Discrete | Box  # with as many actions as the task that has most
+    reports: tuple[InfoMetric, ...]  # what every task reports
 
     @classmethod
     def of(cls, envs: Sequence[JaxEnv]) -> TaskLayout:
-        """The layout of environments.
-
-        Raises:
-          ValueError: one line; they have no spaces that can be shared.
-        """
+        """The layout of environments; ValueError, one line, if they have no spaces that can be shared."""
         if not 1 <= len(envs) <= _MOST_TASKS:
             raise ValueError(f"tasks must be 1 to {_MOST_TASKS} environments, not {len(envs)}")
         sizes = []
@@ -65,13 +57,11 @@ class TaskLayout:
 
     def spec(self, name: str, max_episode_steps: int | None) -> EnvSpec:
         """The spec of a task, or of all."""
-        size = self.size
         own = [InfoMetric(_report(task, what), "sum") for task in self.names for what in ("return", "length")]
+        vector = Box.of(-np.inf, np.inf, (self.size,))
         return EnvSpec(
             name=name,
-            observation_space=Dict(
-                ((OBSERVATION, Box.of(-np.inf, np.inf, (size,))), (TASK, Discrete(len(self.names))))
-            ),
+            observation_space=Dict(((OBSERVATION, vector), (TASK, Discrete(len(self.names))))),
             action_space=self.action_space,
             max_episode_steps=max_episode_steps,
             has_action_mask=isinstance(self.action_space, Discrete),
@@ -111,9 +101,7 @@ class PaddedTask(JaxEnv):
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = self.env.step(key, state, action)
         reward = timestep.reported_reward.astype(jnp.float32)
-        info = {
-            report.name: timestep.info[report.name].astype(jnp.float32) for report in self._layout.reports
-        }
+        info = {x.name: timestep.info[x.name].astype(jnp.float32) for x in self._layout.reports}
         info |= self._layout.own_reports(self.index, reward)
         return state, dataclasses.replace(timestep, obs=self._pad(timestep.obs), score=reward, info=info)
 
@@ -127,9 +115,7 @@ class PaddedTask(JaxEnv):
         return jnp.zeros(most.n, bool).at[: space.n].set(self.env.action_mask(state))
 
     def render(self, state: Any) -> Any:
-        """A picture of the task, if it can be drawn."""
-        drawn: Any = self.env
-        return drawn.render(state)
+        return self.env.render(state)  # type: ignore[attr-defined]
 
     def _pad(self, obs: jax.Array) -> dict[str, jax.Array]:
         padded = jnp.zeros(self._layout.size, jnp.float32).at[: obs.shape[0]].set(obs.astype(jnp.float32))
@@ -157,16 +143,13 @@ class TaskMixture(JaxEnv):
     """
 
     def __init__(self, name: str, envs: Sequence[JaxEnv], shares: Sequence[int] = (), only: str = ""):
-        """Pads the environments.
+        """Pads the tasks `envs`; ValueError, one line, if they cannot share a policy.
 
         Args:
           name: of the whole.
           envs: the tasks.
           shares: of P environments so many have each task; empty: one each.
           only: the short name of the one task that is ever played, with the spaces of all; "": all are.
-
-        Raises:
-          ValueError: one line; the tasks cannot share a policy, or the shares are wrong.
         """
         self._name = name
         self._envs = tuple(envs)
@@ -188,9 +171,8 @@ class TaskMixture(JaxEnv):
         return TaskMixture(self._name, [wrapper(env) for env in self._envs], self._shares, self._only)
 
     def reset(self, key: jax.Array) -> tuple[MixtureState, Any]:
-        task = jnp.asarray(self.pattern)[
-            jax.random.randint(jax.random.fold_in(key, _CHOICE), (), 0, len(self.pattern))
-        ]
+        place = jax.random.randint(jax.random.fold_in(key, _CHOICE), (), 0, len(self.pattern))
+        task = jnp.asarray(self.pattern)[place]
         started = strong_types([each.reset(key) for each in self.tasks])
         obs = jax.lax.switch(task, [lambda obs=obs: obs for _, obs in started])
         return MixtureState(task, tuple(state for state, _ in started)), obs
@@ -212,16 +194,13 @@ class TaskMixture(JaxEnv):
         return jax.lax.switch(state.task, masks)
 
     def render(self, state: MixtureState) -> Any:
-        """A picture of the task of the episode, if it can be drawn."""
         task = int(state.task)
         return self.tasks[task].render(state.states[task])
 
 
 def task_of(spec: EnvSpec, obs: Any) -> jax.Array | None:
     """int32[...], the tasks of observations; None of environments that are no mixture."""
-    if not spec.task_names:
-        return None
-    return obs[TASK]
+    return obs[TASK] if spec.task_names else None
 
 
 def _interleaved(shares: Sequence[int], count: int) -> np.ndarray:
@@ -265,3 +244,30 @@ def _shared_actions(envs: Sequence[JaxEnv]) -> Discrete | Box:
         return first
     names = ", ".join(env.spec.name for env in envs)
     raise ValueError(f"the tasks {names} must all have discrete actions, or the same continuous ones")
+
+
+def mixture(tasks: Sequence[str] = CLASSIC, shares: Sequence[int] = (), only: str = "") -> JaxEnv:
+    """Several environments as one (docs/tasks.md).
+
+    Args:
+      tasks: their names.
+      shares: of sum(shares) environments so many have each task; empty: one each.
+      only: the short name of the one task that is played, with the spaces of all.
+    """
+    # The registry imports this suite.
+    registry = importlib.import_module("jaxrl.envs.registry")
+    if isinstance(tasks, str):
+        raise ValueError(f"{NAME}: tasks (={tasks!r}) must be a tuple of names")
+    return TaskMixture(NAME, [registry.make(name) for name in tasks], shares, only)
+
+
+def mixture_name(tasks: Sequence[str], shares: Sequence[int] = ()) -> str:
+    return format_call(NAME, {"tasks": tuple(tasks)} | ({"shares": tuple(shares)} if shares else {}))
+
+
+def module_of(arguments: Mapping[str, Any]) -> str | None:
+    """The first module that one of the tasks imports, from its name."""
+    registry = importlib.import_module("jaxrl.envs.registry")
+    tasks = arguments.get("tasks", ())
+    found = [registry.module_of(task) for task in tasks if isinstance(task, str)]
+    return next((module for module in found if module is not None), None)

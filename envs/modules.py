@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import re
 import sys
 import traceback
-from importlib.machinery import ModuleSpec, all_suffixes
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,11 +22,9 @@ _LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "numpy", "gymnasium", "p
 
 
 def load(path: str) -> ModuleType:
-    """Imports the module `path`, which may lie in the current folder.
+    """Imports the module `path`, which may lie in the current folder; ModuleNotFoundError if there is none.
 
-    Raises:
-      ModuleNotFoundError: there is no such module; `name` is its name.
-      ValueError: one line; it cannot be imported, or lies inside the folder of a run.
+    ValueError, one line: it cannot be imported, or lies inside the folder of a run.
     """
     if not is_name(path):
         raise ValueError(f"{path!r} is no name of a module")
@@ -54,7 +52,6 @@ def load_attribute(label: str, name: str) -> Any:
 
 
 def is_name(path: str) -> bool:
-    """True if a module can have that name: `path.to.module`."""
     return all(part.isidentifier() for part in path.split("."))
 
 
@@ -124,7 +121,6 @@ def _is_users(filename: str) -> bool:
 
 
 def _is_ours(filename: str) -> bool:
-    """True of a file of this package, or of Python."""
     python = (os.path.dirname(os.__file__) + os.sep, "<frozen")
     package = str(Path(__file__).parents[1]) + os.sep
     return filename.startswith(package) or (filename.startswith(python) and "site-packages" not in filename)
@@ -137,7 +133,10 @@ def _is_library(filename: str) -> bool:
 def _places(path: str) -> list[Path]:
     """The files that importing `path` may run."""
     first, *rest = path.split(".")
-    spec = _spec(first)
+    try:
+        spec = importlib.util.find_spec(first)
+    except ValueError:  # of a module that comes from nowhere, such as `__main__`
+        spec = None
     if spec is None:
         return []
     folders = [Path(os.path.realpath(folder)) for folder in spec.submodule_search_locations or ()]
@@ -152,14 +151,3 @@ def _places(path: str) -> list[Path]:
         found += [Path(os.path.realpath(file)) for file in files if file.exists()]
         found += [folder / "__init__.py" for folder in folders]
     return found
-
-
-def _spec(name: str) -> ModuleSpec | None:
-    """The place of a module without a parent."""
-    if (loaded := sys.modules.get(name)) is not None:
-        return loaded.__spec__
-    for finder in sys.meta_path:
-        spec = finder.find_spec(name, None) if hasattr(finder, "find_spec") else None
-        if spec is not None:
-            return spec
-    return None

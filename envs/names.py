@@ -23,8 +23,7 @@ _LIST_ALL_WITHOUT_SUGGESTIONS = 60
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     """Splits `"name(k=v, ...)"` into `("name", {"k": v, ...})`; a bare `"name"` has no arguments.
 
-    Raises:
-      ValueError: the text is not of this form, or a value is not a literal.
+    ValueError: the text is not of this form, or a value is not a literal.
     """
     name, parenthesis, rest = text.strip().partition("(")
     name = name.strip()
@@ -48,9 +47,8 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
         try:
             kwargs[keyword.arg] = ast.literal_eval(keyword.value)
         except (ValueError, TypeError, MemoryError, RecursionError) as error:
-            raise ValueError(
-                f"{text!r}: {keyword.arg} must be a Python literal (number, string, True, tuple, ...)"
-            ) from error
+            rule = "must be a Python literal (number, string, True, tuple, ...)"
+            raise ValueError(f"{text!r}: {keyword.arg} {rule}") from error
     return name, kwargs
 
 
@@ -94,14 +92,8 @@ def check_arguments(
 ) -> None:
     """Checks that `factory` takes the keyword arguments `kwargs` and lacks none.
 
-    Args:
-      label: the factory's name in an error, e.g. `environment jaxrl:ProbeMemory`.
-      factory: a class or function.
-      kwargs: the arguments it is going to be called with.
-      skip: how many leading positional parameters the caller fills in itself.
-
-    Raises:
-      ValueError: one line that names the argument and the valid ones.
+    The ValueError begins with `label`, e.g. `environment jaxrl:ProbeMemory`, and names the argument and the
+    valid ones. `skip` leading positional parameters are the caller's.
     """
     parameters = list(inspect.signature(factory).parameters.values())[skip:]
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -125,6 +117,12 @@ def check_32_bits(label: str, value: object) -> None:
         raise ValueError(
             f"{label} (={value!r}) must be at most {LARGEST_FLOAT32} in magnitude, as float32 holds"
         )
+
+
+def check_numbers(label: str, kwargs: Mapping[str, Any]) -> None:
+    """`check_32_bits` of each argument, named `label: argument`."""
+    for key, value in kwargs.items():
+        check_32_bits(f"{label}: {key}", value)
 
 
 def check_positive(label: str, value: object, largest: int = LARGEST_INT32) -> int:
@@ -152,14 +150,12 @@ def check_whole(label: str, value: object, low: int, high: int) -> int:
 
 
 def check_bool(label: str, value: object) -> bool:
-    """Returns `value` if it is True or False; `label` names it in the `ValueError` otherwise."""
     if not isinstance(value, bool):
         raise ValueError(f"{label} (={value!r}) must be True or False")
     return value
 
 
 def check_choice(label: str, value: object, choices: Sequence[str]) -> str:
-    """Returns `value` if it is one of `choices`; `label` names it in the `ValueError` otherwise."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{label} (={value!r}) must be one of {', '.join(choices)}")
     return value

@@ -1,4 +1,4 @@
-"""Pictures of environments: what one step of a video holds, and how observations are drawn."""
+"""Pictures: their axes and sizes, what one step of a video holds, and how observations are drawn."""
 
 from __future__ import annotations
 
@@ -10,8 +10,64 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.base import Box, Dict, Space
-from jaxrl.envs.picture_shapes import channels_last, picture_order, picture_shape
+from jaxrl.envs.spaces import Box, Dict, Space
+
+_LARGEST_RATIO = 1.5  # of the sides of small pictures
+_LEAST_SIDE = 5  # pixels; below it the axes cannot be identified
+_MOST_COLOURS = 4  # channels of a frame in a stack
+LARGE_IMAGE = 32  # pixels a side; a convolution then has a thousand rows for each image
+
+
+def picture_order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of a picture in the order height, width, channels; empty of what is no picture.
+
+    Three axes are a picture: with the channels first if that axis is the shortest and the others are alike,
+    else last. Four are a stack of frames that have few channels, first or last; the frames become channels.
+    """
+    if len(shape) == 3:
+        return (1, 2, 0) if _are_sides(shape[1:], above=shape[0]) else (0, 1, 2)
+    if len(shape) == 4 and shape[3] <= _MOST_COLOURS and _are_sides(shape[1:3], above=shape[3]):
+        return 1, 2, 0, 3
+    if len(shape) == 4 and shape[1] <= _MOST_COLOURS and _are_sides(shape[2:], above=shape[1]):
+        return 2, 3, 0, 1
+    return ()
+
+
+def picture_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """(height, width, channels) of a picture; None of what is none."""
+    if not (order := picture_order(shape)):
+        return None
+    height, width, *channels = (shape[axis] for axis in order)
+    return height, width, math.prod(channels)
+
+
+def channels_last(x: Any, shape: tuple[int, ...]) -> Any:
+    """Pictures [..., *shape] as [..., height, width, channels]; of JAX or numpy."""
+    order = picture_order(shape)
+    if order == (0, 1, 2):
+        return x
+    leading = x.ndim - len(shape)
+    moved = x.transpose(*range(leading), *(leading + axis for axis in order))
+    return moved.reshape(*moved.shape[: leading + 2], -1)
+
+
+def _are_sides(sides: tuple[int, ...], above: int) -> bool:
+    """True if these are sides of a picture, longer than the axis `above`, rather than a board's planes."""
+    alike = min(sides) >= LARGE_IMAGE or max(sides) <= _LARGEST_RATIO * min(sides)
+    return alike and min(sides) >= max(_LEAST_SIDE, above + 1)
+
+
+def is_large_image(shape: tuple[int, ...]) -> bool:
+    """True if an observation of this shape is a large image: milliseconds of learning on CPU."""
+    picture = picture_shape(shape)
+    return picture is not None and min(picture[:2]) >= LARGE_IMAGE
+
+
+def has_large_images(space: Space) -> bool:
+    """True if any part of the space is a large image."""
+    if isinstance(space, Dict):
+        return any(has_large_images(part) for _, part in space.spaces)
+    return isinstance(space, Box) and is_large_image(space.shape)
 
 
 class CannotRender(Exception):
@@ -20,25 +76,15 @@ class CannotRender(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Shot:
-    """One step, as videos show it.
+    """One step, as videos show it."""
 
-    Attributes:
-      obs: the observation to act on, as the policy sees it; of several agents with a leading A.
-      mask: bool[A], the allowed actions, or None; of several agents likewise.
-      picture: draws it, uint8[height, width, 3]; only until the next action.
-      over: the episode has ended; no action is taken any more.
-      reward: of the action before, as episodes report it; 0 at the first step. Of several agents the sum.
-      fresh: bool[A] of several agents, whose recurrent state restarts with `obs`; None of one.
-      reports: what the environment reported of the action before, by name; without missing values, and
-        empty for several agents.
-    """
-
-    obs: Any
-    mask: Any
-    picture: Callable[[], np.ndarray]
-    over: bool
-    reward: float = 0.0
-    fresh: np.ndarray | None = None
+    obs: Any  # the observation to act on, as the policy sees it; of several agents with a leading A
+    mask: Any  # bool[A], the allowed actions, or None; of several agents likewise
+    picture: Callable[[], np.ndarray]  # draws it, uint8[height, width, 3]; only until the next action
+    over: bool  # the episode has ended; no action is taken any more
+    reward: float = 0.0  # of the action before, as episodes report it; of several agents the sum
+    fresh: np.ndarray | None = None  # bool[A] of several agents, whose recurrent state restarts with `obs`
+    # What the environment reported of the action before; without missing values, empty for several agents.
     reports: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -78,12 +124,8 @@ def draw(obs: np.ndarray, space: Space) -> np.ndarray:
         channels = obs.shape[-1]
         return obs[..., -3:] if channels % 3 == 0 else np.repeat(obs[..., -1:], 3, axis=-1)
     planes = obs.shape[-1]
-    colours = np.array([_colour(i / max(planes, 1)) for i in range(planes)] + [(0, 0, 0)])
+    hues = [colorsys.hsv_to_rgb(i / max(planes, 1), 0.65, 1.0) for i in range(planes)]
+    colours = np.round(255 * np.array([*hues, (0, 0, 0)]))
     present = obs > 0
     top = np.where(present.any(axis=-1), planes - 1 - np.argmax(present[..., ::-1], axis=-1), planes)
     return colours[top].astype(np.uint8)
-
-
-def _colour(hue: float) -> tuple[int, int, int]:
-    red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 1.0)
-    return round(255 * red), round(255 * green), round(255 * blue)

@@ -40,12 +40,11 @@ _REGISTERED: dict[str, Callable[..., JaxEnv]] = {}
 def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
     """Makes the environment called `name`, wrapped by `wrappers` from the innermost to the outermost.
 
+    ValueError, one line: an unknown suite, name, wrapper or argument lists the valid ones.
+
     Args:
       name: `suite:Name`, `suite:Name(argument=value)` or `path.to.module:ClassName(argument=value)`.
       wrappers: each `name` or `name(argument=value)`, see `jaxrl.envs.wrappers`.
-
-    Raises:
-      ValueError: one line; an unknown suite, name, wrapper or argument lists the valid ones.
     """
     if isinstance(wrappers, str):
         raise ValueError(f"wrappers (={wrappers!r}) must be a sequence of names, not one string")
@@ -56,20 +55,16 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
         raise unknown("environment", name, [x for s in _suites() if s not in _OPTIONAL for x in names(s)])
     factory = _registration(full_name)
     if suite in _HOST_SUITES:
-        raise ValueError(
-            f"{name!r}: {suite} environments run on the host and cannot be device environments; "
-            f"device suites: {', '.join(_suites())}"
-        )
+        what = f"{suite} environments run on the host and cannot be device environments"
+        raise ValueError(f"{name!r}: {what}; device suites: {', '.join(_suites())}")
+    built_in = suite in _SUITES and factory is None
+    module = importlib.import_module(_SUITES[suite]) if built_in else None
     if factory is not None:
         env = _call(full_name, factory, kwargs)
-    elif suite in _SUITES:
-        module = importlib.import_module(_SUITES[suite])
-        if _is_of_a_module(full_name):
-            env = _converted(full_name, module.make(short_name, **kwargs))
-        elif short_name in module.names():
-            env = module.make(short_name, **kwargs)
-        else:
-            raise unknown("environment", full_name, names(suite))
+    elif module is not None and _is_of_a_module(full_name):
+        env = _converted(full_name, module.make(short_name, **kwargs))
+    elif module is not None and short_name in module.names():
+        env = module.make(short_name, **kwargs)
     elif suite in _suites():
         raise unknown("environment", full_name, names(suite))
     else:
@@ -89,11 +84,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
 
 
 def check_custom(name: str) -> None:
-    """Checks the behaviour of a custom environment, once; the behaviour of others is known.
-
-    Raises:
-      ValueError: as `jaxrl.check_env`.
-    """
+    """Checks the behaviour of a custom environment, once, as `jaxrl.check_env`; that of others is known."""
     if is_custom(name):
         full_name = parse_call(name)[0]
         _check_once(name, _registration(full_name) or _user_class(full_name))
@@ -147,14 +138,12 @@ def module_of(name: str) -> str | None:
 def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
     """Returns the factory of the host environment called `name`, after checking that it can be made.
 
+    ValueError as of `make`; ImportError, which shows how to install it, if a package is missing.
+
     Args:
       name: `envpool:Name`, `gymnasium:Name`, `gymnasium:module:Name`, `pettingzoo:Name` or
         `pettingzoo:module:attribute`, with or without `(argument=value)`.
       wrappers: as of `make`, but only host wrappers, see `jaxrl.envs.wrappers.host`.
-
-    Raises:
-      ValueError: one line; an unknown suite, name or argument lists the nearest valid ones.
-      ImportError: a package is missing; the message shows how to install it.
     """
     full_name, kwargs = parse_call(name)
     suite, _, short_name = full_name.partition(":")
@@ -186,11 +175,7 @@ def check_info_key(name: str, wrappers: Sequence[str], key: str) -> None:
 
 
 def register(name: str, factory: Callable[..., JaxEnv]) -> None:
-    """Registers `factory`, called with the arguments of the name, as the environment `name`.
-
-    Raises:
-      ValueError: `name` is not of the form `suite:Name`, or is taken.
-    """
+    """Registers `factory`, called with the arguments of the name, as `suite:Name`; ValueError if taken."""
     suite, _, short_name = name.rpartition(":")
     if not suite or not short_name or parse_call(name) != (name, {}):
         raise ValueError(f"environment name {name!r} must be of the form suite:Name")
@@ -204,8 +189,7 @@ def register(name: str, factory: Callable[..., JaxEnv]) -> None:
 def _registration(full_name: str) -> Callable[..., JaxEnv] | None:
     """The factory registered under a name, by a call or by an installed package; None if there is none.
 
-    Raises:
-      ValueError: an installed package registers a name that is taken, or its entry point cannot be loaded.
+    ValueError: an installed package registers a name that is taken, or its entry point cannot be loaded.
     """
     point = entry_points.find(ENTRY_POINTS, full_name)
     if point is None:
@@ -263,9 +247,8 @@ def names(suite: str) -> list[str]:
 
 def _names_of_suite(suite: str) -> list[str]:
     """The environments of a suite that are built in."""
-    if suite not in _SUITES:
-        return []
-    return [f"{suite}:{name}" for name in importlib.import_module(_SUITES[suite]).names()]
+    names = importlib.import_module(_SUITES[suite]).names() if suite in _SUITES else ()
+    return [f"{suite}:{name}" for name in names]
 
 
 def _call(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> JaxEnv:

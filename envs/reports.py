@@ -36,9 +36,8 @@ class InfoMetric:
                 "success_rate: it becomes the name of a metric"
             )
         if self.per_episode not in PER_EPISODE:
-            raise ValueError(
-                f"InfoMetric.per_episode (={self.per_episode!r}) must be one of {', '.join(PER_EPISODE)}"
-            )
+            rule = f"must be one of {', '.join(PER_EPISODE)}"
+            raise ValueError(f"InfoMetric.per_episode (={self.per_episode!r}) {rule}")
 
 
 def joined_key(name: str, per_episode: str) -> str:

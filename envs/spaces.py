@@ -25,14 +25,11 @@ class Discrete:
     n: int
     dtype: Any = np.int32
     start: int = 0
+    shape: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
         check_count("Discrete.n", self.n)
         _check_start("Discrete.start", self.start, self.n, self.dtype)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
 
     @property
     def num_choices(self) -> int:
@@ -55,9 +52,8 @@ class MultiDiscrete:
             check_count("MultiDiscrete.nvec", n)
         check_count("the sum of MultiDiscrete.nvec", sum(self.nvec))
         if not isinstance(self.start, tuple) or len(self.start) not in (0, len(self.nvec)):
-            raise ValueError(
-                f"MultiDiscrete.start (={self.start!r}) must be a tuple of {len(self.nvec)} integers"
-            )
+            rule = f"must be a tuple of {len(self.nvec)} integers"
+            raise ValueError(f"MultiDiscrete.start (={self.start!r}) {rule}")
         for first, n in zip(self.start, self.nvec, strict=False):
             _check_start("MultiDiscrete.start", first, n, self.dtype)
         if not any(self.start):  # Spaces that are the same are equal.
@@ -74,10 +70,7 @@ class MultiDiscrete:
 
 
 def has_choice(space: Discrete | MultiDiscrete, mask: Any) -> Any:
-    """bool[...]: True if `mask`, bool[..., num_choices], allows something of every component of an action.
-
-    Of JAX or numpy.
-    """
+    """bool[...] of JAX or numpy: does `mask`, bool[..., num_choices], allow something of every component?"""
     sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
     ends = itertools.accumulate(sizes)
     parts = (mask[..., end - size : end].any(-1) for size, end in zip(sizes, ends, strict=True))
@@ -140,12 +133,9 @@ class Dict:
 
 @dataclasses.dataclass(frozen=True)
 class Mixed:
-    """An action of several named parts as one vector: policies choose it for environments that take a dict.
+    """An action of several named parts as one vector, which policies choose for an environment's dict."""
 
-    Attributes:
-      spaces: Discrete, MultiDiscrete or floating-point Box parts, in the order of their numbers.
-    """
-
+    # In the order of their numbers; boxes are of floats.
     spaces: tuple[tuple[str, Discrete | MultiDiscrete | Box], ...]
     dtype: ClassVar[Any] = np.float32  # Whole numbers are exact in it up to `_LARGEST_PART`.
 
@@ -154,10 +144,8 @@ class Mixed:
         for name, part in self.spaces:
             continuous = isinstance(part, Box) and np.issubdtype(part.dtype, np.floating)
             if not (continuous or isinstance(part, Discrete | MultiDiscrete)):
-                raise ValueError(
-                    f"the action part {name!r} is {part}; parts may be Discrete, MultiDiscrete, or a Box of "
-                    "floats"
-                )
+                rule = "parts may be Discrete, MultiDiscrete, or a Box of floats"
+                raise ValueError(f"the action part {name!r} is {part}; {rule}")
             if isinstance(part, Discrete | MultiDiscrete):
                 furthest = int(np.abs(bounds(part)).max())
                 most = max(part.num_choices, furthest)
@@ -165,7 +153,6 @@ class Mixed:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of each part."""
         return tuple(math.prod(part.shape) for _, part in self.spaces)
 
     @property
@@ -209,18 +196,15 @@ def check_stack(name: str, frames: Any, space: Space) -> None:
 
 
 def _check_start(name: str, start: Any, n: int, dtype: Any) -> None:
-    """Raises ValueError unless `start` is an integer, and the dtype holds it and the `n - 1` after it."""
     if not isinstance(start, numbers.Integral) or isinstance(start, bool):
         raise ValueError(f"{name} (={start!r}) must be an integer")
     held = np.iinfo(np.int32 if np.dtype(dtype) == bool else dtype)
     if start and not held.min <= int(start) <= held.max - n + 1:
-        raise ValueError(
-            f"{name} (={start}) and the {n - 1} numbers after it must fit into {np.dtype(dtype)}"
-        )
+        more = f"and the {n - 1} numbers after it must fit into {np.dtype(dtype)}"
+        raise ValueError(f"{name} (={start}) {more}")
 
 
 def _check_parts(what: str, spaces: tuple[tuple[str, Space], ...]) -> None:
-    """Raises ValueError unless there are parts, each with a name of its own."""
     if isinstance(spaces, Mapping):
         raise ValueError(f"{what} must have its parts as pairs: tuple({{'name': space, ...}}.items())")
     if not spaces:

@@ -19,21 +19,13 @@ ENTRY_POINTS = "jaxrl.environments"
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """A collection of environments.
+    """A collection of environments."""
 
-    Attributes:
-      name: as in `name:Environment`.
-      package: what it is imported from, "" for this project's own.
-      extra: of this package, which installs it; "" if nothing is needed.
-      on_host: True if its environments run on the host, not on the device.
-      about: in a few words.
-    """
-
-    name: str
-    package: str
-    extra: str
-    on_host: bool
-    about: str
+    name: str  # as in `name:Environment`
+    package: str  # what it is imported from, "" for this project's own
+    extra: str  # of this package, which installs it; "" if nothing is needed
+    on_host: bool  # its environments run on the host, not on the device
+    about: str  # in a few words
 
     @property
     def is_installed(self) -> bool:
@@ -43,9 +35,8 @@ class Collection:
     @property
     def version(self) -> str:
         """The version of the package that is installed; "" of this project's own environments."""
-        return (
-            importlib.metadata.version(_DISTRIBUTIONS.get(self.package, self.package)) if self.package else ""
-        )
+        name = _DISTRIBUTIONS.get(self.package, self.package)
+        return importlib.metadata.version(name) if name else ""
 
 
 # What packages are installed as, if not by the name that is imported.
@@ -73,7 +64,6 @@ WITHOUT_TABLE = {"gymnasium", "pettingzoo"}
 
 
 def suite_of(name: str) -> Collection:
-    """The suite of that name; ValueError lists the valid ones."""
     found = {suite.name: suite for suite in SUITES}
     if name not in found:
         raise unknown("suite", name, found)
@@ -82,19 +72,12 @@ def suite_of(name: str) -> Collection:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """An environment in words.
+    """An environment in words."""
 
-    Attributes:
-      observation: its space.
-      action: its space.
-      has_mask: True if some actions are impossible at times.
-      most_steps: the time limit of an episode; 0 if none is known.
-    """
-
-    observation: str
-    action: str
-    has_mask: bool
-    most_steps: int
+    observation: str  # its space
+    action: str  # its space
+    has_mask: bool  # some actions are impossible at times
+    most_steps: int  # the time limit of an episode; 0 if none is known
 
 
 # Made from the installed suites by `python .ci/suites.py`: importing a suite takes seconds, and so does

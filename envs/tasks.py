@@ -18,28 +18,19 @@ from jaxrl.envs.base import JaxEnv
 
 @dataclasses.dataclass(frozen=True)
 class TaskGroup:
-    """Names for parts of the tasks, such as the categories of levels.
+    """Names for parts of the tasks, such as the categories of levels."""
 
-    Attributes:
-      field: of the `task_space`.
-      members: its values, [n], by name.
-    """
-
-    field: str
-    members: Mapping[str, np.ndarray]
+    field: str  # of the `task_space`
+    members: Mapping[str, np.ndarray]  # its values, [n], by name
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskScale:
-    """A number that stands for several fields of the tasks, such as a difficulty.
-
-    Attributes:
-      low, high: its bounds.
-      fields: of the `task_space`, for a number within them: by name a number, or values [n] to sample from.
-    """
+    """A number that stands for several fields of the tasks, such as a difficulty."""
 
     low: float
     high: float
+    # Of the `task_space`, for a number within these bounds: by name a number, or values [n] to sample from.
     fields: Callable[[float], Mapping[str, float | np.ndarray]]
 
 
@@ -79,17 +70,13 @@ def method_of_tasks(env: JaxEnv, name: str) -> Callable[..., Any] | None:
     `draw_task(key) -> task` makes a random one, `mutate(key, task) -> task` changes one a little, and
     `is_solvable(task) -> bool[]` tests whether it can be solved at all. All are pure.
     """
-    return _if_tasks(env, name)
+    # If `reset` takes no task, the wrapper `trials` may choose them.
+    return None if env.spec.task_space is None else getattr(env, name, None)
 
 
 def level_pool(env: JaxEnv) -> Any:
     """Every task there is, leaves [n, ...], if `env` names them in `level_pool`; else None."""
-    return _if_tasks(env, "level_pool")
-
-
-def _if_tasks(env: JaxEnv, name: str) -> Any:
-    """An attribute or None; None if `reset` takes no task, as where the wrapper `trials` chooses them."""
-    return None if env.spec.task_space is None else getattr(env, name, None)
+    return method_of_tasks(env, "level_pool")
 
 
 def named_tasks(env: JaxEnv) -> Mapping[str, Any]:

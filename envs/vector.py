@@ -25,15 +25,10 @@ _MAX_STAGGER = 2**31 - 2
 
 @flax.struct.dataclass
 class VectorState:
-    """State of B environments.
+    """State of B environments."""
 
-    Attributes:
-      env: the environment's own state; every leaf has a leading `B`.
-      first_episode_left: int32[B], steps until the first episode is cut off, 0 once it is over; None
-        where environments are not staggered.
-    """
-
-    env: Any
+    env: Any  # the environment's own state; every leaf has a leading B
+    # int32[B], steps until the first episode is cut off, 0 once it is over; None if not staggered.
     first_episode_left: jax.Array | None = None
 
 
@@ -89,35 +84,26 @@ class VectorEnv:
         otherwise end together for ever, and a batch would hold only one phase of the episode. No effect
         without a time limit.
       few_kernels: write small scatters of the environment as selections (`jaxrl.envs.scatters`), for GPUs.
+
+    Attributes:
+      spec: of one environment.
+      resets_in_rounds: True if a step computes the first states of ended episodes alone, some at a time.
+      staggered: True if first episodes are cut off, so that statistics of episodes should skip them.
     """
 
     def __init__(self, env: JaxEnv, stagger: bool = False, few_kernels: bool = False):
         self.env = env
+        self.spec = env.spec
+        self.resets_in_rounds = env.spec.reset_ratio > 1
         self._written = without_scatters if few_kernels else lambda function: function
         longest = (env.spec.max_episode_steps or 0) if stagger else 0
         self._first_episode_max = min(longest, _MAX_STAGGER)
-
-    @property
-    def spec(self) -> EnvSpec:
-        """The spec of one environment."""
-        return self.env.spec
-
-    @property
-    def resets_in_rounds(self) -> bool:
-        """True if a step computes the first states of ended episodes alone, some at a time."""
-        return self.spec.reset_ratio > 1
-
-    @property
-    def staggered(self) -> bool:
-        """True if first episodes are cut off, so that statistics of episodes should skip them."""
-        return self._first_episode_max > 1
+        self.staggered = self._first_episode_max > 1
 
     def reset(self, keys_B: jax.Array, task_B: Any = None) -> tuple[VectorState, Any]:
-        """Starts an episode in every environment; returns `(state, obs_B)`.
+        """Starts an episode in every environment, by its key; returns `(state, obs_B)`.
 
-        Args:
-          keys_B: one key per environment.
-          task_B: the task of each episode, leaves [B, ...] of `spec.task_space`; None for the default task.
+        `task_B` are the tasks, leaves [B, ...] of `spec.task_space`; None for the default task.
         """
         env_state, obs_B = self._begin(keys_B, task_B)
         if not self.staggered:
@@ -136,7 +122,6 @@ class VectorEnv:
         return self._begin(jax.vmap(lambda key: jax.random.fold_in(key, _RESET))(keys_B), task_B)
 
     def _begin(self, keys_B: jax.Array, task_B: Any) -> tuple[Any, Any]:
-        """`(env_state, obs_B)` of `reset` with these very keys."""
         if self.spec.task_space is None:
             if task_B is not None:
                 raise ValueError(f"{self.spec.name} takes no tasks: its spec has no task_space")

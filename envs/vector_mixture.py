@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.agents import AgentRows, MultiAgentEnv
-from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.base import JaxEnv, TimeStep
 from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.trees import select_rows
 from jaxrl.envs.vector import VectorEnv
@@ -33,41 +33,26 @@ class MixtureVectorEnv:
 
     def __init__(self, env: TaskMixture, stagger: bool = False, few_kernels: bool = False):
         self.env = env
+        self.spec = env.spec
         self._played = sorted(set(env.pattern.tolist()))
         self._parts = tuple(VectorEnv(env.tasks[i], stagger, few_kernels) for i in self._played)
         # Of each task its columns where rows are dealt out to as many as the pattern has.
         self._columns = [np.flatnonzero(env.pattern == i).tolist() for i in self._played]
-
-    @property
-    def spec(self) -> EnvSpec:
-        """The spec of one environment."""
-        return self.env.spec
-
-    @property
-    def resets_in_rounds(self) -> bool:
-        """True if all tasks do."""
-        return all(part.resets_in_rounds for part in self._parts)
-
-    @property
-    def staggered(self) -> bool:
-        """True if first episodes of a task are cut off."""
-        return any(part.staggered for part in self._parts)
+        self.resets_in_rounds = all(part.resets_in_rounds for part in self._parts)
+        self.staggered = any(part.staggered for part in self._parts)
 
     def rows(self, count: int) -> list[np.ndarray]:
-        """The rows of each task, of `count` in all."""
         tasks = np.resize(self.env.pattern, count)
         return [np.flatnonzero(tasks == i) for i in self._played]
 
     def reset(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]:
-        """See `VectorEnv.reset`."""
         self._refuse_tasks(task_B)
-        states, obs = zip(
-            *[part.reset(self._take(keys_B, i)) for i, part in enumerate(self._parts)], strict=True
-        )
+        started = [part.reset(self._take(keys_B, i)) for i, part in enumerate(self._parts)]
+        states, obs = zip(*started, strict=True)
         return states, self._joined(len(keys_B), obs)
 
     def starts(self, keys_B: jax.Array, task_B: Any = None) -> Any:
-        """See `VectorEnv.starts`; a tuple, of each task's rows; None for one that resets in rounds."""
+        """A tuple, of each task's rows; None for one that resets in rounds."""
         self._refuse_tasks(task_B)
         return tuple(
             None if part.resets_in_rounds else part.starts(self._take(keys_B, i))
@@ -77,27 +62,22 @@ class MixtureVectorEnv:
     def step(
         self, keys_B: jax.Array, state: Any, action_B: jax.Array, starts: Any = None, task_B: Any = None
     ) -> tuple[Any, TimeStep]:
-        """See `VectorEnv.step`."""
         self._refuse_tasks(task_B)
         states = []
         timesteps = []
         for i, part in enumerate(self._parts):
             own = None if starts is None else starts[i]
-            keys = self._take(keys_B, i)
-            action = self._take(action_B, i)
-            after, timestep = part.step(keys, state[i], action, own)
+            after, timestep = part.step(self._take(keys_B, i), state[i], self._take(action_B, i), own)
             states.append(after)
             # What is only of this task is made for all rows at once.
             shared = {report.name: timestep.info[report.name] for report in self.env.layout.reports}
             timesteps.append(dataclasses.replace(timestep, info=shared))
         joined: TimeStep = self._joined(len(keys_B), timesteps)
-        own_info = self.env.layout.own_reports(
-            np.resize(self.env.pattern, len(keys_B)), joined.reported_reward
-        )
+        tasks = np.resize(self.env.pattern, len(keys_B))
+        own_info = self.env.layout.own_reports(tasks, joined.reported_reward)
         return tuple(states), dataclasses.replace(joined, info=joined.info | own_info)
 
     def action_mask(self, state: Any) -> jax.Array | None:
-        """See `VectorEnv.action_mask`."""
         if not self.spec.has_action_mask:
             return None
         masks = [part.action_mask(own) for part, own in zip(self._parts, state, strict=True)]
@@ -111,10 +91,8 @@ class MixtureVectorEnv:
         """See `VectorEnv.is_turn`."""
 
     def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any:
-        """See `VectorEnv.select`."""
         rows = self.rows(len(mask_B))
-        triples = zip(rows, on_true, on_false, strict=True)
-        return tuple(select_rows(mask_B[own], x, y) for own, x, y in triples)
+        return tuple(select_rows(mask_B[own], *xy) for own, *xy in zip(rows, on_true, on_false, strict=True))
 
     def _refuse_tasks(self, task_B: Any) -> None:
         if task_B is not None:

@@ -13,7 +13,7 @@ from cases import EPOCHS, ROLLOUT_LENGTH, Case
 
 from jaxrl import networks
 from jaxrl.config import Config, default_config, resolve, versions
-from jaxrl.diagnostics.compiled_programs.launches import IterationTime, Launches, read_launches
+from jaxrl.diagnostics.launches import IterationTime, Launches, read_launches
 from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.gpus import GPUS, Gpu, runs_triton
 from jaxrl.parallel.sharding import Topology

@@ -13,7 +13,6 @@ from jaxrl.config import default_config
 def _config(steps: int, algorithm: str, env: str, num_envs: int, **network: Any) -> Any:
     config = default_config()
     config.algorithm = algorithm
-    config.num_devices = 1
     config.env.update(name=env, num_envs=num_envs)
     config.network.update(activation="relu", **network)
     config.normalize.observations = False
@@ -59,7 +58,6 @@ def dqn_minatar(steps: int) -> Any:
     """`jaxrl train dqn_minatar`, which learns after 1,000 steps: 32 by priority, every four steps."""
     root = Path(__file__).resolve().parents[2]
     config = runpy.run_path(str(root / "configs/dqn_minatar.py"))["get_config"]()
-    config.num_devices = 1
     config.dqn.learning_starts = 1_000
     config.stop.steps = steps
     return config

@@ -65,12 +65,14 @@ class Figure:
       unit: of the number.
       aim: in words: what its ratio, or the number, should be.
       more: if more of it is better.
+      flops: of the matrix products for one of its steps; None if they are not what limits it.
     """
 
     name: str
     unit: str
     aim: str
     more: bool = True
+    flops: float | None = None
 
     def ratio(self, ours: float, other: float) -> float:
         """How many times better ours is."""

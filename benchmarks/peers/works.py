@@ -27,6 +27,7 @@ class Work:
       steps: environment steps that the fast trainers are measured over.
       algorithm: "ppo" or "pqn".
       rollout_length, epochs: of an iteration.
+      rows: observations of a step, one for each agent.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Work:
     algorithm: str = "ppo"
     rollout_length: int = 128
     epochs: int = 4
+    rows: int = 1
 
     @property
     def core(self) -> str:
@@ -62,7 +64,7 @@ class Work:
     @property
     def flops_per_step(self) -> int:
         """Of a whole iteration: the rollout's forward pass; in each epoch one forward, a backward of two."""
-        return self.forward_flops * (1 + 3 * self.epochs)
+        return self.rows * self.forward_flops * (1 + 3 * self.epochs)
 
     @property
     def num_parameters(self) -> int:
@@ -105,7 +107,7 @@ WORKS = {
         *(Work(f"cartpole-{x}-apart", *_CARTPOLE, f"core:{x}", (128,), "tanh", 4, 200_000) for x in CORES),
         Work("minatar-breakout-mlp", *_BREAKOUT, "mlp", (64, 64), "relu", 8, 1_000_000),
         Work("minatar-breakout-cnn", *_BREAKOUT, "cnn", (64,), "relu", 8, 200_000),
-        Work("overcooked-mlp", *_OVERCOOKED, "mlp", (64, 64), "tanh", 4, 200_000),
+        Work("overcooked-mlp", *_OVERCOOKED, "mlp", (64, 64), "tanh", 4, 200_000, rows=2),
         # Network and counts of purejaxql's pqn_cartpole.yaml and pqn_minatar.yaml.
         Work("pqn-cartpole-mlp", *_CARTPOLE, "mlp", (256, 256), "relu", 16, 500_000, "pqn", 64, 4),
         Work("pqn-breakout-cnn", *_BREAKOUT, "cnn", (128,), "relu", 32, 200_000, "pqn", 32, 2),

@@ -11,22 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, numbers, raw_key, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, load, numbers, raw_key, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
-from jaxrl.envs.names import LARGEST_INT32, changed_call, unknown
+from jaxrl.envs.names import LARGEST_INT32, changed_call, check_numbers, unknown
 from jaxrl.envs.trees import strong_types
 
-_NAMES = (
-    "Craftax-Classic-Pixels-v1",
-    "Craftax-Classic-Symbolic-v1",
-    "Craftax-Pixels-v1",
-    "Craftax-Symbolic-v1",
-)
+_NAMES = tuple(f"Craftax-{kind}-v1" for kind in "Classic-Pixels Classic-Symbolic Pixels Symbolic".split())
 _OBSERVATIONS = ("whole", "parts")
 
 
 def names() -> Sequence[str]:
-    """The environments of the suite; ImportError if it is not installed."""
     load("craftax.craftax_env", "craftax")
     return _NAMES
 
@@ -47,7 +41,7 @@ class Craftax(JaxEnv):
 
     def __init__(self, name: str, observation: str = "whole", **kwargs: Any):
         label = f"craftax:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         if observation not in _OBSERVATIONS:
             raise unknown(f"observation of {label}", observation, _OBSERVATIONS)
         self._map_shape = _shape_of_map(label, name) if observation == "parts" else None
@@ -86,15 +80,14 @@ class Craftax(JaxEnv):
             obs, state, reward, _, info = self._env.step_env(raw_key(key), state, action, self._over)
             terminated = self._env.is_terminal(state, self._endless)
         state, obs = strong_types((state, obs))
-        timestep = TimeStep(
+        return state, TimeStep(
             obs=self._in_parts(obs),
             reward=jnp.asarray(reward, jnp.float32),
             terminated=jnp.asarray(terminated, bool),
-            truncated=jnp.asarray(state.timestep >= self._params.max_timesteps, bool),
+            truncated=state.timestep >= self._params.max_timesteps,
             # Achievements and the score so far.
             info={name: x for name, x in numbers(info).items() if name != "discount"},
         )
-        return state, timestep
 
     def _in_parts(self, obs: jax.Array) -> Any:
         if self._map_shape is None:

@@ -13,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import installation
-from jaxrl.envs.adapters.envpool_pool import Pool, without_precision_warnings
+from jaxrl.envs.adapters.envpool_pool import Pool, load_qt, without_precision_warnings
 from jaxrl.envs.adapters.suite import like
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space
-from jaxrl.envs.host import qt
 from jaxrl.envs.host.spaces import action_leaf, observation_space, observation_tree, select_leaves, space_of
 from jaxrl.envs.host.worker import Leaf, Problem, describe
-from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
+from jaxrl.envs.host_env import HostEnvError, HostOptions, HostStep, StartedEnv, TracedSteps, group_rows
 from jaxrl.envs.names import LARGEST_INT32, check_positive, format_call, unknown
 from jaxrl.envs.numbering import own_numbers
 
@@ -37,16 +36,12 @@ _NO_LIMIT = 2**30  # envpool writes a number of this size if there is no time li
 
 
 class EnvpoolFactory:
-    """An environment of envpool with checked options.
+    """An environment of envpool with checked options; ImportError without its libraries.
 
     Args:
       name: an id of envpool, e.g. `Pong-v5`.
       keys: if observations are dicts, the parts to keep; all if empty.
       kwargs: options of envpool, e.g. `episodic_life=True, reward_clip=True`.
-
-    Raises:
-      ValueError: the name or an option is unknown or wrong.
-      ImportError: envpool or the libraries of an environment are missing.
     """
 
     def __init__(self, name: str, /, keys: Sequence[str] = (), **kwargs: Any):
@@ -77,10 +72,9 @@ class EnvpoolFactory:
         )
 
     def decode(self, obs: Any) -> Any:
-        def move(leaf_is_image: bool, x: Any) -> Any:
-            return jnp.moveaxis(x, -3, -1) if leaf_is_image else x
-
-        return jax.tree.map(move, self._is_image, obs)
+        return jax.tree.map(
+            lambda is_image, x: jnp.moveaxis(x, -3, -1) if is_image else x, self._is_image, obs
+        )
 
     def action_mask(self, obs: Any) -> None:
         """Environments of envpool have none."""
@@ -89,14 +83,14 @@ class EnvpoolFactory:
         if key not in self.info_keys:
             raise unknown(f"entry of the info of {self.spec.name}", key, self.info_keys)
 
-    def start(self, options: HostOptions) -> HostEnv:
+    def start(self, options: HostOptions) -> EnvpoolEnv:
         return EnvpoolEnv(self, options)
 
 
 make = EnvpoolFactory
 
 
-class EnvpoolEnv(HostEnv):
+class EnvpoolEnv(StartedEnv):
     """B environments, one pool of threads per group; see `HostEnv`.
 
     Atari's score is the unclipped reward, and its game is over with the last life, not with each.
@@ -104,7 +98,7 @@ class EnvpoolEnv(HostEnv):
 
     def __init__(self, factory: EnvpoolFactory, start: HostOptions):
         self.spec = factory.spec
-        self._factory = factory
+        self.factory: EnvpoolFactory = factory
         self.num_envs = len(start.seeds)
         self.num_groups = start.num_groups
         self.timeout = start.timeout
@@ -114,42 +108,30 @@ class EnvpoolEnv(HostEnv):
         self.pools: list[Pool] = []
         for group in range(start.num_groups):
             rows = group_rows(self, group)
-            cuts = start.first_episode_steps
-            self.pools.append(
-                Pool(
-                    factory.name,
-                    factory.options,
-                    start.seeds[rows],
-                    threads,
-                    cuts and cuts[rows],
-                    start.info_keys,
-                )
-            )
+            seeds, cuts = start.seeds[rows], start.first_episode_steps and start.first_episode_steps[rows]
+            self.pools.append(Pool(factory.name, factory.options, seeds, threads, cuts, start.info_keys))
 
     def send(self, group: int, action: np.ndarray) -> None:
         with self._failures(group):
             own = own_numbers(self.spec.action_space, np.asarray(action))
-            self.pools[group].send(own.astype(self._factory.action_dtype, copy=False))
+            self.pools[group].send(own.astype(self.factory.action_dtype, copy=False))
 
     def recv(self, group: int) -> HostStep:
         with self._failures(group):
             obs, outcome = self.pools[group].recv()
-        arrays = [_part(obs, leaf) for leaf in self._factory.leaves]
-        for array, leaf in zip((*arrays, outcome["reward"]), (*self._factory.leaves, None), strict=True):
+        arrays = [_part(obs, leaf) for leaf in self.factory.leaves]
+        for array, leaf in zip((*arrays, outcome["reward"]), (*self.factory.leaves, None), strict=True):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 row = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
                 raw = array[row] if leaf is None else _raw_part(obs, leaf)[row]
                 index = group_rows(self, group).start + row
                 fits = not np.isfinite(raw).all()
                 self.refuse(index, self.pools[group].steps, is_reward=leaf is None, fits=fits)
-        return HostStep(observation_tree(self._factory.leaves, arrays), **outcome)
-
-    def decode(self, obs: Any) -> Any:
-        return self._factory.decode(obs)
+        return HostStep(observation_tree(self.factory.leaves, arrays), **outcome)
 
     def traced(self) -> TracedSteps | None:
         handles = [handle for pool in self.pools if (handle := pool.trace()) is not None]
-        return _Traced(self, self._factory, handles) if len(handles) == len(self.pools) else None
+        return _Traced(self, handles) if len(handles) == len(self.pools) else None
 
     def interrupt(self) -> None:
         """Nothing can end a call into C++."""
@@ -185,10 +167,10 @@ class EnvpoolEnv(HostEnv):
 class _Traced(TracedSteps):
     """See `TracedSteps`; steps the environments of an `EnvpoolEnv`."""
 
-    def __init__(self, env: EnvpoolEnv, factory: EnvpoolFactory, handles: list[np.ndarray]):
+    def __init__(self, env: EnvpoolEnv, handles: list[np.ndarray]):
         self.handles = handles
         self._env = env
-        self._leaves = factory.leaves
+        self._leaves = env.factory.leaves
 
     @property
     def is_ready(self) -> bool:
@@ -219,14 +201,12 @@ class _Traced(TracedSteps):
 
 
 def _info_keys(spec: Any) -> tuple[str, ...]:
-    """The info of the environments, one number each."""
     shapes = {key.removeprefix("info:"): tuple(x.shape) for key, x in spec.state_array_spec.items()
               if key.startswith("info:") and not key.endswith("env_id")}  # fmt: skip
     return tuple(key for key, shape in shapes.items() if shape in ((), (-1,)))
 
 
 def _suite_of(name: str) -> str:
-    """The module of envpool that has this environment."""
     return str(importlib.import_module("envpool").registration.registry.specs[name][0])
 
 
@@ -274,7 +254,7 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
         raise ImportError(f"{label}: {installation.misfit('envpool', error)}") from error
     if name not in envpool.list_all_envs():
         raise unknown("environment", f"envpool:{name}", [f"envpool:{x}" for x in envpool.list_all_envs()])
-    if _suite_of(name) == "envpool.procgen" and qt.load(label):
+    if _suite_of(name) == "envpool.procgen" and load_qt(label):
         # `import envpool` tried this module without Qt, and it keeps its failure.
         importlib.reload(importlib.import_module("envpool.procgen"))
     spec = envpool.make_spec(name)

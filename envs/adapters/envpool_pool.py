@@ -1,15 +1,52 @@
-"""One envpool: the steps of a group of environments, from Python or from a compiled program."""
+"""One envpool: the steps of a group of environments, and the library that some of them draw with."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import importlib.util
+import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# In the order in which they need one another.
+_LIBRARIES = ("libicudata.so.56", "libicuuc.so.56", "libicui18n.so.56", "libQt5Core.so.5", "libQt5Gui.so.5")
+
+
+def load_qt(label: str) -> bool:
+    """True if Qt was loaded from the wheel just now, so that an import that failed before can succeed.
+
+    Outside Linux, and if the system has Qt, it does nothing; ImportError names what to install.
+    """
+    # The second is true of the wheel as well, if it was loaded before.
+    if not sys.platform.startswith("linux") or _load_libraries(["libQt5Gui.so.5"]):
+        return False
+    try:
+        spec = importlib.util.find_spec("PyQt5.Qt5")
+    except ModuleNotFoundError:
+        spec = None
+    folders = [Path(folder, "lib") for folder in (spec.submodule_search_locations or ())] if spec else []
+    if not any(_load_libraries([str(folder / name) for name in _LIBRARIES]) for folder in folders):
+        raise ImportError(
+            f"{label} needs the libraries of Qt 5: pip install PyQt5-Qt5, "
+            "or on Debian and Ubuntu: apt install libqt5gui5"
+        )
+    return True
+
+
+def _load_libraries(libraries: list[str]) -> bool:
+    try:
+        for library in libraries:
+            ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
 
 
 class Pool:
@@ -75,16 +112,19 @@ class Pool:
             array[first] = 0
         outcome["first"] = first
         if self._cut_at is not None:
-            self._cut_first_episodes(outcome)
+            done = outcome["terminated"] | outcome["truncated"]
+            self._restart = ~done & (self.steps == self._cut_at)
+            outcome["truncated"] |= self._restart
+            outcome["game_over"] |= self._restart
+            self._cut_at[done] = 0
         self._done = outcome["terminated"] | outcome["truncated"]
         return obs, outcome
 
     @property
     def is_settled(self) -> bool:
         """True once all first episodes that must be cut off have been."""
-        if self._cut_at is None:
-            return True
-        return bool((self._cut_at <= self.steps).all()) and not self._restart.any()
+        is_cut = self._cut_at is None or bool((self._cut_at <= self.steps).all())
+        return is_cut and not self._restart.any()
 
     def trace(self) -> np.ndarray | None:
         """Makes ready for `traced_send` and `traced_recv`; their first handle, or None if it cannot be.
@@ -101,7 +141,6 @@ class Pool:
         return np.asarray(handle)
 
     def traced_send(self, handle: jax.Array, action: jax.Array) -> jax.Array:
-        """See `TracedSteps`."""
         *_, spec = self._env.spec.action_array_spec.values()
         return self._traced_send(handle, action.astype(spec.dtype), self._ids)
 
@@ -115,14 +154,6 @@ class Pool:
             obs, outcome = jax.tree.map(lambda x: x[order], (obs, outcome))
         outcome = jax.tree.map(lambda x: jnp.where(first, jnp.zeros_like(x), x), outcome)
         return handle, obs, outcome | {"first": first}
-
-    def _cut_first_episodes(self, outcome: dict[str, np.ndarray]) -> None:
-        assert self._cut_at is not None
-        done = outcome["terminated"] | outcome["truncated"]
-        self._restart = ~done & (self.steps == self._cut_at)
-        outcome["truncated"] |= self._restart
-        outcome["game_over"] |= self._restart
-        self._cut_at[done] = 0
 
 
 def _outcome(reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]) -> dict[str, Any]:

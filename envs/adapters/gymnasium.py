@@ -12,7 +12,7 @@ from jaxrl.envs import modules
 from jaxrl.envs.base import Box, Dict, EnvSpec
 from jaxrl.envs.goals import KEYS, GoalExamples
 from jaxrl.envs.host import workers
-from jaxrl.envs.host.masks import choices_of, observed
+from jaxrl.envs.host.answers import choices_of, observed
 from jaxrl.envs.host.spaces import action_leaf, action_space, observation_space, select_leaves
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.host.worker_env import Forms, WorkerFactory, declared_reports
@@ -43,8 +43,7 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFact
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
     """The module that creating the environment imports, from its name; None if it has none.
 
-    The environments of shimmy, GymV21Environment and others, import what their arguments name: they count as
-    modules themselves.
+    Those of shimmy, such as GymV21Environment, import what their arguments name: they count as modules.
     """
     return name if name.startswith("GymV") else name.rpartition(":")[0] or None
 

@@ -16,10 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters import gymnax_classes
-from jaxrl.envs.adapters.deferred import deferred_imports
-from jaxrl.envs.adapters.suite import check_arguments, implicit_promotion, like, load, numbers
+from jaxrl.envs.adapters.suite import deferred_imports, implicit_promotion, like, load, numbers
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
-from jaxrl.envs.names import format_call, unknown
+from jaxrl.envs.names import check_numbers, format_call, unknown
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.envs.trees import strong_types
 
@@ -36,17 +35,14 @@ _PLOTTED = ("Catch-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc"
 
 
 def names() -> Sequence[str]:
-    """The environments that gymnax has registered."""
     return tuple(_gymnax().registered_envs)
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module that creating the environment imports, from its name; None if it has none."""
     return name.rpartition(":")[0] or None
 
 
 def factory(name: str) -> type[Any]:
-    """The class of `path.to.module:Class`."""
     return gymnax_classes.load(name)
 
 
@@ -86,14 +82,13 @@ class Gymnax(JaxEnv):
             obs, state, reward, terminated, info = self._env.step_env(key, state, action, self._params)
             truncated = self._env.is_truncated(state, self._params)
         state, obs = strong_types((state, obs))
-        timestep = TimeStep(
+        return state, TimeStep(
             obs=obs,
             reward=jnp.asarray(reward, jnp.float32),
             terminated=jnp.asarray(terminated, bool),
             truncated=jnp.asarray(truncated, bool),
             info=numbers(info) if self._is_own else {},
         )
-        return state, timestep
 
     def render(self, state: Any) -> np.ndarray:
         """uint8[height, width, 3], by gymnax's own visualizer.
@@ -127,7 +122,7 @@ make = Gymnax
 def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the gymnax environment and its parameters, with `kwargs` set in the one or the other."""
     _gymnax()
-    check_arguments(f"gymnax:{name}", kwargs)
+    check_numbers(f"gymnax:{name}", kwargs)
     try:
         env, params = (gymnax_classes.instance if ":" in name else _registered)(name, kwargs)
     except OSError as error:
@@ -183,9 +178,8 @@ def _observation_space(env: Any, params: Any) -> Space:
         obs, _ = jax.eval_shape(lambda: env.reset_env(jax.random.key(0), params))
     space = _space(env.observation_space(params))
     if isinstance(space, Box) and math.prod(space.shape) == math.prod(obs.shape):
-        return Box.of(
-            np.reshape(space.low, obs.shape), np.reshape(space.high, obs.shape), obs.shape, obs.dtype.type
-        )
+        low, high = (np.reshape(bound, obs.shape) for bound in (space.low, space.high))
+        return Box.of(low, high, obs.shape, obs.dtype.type)
     return space
 
 
@@ -195,12 +189,8 @@ def _space(space: Any) -> Space:
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n), np.dtype(space.dtype).type)
     if isinstance(space, spaces.Box):
-        return Box.of(
-            _finite_or_infinite(space.low),
-            _finite_or_infinite(space.high),
-            space.shape,
-            np.dtype(space.dtype).type,
-        )
+        low, high = map(_finite_or_infinite, (space.low, space.high))
+        return Box.of(low, high, space.shape, np.dtype(space.dtype).type)
     if isinstance(space, spaces.Dict):
         return Dict(tuple((key, _space(part)) for key, part in sorted(space.spaces.items())))
     raise ValueError(f"gymnax space {space} is not supported")

@@ -22,14 +22,9 @@ _METHODS = ("reset_env", "step_env", "observation_space", "action_space", "defau
 
 
 def instance(name: str, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """An environment of the class `path.to.module:Class`, and its default parameters.
+    """An environment of the class `path.to.module:Class`, and its default parameters; ValueError as `load`.
 
-    Args:
-      name: of the class.
-      kwargs: arguments of the class, or fields of the parameters, which are left as they are.
-
-    Raises:
-      ValueError: there is no such class, it has another API, or does not know an argument.
+    `kwargs` are arguments of the class, or fields of the parameters, which are left as they are.
     """
     kind = _of_today(load(name))
     valid = inspect.signature(kind).parameters.keys() - {"args", "kwargs"}

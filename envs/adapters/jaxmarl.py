@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import check_arguments, load, raw_key, refusals, suite_rules
+from jaxrl.envs.adapters.suite import load, raw_key, refusals, suite_rules
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
-from jaxrl.envs.names import changed_call, unknown
+from jaxrl.envs.names import changed_call, check_numbers, unknown
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.envs.trees import strong_types
 
@@ -57,7 +57,7 @@ class JaxMARL(MultiAgentEnv):
 
     def __init__(self, name: str, shaped_reward: float = 0.0, **kwargs: Any):
         label = f"jaxmarl:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         self._is_mpe = name.startswith("MPE_")
         self._is_smax = name.endswith("SMAX")
         self._has_enemy = name == "HeuristicEnemySMAX"
@@ -113,7 +113,7 @@ class JaxMARL(MultiAgentEnv):
             is_cut = over & self._is_cut(after)
         # Most environments call all agents done where the time is over; of SMAX only the dead are.
         died = done if self._is_smax else done & ~is_cut
-        timestep = TimeStep(
+        return JaxMARLState(after, state.here & ~done & ~over), TimeStep(
             obs=self._stack(obs),
             reward=reward,
             terminated=state.here & (died | (over & ~is_cut)),
@@ -121,7 +121,6 @@ class JaxMARL(MultiAgentEnv):
             info={"success": over & (reward.max() >= 1.0)} if self._has_enemy else {},
             score=score,
         )
-        return JaxMARLState(after, state.here & ~done & ~over), timestep
 
     def present(self, state: JaxMARLState) -> jax.Array:
         return state.here
@@ -158,7 +157,6 @@ class JaxMARL(MultiAgentEnv):
         return picture
 
     def _central_space(self, state: Any) -> Box | None:
-        """The space of `central`, for such a state of the suite; None if the suite has no such thing."""
         if not (self._is_smax or self._is_mpe):
             return None
         given = JaxMARLState(state, jnp.ones(len(self._agents), bool))
@@ -231,7 +229,6 @@ def _with_named_values(label: str, name: str, kwargs: Mapping[str, Any]) -> dict
 
 
 def _common_shape(label: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that all observations can be padded to."""
     distinct = set(shapes.values())
     if len(distinct) == 1:
         return distinct.pop()
@@ -254,5 +251,4 @@ def _actions(label: str, spaces: Sequence[Any]) -> tuple[tuple[int, ...], Discre
 
 
 def _pad(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """With zeros behind a vector that is shorter."""
     return x if x.shape == shape else jnp.pad(x, (0, shape[0] - x.shape[0]))

@@ -10,16 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import check_arguments, load, numbers, raw_key, refusals, suite_rules
+from jaxrl.envs.adapters.suite import load, numbers, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, Space, TimeStep
-from jaxrl.envs.names import changed_call, unknown
+from jaxrl.envs.names import changed_call, check_numbers, unknown
 from jaxrl.envs.trees import strong_types
 
 _MASK = "action_mask"
 
 
 def names() -> Sequence[str]:
-    """The environments that jumanji has registered."""
     return tuple(sorted(load("jumanji", "jumanji").registered_environments()))
 
 
@@ -39,7 +38,7 @@ class Jumanji(JaxEnv):
 
     def __init__(self, name: str, keys: Sequence[str] = (), **kwargs: Any):
         label = f"jumanji:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         package = load("jumanji", "jumanji")
         self._keys = keys = tuple(keys)
         with refusals(label, kwargs, TypeError, ValueError, OSError):
@@ -56,18 +55,17 @@ class Jumanji(JaxEnv):
         mask = parts.pop(_MASK, None)
         self._nvec = _nvec(self._env.action_spec)
         self._is_joint = mask is not None and mask.shape == self._nvec and len(self._nvec) > 1
-        if mask is not None and math.prod(mask.shape) != (
-            math.prod(self._nvec) if self._is_joint else sum(self._nvec)
-        ):
+        size = math.prod(self._nvec) if self._is_joint else sum(self._nvec)
+        if mask is not None and math.prod(mask.shape) != size:
             raise ValueError(
                 f"{label} has an action mask that is not supported: {mask.shape} of {self._nvec}"
             )
         limit = getattr(self._env, "time_limit", None)
+        kept = sorted(keys or parts)
+        spaces = {key: _part_space(key, parts[key], self._env.observation_spec) for key in kept}
         self.spec = EnvSpec(
             name=changed_call(label, Jumanji, locals()),
-            observation_space=_space(
-                {key: parts[key] for key in (keys or parts)}, self._env.observation_spec
-            ),
+            observation_space=spaces[""] if "" in spaces else Dict(tuple(spaces.items())),
             action_space=self._action_space(),
             max_episode_steps=int(limit) if limit else None,
             has_action_mask=mask is not None,
@@ -155,11 +153,6 @@ def _plain(x: Any) -> jax.Array:
     x = jnp.asarray(x)
     # Not uint8, which networks take for the brightness of a picture and divide by 255.
     return x.astype(jnp.float32) if x.dtype == bool else x
-
-
-def _space(parts: dict[str, Any], spec: Any) -> Space:
-    spaces = {name: _part_space(name, part, spec) for name, part in sorted(parts.items())}
-    return spaces[""] if "" in spaces else Dict(tuple(spaces.items()))
 
 
 def _part_space(name: str, part: Any, spec: Any) -> Space:

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, refusals, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, load, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_call, check_positive, unknown
+from jaxrl.envs.names import changed_call, check_numbers, check_positive, unknown
 from jaxrl.envs.trees import TimedState, strong_types
 
 # The lowest and the highest number of each kind of observation: the suite's own bounds leave out the player,
@@ -21,7 +21,6 @@ _OBSERVATIONS = tuple(f"{kind}{view}" for kind in _BOUNDS for view in ("", "_fir
 
 
 def names() -> Sequence[str]:
-    """The environments that navix has registered."""
     return tuple(sorted(load("navix", "navix").registry()))
 
 
@@ -40,10 +39,8 @@ class Navix(JaxEnv):
 
     def __init__(self, name: str, observation: str = "symbolic", max_steps: int | None = None, **kwargs: Any):
         label = f"navix:{name}"
-        check_arguments(label, kwargs)
-        limit = {} if max_steps is None else {"max_steps": max_steps}
-        if max_steps is not None:
-            check_positive(f"{label}: max_steps", max_steps)
+        check_numbers(label, kwargs)
+        limit = {} if max_steps is None else {"max_steps": check_positive(f"{label}: max_steps", max_steps)}
         if observation not in _OBSERVATIONS:
             raise unknown(f"observation of {label}", observation, _OBSERVATIONS)
         navix = load("navix", "navix")

@@ -13,9 +13,8 @@ import numpy as np
 from jaxrl.envs import installation, modules
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.host import workers
-from jaxrl.envs.host.agent_spaces import AgentSpaces
-from jaxrl.envs.host.masks import choices_of, observed
-from jaxrl.envs.host.spaces import action_space, observation_space, space_of
+from jaxrl.envs.host.answers import choices_of, observed
+from jaxrl.envs.host.spaces import AgentSpaces, action_space, observation_space, space_of
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.host.worker_env import Forms, WorkerFactory, declared_reports
 from jaxrl.envs.host_env import HostEnvError, HostOptions
@@ -35,15 +34,13 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> PettingZooFac
       kwargs: passed on to the environment.
 
     Raises:
-      ValueError: the name is unknown, the environment is turn-based or cannot be made, or its agents cannot
-        share a policy.
+      ValueError: the name is unknown, it is turn-based or fails, or its agents cannot share a policy.
       ImportError: PettingZoo is not installed.
     """
     return _make(format_call(name, kwargs), tuple(keys))
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module that creating the environment imports, from its name; None if it has none."""
     return name.rpartition(":")[0] or None
 
 
@@ -116,12 +113,7 @@ def _families() -> Iterator[tuple[str, str, Path]]:
 class PettingZooFactory(WorkerFactory):
     """A parallel environment that has been made once, to learn its spaces.
 
-    Args:
-      label: its name.
-      target: the `module:attribute` that makes it, with `kwargs`.
-      spaces: of its agents.
-      found: the worker's description of it, see `parallel_slot.description`.
-      with_state: True if stored observations hold the global state.
+    `found` is of `parallel_slot.description`; `with_state`: stored observations hold the global state.
     """
 
     slot = _SLOT

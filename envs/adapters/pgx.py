@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,7 @@ import numpy as np
 from jaxrl.envs import modules
 from jaxrl.envs.adapters.suite import load, raw_key, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.games import players
-from jaxrl.envs.games.game import Game
+from jaxrl.envs.games import Game, players
 from jaxrl.envs.names import changed_call
 from jaxrl.envs.trees import strong_types
 
@@ -36,12 +36,10 @@ FOLDER = "baselines"
 
 
 def names() -> Sequence[str]:
-    """The games that pgx makes by name."""
     return tuple(load("pgx", "pgx").available_envs())
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """The module of the opponent, which making the game imports; None for "random"."""
     return players.module_of(arguments)
 
 
@@ -79,7 +77,8 @@ class Pgx(JaxEnv):
         with suite_rules():
             self._env = load("pgx", "pgx").make(name)
             self._is_alone = self._env.num_players == 1
-            (_, obs), mask = jax.eval_shape(self._describe, jax.random.key(0))
+            first = jax.eval_shape(lambda key: self._env.init(raw_key(key)), jax.random.key(0))
+        obs, mask = first.observation, first.legal_action_mask
         low, high = (0, 1) if obs.dtype == bool else (-np.inf, np.inf)
         # Not uint8, which networks take for the brightness of a picture and divide by 255.
         self._dtype = jnp.float32 if obs.dtype == bool else obs.dtype
@@ -115,14 +114,13 @@ class Pgx(JaxEnv):
             reward = state.rewards[before.agent]
             state, more = self._others(state, before.agent, others_key)
             reward = (reward + more).astype(jnp.float32) + before.owed
-        timestep = TimeStep(
+        return PgxState(state, before.agent, jnp.zeros((), jnp.float32)), TimeStep(
             obs=self._observe(state, before.agent),
             reward=reward,
             terminated=state.terminated,
             truncated=state.truncated,
             info={} if self._is_alone else {"success": (state.terminated | state.truncated) & (reward > 0)},
         )
-        return PgxState(state, before.agent, jnp.zeros((), jnp.float32)), timestep
 
     def action_mask(self, state: PgxState) -> jax.Array:
         mask: jax.Array = state.env.legal_action_mask
@@ -155,10 +153,6 @@ class Pgx(JaxEnv):
             obs = self._env._observe(state, agent)
         return obs.astype(self._dtype)
 
-    def _describe(self, key: jax.Array) -> tuple[tuple[Any, jax.Array], jax.Array]:
-        state = self._env.init(raw_key(key))
-        return (state, state.observation), state.legal_action_mask
-
 
 make = Pgx
 
@@ -185,25 +179,13 @@ class PgxGameState:
 
 
 class PgxGame(Game):
-    """The rules of a two-player game of the suite.
-
-    Args:
-      label: the full name, such as "pgx:hex".
-      env: of the suite.
-      spec: of the environment that shows one of its players, with these spaces.
-    """
+    """The rules of the two-player game `label`, such as "pgx:hex"; `spec` is of one player's view of it."""
 
     def __init__(self, label: str, env: Any, spec: EnvSpec):
         self._env = env
         assert isinstance(spec.observation_space, Box)
         self._dtype = spec.observation_space.dtype
-        self.spec = EnvSpec(
-            name=label,
-            observation_space=spec.observation_space,
-            action_space=spec.action_space,
-            max_episode_steps=spec.max_episode_steps,
-            has_action_mask=True,
-        )
+        self.spec = dataclasses.replace(spec, name=label, reports=())
         name = label.removeprefix("pgx:")
         self.alternates = not name.startswith(_UNEVEN)
         if name in GAMES:
@@ -242,15 +224,10 @@ class PgxGame(Game):
 
 
 def load_logits(game: str) -> Callable[[jax.Array], jax.Array]:
-    """The policy of Pgx's model: the logits [A] of all moves, given one observation.
+    """The policy of Pgx's model for one of `GAMES`: the logits [A] of all moves, given one observation.
 
-    Nothing is downloaded. The file is a pickle, which can run code as it is read.
-
-    Args:
-      game: one of `GAMES`.
-
-    Raises:
-      ValueError: one line; there is no such file, it cannot be read, or Haiku is not installed.
+    Nothing is downloaded. The file is a pickle, which can run code as it is read. ValueError, one line:
+    there is no such file, it cannot be read, or Haiku is not installed.
     """
     name = f"{game}_v0"
     file = os.path.join(FOLDER, f"{name}.ckpt")

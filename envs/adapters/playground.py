@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl.envs.adapters.physics import PhysicsEnv
-from jaxrl.envs.adapters.suite import check_arguments, load, refusals, suite_rules
-from jaxrl.envs.names import changed_call, check_positive, unknown
+from jaxrl.envs.adapters.brax import PhysicsEnv
+from jaxrl.envs.adapters.suite import load, refusals, suite_rules
+from jaxrl.envs.names import changed_call, check_numbers, check_positive, unknown
 
 _SUITE = "playground"
 
@@ -31,7 +31,7 @@ def make(name: str, episode_length: int | None = None, impl: str = "jax", **kwar
       kwargs: fields of this configuration, such as `ctrl_dt=0.02`.
     """
     label = f"{_SUITE}:{name}"
-    check_arguments(label, kwargs)
+    check_numbers(label, kwargs)
     registry = load("mujoco_playground", _SUITE).registry
     with suite_rules():
         config = registry.get_default_config(name)

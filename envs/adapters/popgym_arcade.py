@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, refusals, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, load, raw_key, refusals, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_call, check_positive
+from jaxrl.envs.names import changed_call, check_numbers, check_positive
 from jaxrl.envs.trees import strong_types
 
 _SUITE = "popgym_arcade"
@@ -22,7 +22,6 @@ _ONE_STEP_LATE = ("AutoEncode", "MineSweeper")
 
 
 def names() -> Sequence[str]:
-    """The environments that popgym_arcade has registered."""
     return tuple(sorted(load("popgym_arcade.registration", _SUITE).REGISTERED_ENVIRONMENTS))
 
 
@@ -40,7 +39,7 @@ class PopgymArcade(JaxEnv):
 
     def __init__(self, name: str, partial_obs: bool = False, scale: int = 1, **kwargs: Any):
         label = f"{_SUITE}:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         self._scale = check_positive(f"{label}: scale", scale)
         game = getattr(load("popgym_arcade.environments", _SUITE), name)
         with refusals(label, kwargs, TypeError, KeyError):
@@ -100,12 +99,5 @@ make = PopgymArcade
 
 
 def _with_constant_discount(game: type) -> type:
-    """The game's class with a constant discount in `info`, which nothing here reads.
-
-    The suite computes it by a method of an older gymnax.
-    """
-
-    def discount(self: Any, state: Any, params: Any) -> jax.Array:
-        return jnp.ones(())
-
-    return type(game.__name__, (game,), {"discount": discount})
+    """The game's class with a constant discount, which the suite computes by a method of an older gymnax."""
+    return type(game.__name__, (game,), {"discount": lambda self, state, params: jnp.ones(())})

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters import xminigrid_rulesets
-from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, load, raw_key, suite_rules
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.names import changed_call, unknown
+from jaxrl.envs.names import changed_call, check_numbers, unknown
 from jaxrl.envs.trees import strong_types
 
 # Of tiles and of colours. Networks scale bytes by the bound of their space.
@@ -27,7 +27,6 @@ _PARAMS = (*_SIZES, "max_steps", "ruleset", "view_size")
 
 
 def names() -> Sequence[str]:
-    """The environments that xminigrid has registered."""
     return tuple(load("xminigrid", "xminigrid").registered_environments())
 
 
@@ -47,7 +46,7 @@ class XMiniGrid(JaxEnv):
 
     def __init__(self, name: str, ruleset: str | None = None, **kwargs: Any):
         label = f"xminigrid:{name}"
-        check_arguments(label, kwargs)
+        check_numbers(label, kwargs)
         for key in kwargs.keys() - set(_PARAMS):
             raise unknown(f"argument of {label}", key, _PARAMS)
         package = load("xminigrid", "xminigrid")
@@ -99,7 +98,6 @@ class XMiniGrid(JaxEnv):
         return {_TASK: jnp.asarray(_ANY, jnp.int32)}
 
     def draw_task(self, key: jax.Array) -> dict[str, jax.Array]:
-        """One of the rulesets, uniformly."""
         return {_TASK: jax.random.randint(key, (), 0, self._num_rulesets)}
 
     @property
@@ -120,13 +118,8 @@ class XMiniGrid(JaxEnv):
         return strong_types((timestep.state, timestep.observation))
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        before = self._timestep(
-            state=state,
-            step_type=self._mid,
-            reward=jnp.zeros(()),
-            discount=jnp.ones(()),
-            observation=jnp.zeros(()),
-        )
+        nothing = {"reward": jnp.zeros(()), "discount": jnp.ones(()), "observation": jnp.zeros(())}
+        before = self._timestep(state=state, step_type=self._mid, **nothing)
         with suite_rules():
             after = self._env.step(self._params, before, action)
             terminated = after.discount == 0

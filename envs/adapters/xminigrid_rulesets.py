@@ -39,7 +39,7 @@ def generate(where: str, kind: str) -> dict[str, np.ndarray]:
     """The same `COUNT` rulesets at each call, without production rules, with `OBJECTS` different objects.
 
     Args:
-      where: the beginning of errors.
+      where: the beginning of errors; ValueError if there is no such kind.
       kind: of the goal, which the agent does not see: "near", to walk to a cell beside one of the objects;
         "hold", to pick one up; "place", to put one of two objects beside the other; or "mixed", any of these.
         "hold-6" has objects of 6 looks, from 3 to 60, in all rulesets; without a number 60. With "-ranked"
@@ -48,9 +48,6 @@ def generate(where: str, kind: str) -> dict[str, np.ndarray]:
 
     Returns:
       `goals` uint8[COUNT, 5], `rules` uint8[COUNT, 1, 7], `init_tiles` uint8[COUNT, OBJECTS, 2].
-
-    Raises:
-      ValueError: there is no such kind.
     """
     plain = kind.removesuffix(_RANKED)
     name, _, looks = plain.partition("-")
@@ -70,14 +67,9 @@ def _generated(kind: str, looks: int, is_ranked: bool) -> tuple[tuple[str, np.nd
     shapes = [getattr(constants.Tiles, shape) for shape in _SHAPES]
     colours = [getattr(constants.Colors, colour) for colour in _COLOURS]
     # The first looks differ in both.
-    tiles = np.array(
-        [
-            (shape, colours[(i + j) % len(colours)])
-            for j in range(len(colours))
-            for i, shape in enumerate(shapes)
-        ],
-        np.uint8,
-    )[:looks]
+    turns = range(len(colours))
+    pairs = [(shape, colours[(i + j) % len(colours)]) for j in turns for i, shape in enumerate(shapes)]
+    tiles = np.array(pairs[:looks], np.uint8)
     rng = np.random.default_rng(_SEED)
     chosen = rng.permuted(np.tile(np.arange(len(tiles)), (COUNT, 1)), axis=1)[:, :OBJECTS]
     if is_ranked:
@@ -107,31 +99,21 @@ def _generated(kind: str, looks: int, is_ranked: bool) -> tuple[tuple[str, np.nd
 
 @dataclasses.dataclass(frozen=True)
 class Rulesets:
-    """Rulesets of one source, uint8.
+    """Rulesets of one source, uint8; `is_single` if one was asked for by its index."""
 
-    Attributes:
-      goals: [n, 5].
-      rules: [n, R, 7].
-      init_tiles: [n, K, 2], (tile, colour) of each object.
-      is_single: one was asked for by its index.
-    """
-
-    goals: np.ndarray
-    rules: np.ndarray
-    init_tiles: np.ndarray
+    goals: np.ndarray  # [n, 5]
+    rules: np.ndarray  # [n, R, 7]
+    init_tiles: np.ndarray  # [n, K, 2], (tile, colour) of each object
     is_single: bool
 
 
 def read(label: str, given: Any) -> Rulesets:
-    """The rulesets that a name asks for. Nothing is downloaded.
+    """The rulesets that a name asks for; ValueError, one line, if there are none. Nothing is downloaded.
 
     Args:
       label: the environment, for errors.
       given: `SOURCE`, `SOURCE:INDEX` or `SOURCE:FIRST-LAST`, both included. The source is a file, the name of
         a benchmark that the suite has downloaded, or `objects:KIND` (`generate`).
-
-    Raises:
-      ValueError: one line; there is no such source, it is no benchmark, or it has no such ruleset.
     """
     where = f"{label}: ruleset (={given!r})"
     matched = _FORM.fullmatch(given) if isinstance(given, str) else None

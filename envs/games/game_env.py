@@ -10,26 +10,18 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import InfoMetric, JaxEnv, TimeStep
-from jaxrl.envs.games import players
-from jaxrl.envs.games.game import Game
+from jaxrl.envs.games import Game, players
 from jaxrl.envs.names import changed_call
 
 
 @flax.struct.dataclass
 class GameEnvState:
-    """A game in which one seat is the agent's.
-
-    Attributes:
-      game: its state.
-      seat: int32[], the agent's.
-      owed: float32[], what the agent got before its first turn.
-      lead: float32[], what it got more than the opponent until now.
-    """
+    """A game in which one seat is the agent's."""
 
     game: Any
-    seat: jax.Array
-    owed: jax.Array
-    lead: jax.Array
+    seat: jax.Array  # int32[], the agent's
+    owed: jax.Array  # float32[], what the agent got before its first turn
+    lead: jax.Array  # float32[], what it got more than the opponent until now
 
 
 class GameEnv(JaxEnv):
@@ -81,14 +73,13 @@ class GameEnv(JaxEnv):
         reward = got[state.seat] + state.owed
         lead = state.lead + got[state.seat] - got[1 - state.seat]
         terminated, truncated = self.game.ends(game)
-        timestep = TimeStep(
+        return GameEnvState(game, state.seat, jnp.zeros((), jnp.float32), lead), TimeStep(
             obs=self.game.observe(game, state.seat),
             reward=reward,
             terminated=terminated,
             truncated=truncated,
             info={"success": (terminated | truncated) & (lead > 0)},
         )
-        return GameEnvState(game, state.seat, jnp.zeros((), jnp.float32), lead), timestep
 
     def action_mask(self, state: GameEnvState) -> jax.Array:
         return self.game.choices(state.game)

@@ -1,21 +1,29 @@
-"""Gymnasium environments in a worker process; imports only `worker` and `masks` of `host`."""
+"""Gymnasium environments in a worker process; imports only `worker` and `answers` of `host`."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import math
-import os
-import runpy
 from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.host.answers import checked_flag, checked_reward, checked_tuple, info_number
-from jaxrl.envs.host.masks import MASK, MASKABLE, checked_mask, choices_of, mask_in
+from jaxrl.envs.host.answers import (
+    MASK,
+    MASKABLE,
+    checked_flag,
+    checked_mask,
+    checked_reward,
+    checked_tuple,
+    choices_of,
+    info_number,
+    mask_in,
+)
 from jaxrl.envs.host.worker import Leaf, Problem, Reader, action_of, describe
 
-_GOAL_EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goal_examples.py")
+_GOALS = ("achieved_goal", "desired_goal")
+_EXAMPLES = 64  # steps
 
 
 def make_env(name: str, kwargs: dict[str, Any]) -> Any:
@@ -46,10 +54,46 @@ def description(env: Any) -> dict[str, Any]:
         "limit": None if env.spec is None else env.spec.max_episode_steps,
         "masks": masks_of(env, obs, action),
         "reports": (env.metadata or {}).get("reports", {}),
-        "goals": runpy.run_path(_GOAL_EXAMPLES)["goal_examples"](env),
+        "goals": goal_examples(env),
         "tasks": (env.metadata or {}).get("tasks"),
         "takes_options": "options" in inspect.signature(env.unwrapped.reset).parameters,
     }
+
+
+def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
+    """Steps of random actions in an environment with goals, and other pairs of its goals; None for others.
+
+    `achieved` and `desired` [M, G], `reward` and `terminated` float32[M], NaN if nothing is known. Pairs
+    that no step had come only from Gymnasium-Robotics' `compute_reward` and `compute_terminated`, if there
+    are such methods. Resets the environment.
+    """
+    from gymnasium import spaces
+
+    space = env.observation_space
+    if not isinstance(space, spaces.Dict) or set(space.spaces) != {*_GOALS, "observation"}:
+        return None
+    if any(not isinstance(space[name], spaces.Box) or len(space[name].shape or ()) != 1 for name in _GOALS):
+        return None
+    env.action_space.seed(0)
+    rows: list[tuple[Any, Any, float, float]] = []
+    ended = True
+    for i in range(_EXAMPLES):
+        if ended:
+            env.reset(seed=i)
+        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        achieved, desired = (np.array(obs[name]) for name in _GOALS)
+        rows.append((achieved, desired, float(reward), float(terminated)))
+        ended = bool(terminated or truncated)
+    names = ("compute_reward", "compute_terminated")
+    methods: list[Any] = [env.get_wrapper_attr(x) if env.has_wrapper_attr(x) else None for x in names]
+    rewards, ends = methods
+    places = [row[0] for row in rows]
+    for desired in (*places, *np.random.default_rng(0).permutation(places)) if rewards else ():
+        achieved = places[len(rows) % _EXAMPLES]
+        end = float(ends(achieved, desired, {})) if ends else math.nan
+        rows.append((achieved, desired, float(rewards(achieved, desired, {})), end))
+    columns = [np.stack(column).astype(np.float32) for column in zip(*rows, strict=True)]
+    return dict(zip(("achieved", "desired", "reward", "terminated"), columns, strict=True))
 
 
 def valid_names(error: BaseException) -> list[str] | None:
@@ -122,9 +166,7 @@ class GymnasiumSlot:
             obs, info = checked_tuple("reset", self.env.reset(seed=self._seed, **asked), 2)
             self._seed = None
             self._ended = False
-            reward = 0.0
-            terminated = False
-            truncated = False
+            reward, terminated, truncated = 0.0, False, False
             first = True
         else:
             self.steps += 1

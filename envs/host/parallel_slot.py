@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments in a worker process; imports only `worker` and `masks` of `host`.
+"""PettingZoo's parallel environments in a worker process; imports only `worker` and `answers` of `host`.
 
 Every agent has a row of the shared arrays, environment by environment, in the order of `possible_agents`.
 """
@@ -13,8 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.host.answers import checked_flag, checked_reward, checked_tuple, info_number
-from jaxrl.envs.host.masks import MASK, MASKABLE, checked_mask, choices_of, mask_in
+from jaxrl.envs.host.answers import (
+    MASK,
+    MASKABLE,
+    checked_flag,
+    checked_mask,
+    checked_reward,
+    checked_tuple,
+    choices_of,
+    info_number,
+    mask_in,
+)
 from jaxrl.envs.host.worker import Leaf, Problem, Reader, action_of, describe
 
 _RESET = ("observations", "infos")  # what PettingZoo's methods return, each a dict by agent
@@ -65,11 +74,9 @@ def description(env: Any) -> dict[str, Any]:
 
 def valid_names(error: BaseException) -> list[str] | None:
     """None: the parent knows them."""
-    return None
 
 
 def possible_agents(env: Any) -> tuple[Any, ...]:
-    """The possible agents; Problem if the environment does not list them."""
     found = getattr(env, "possible_agents", None)
     if not isinstance(found, Sequence) or not found:
         raise Problem("has no possible_agents: agents that are not known beforehand have no rows")
@@ -77,7 +84,6 @@ def possible_agents(env: Any) -> tuple[Any, ...]:
 
 
 def _by_agent(method: str, result: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    """The values that a method returned, each a dict by agent."""
     for name, value in zip(names, checked_tuple(method, result, len(names), "PettingZoo"), strict=True):
         if not isinstance(value, Mapping):
             raise Problem(f"{method}() returned {type(value).__name__} as {name}: a dict by agent is needed")
@@ -208,7 +214,6 @@ class ParallelSlot:
             self._left = self._limit
 
     def _present(self) -> set[Any]:
-        """The agents that are present according to the environment."""
         found = set(self.env.agents)
         if more := found - set(self._agents):
             raise Problem(f"has the agent {more.pop()!r}, which is not among its possible_agents")
@@ -231,7 +236,6 @@ class _AgentRow:
         leaves: list[Leaf] = setup["obs_leaves"][agent]
         self._obs = [arrays[f"obs{i}"][row : row + 1].squeeze(0) for i in range(len(leaves))]
         self._readers = [Reader(leaf, _part(x, leaf)) for leaf, x in zip(leaves, self._obs, strict=True)]
-        self._what = f"its {MASK}"
         self._choices = choices_of([self._action_leaf])
         self._mask = arrays["mask"][row, : sum(self._choices)]
         self._mask[:] = True
@@ -243,7 +247,6 @@ class _AgentRow:
         return action_of(self._action_leaf, self._action)
 
     def arrive(self, obs: Mapping[Any, Any], mask: Any) -> None:
-        """The agent's first observation."""
         self._read(obs, mask)
         self._reward[0], self._outcome[:] = 0.0, (False, False, True)
 
@@ -273,12 +276,11 @@ class _AgentRow:
                 reader.read(obs[self._agent])
             if mask is not None:
                 given, ended = mask
-                self._mask[:] = checked_mask(given, self._what, self._choices, ended)
+                self._mask[:] = checked_mask(given, f"its {MASK}", self._choices, ended)
 
 
 @contextmanager
 def _mistakes_of(agent: Any) -> Iterator[None]:
-    """Names the agent in an error."""
     try:
         yield
     except Problem as problem:

@@ -73,13 +73,9 @@ def _read(fd: int, length: int) -> bytes:
     return data
 
 
-def map_arrays(
-    memory: mmap.mmap, layout: list[tuple[str, int, tuple[int, ...], str]]
-) -> dict[str, np.ndarray]:
+def map_arrays(memory: mmap.mmap, layout: list[tuple[str, int, Any, str]]) -> dict[str, np.ndarray]:
     """Arrays over shared memory; the layout is a list of (name, offset, shape, dtype)."""
-    return {
-        name: np.ndarray(shape, dtype, buffer=memory, offset=offset) for name, offset, shape, dtype in layout
-    }
+    return {name: np.ndarray(shape, dtype, buffer=memory, offset=at) for name, at, shape, dtype in layout}
 
 
 def describe(space: Any, path: tuple[Any, ...] = (), within: tuple[str, ...] = ()) -> list[Leaf]:
@@ -246,15 +242,14 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
 
 
 def _load(module: str) -> dict[str, Any]:
-    """The names that a module beside this one defines, which imports this one and others by full names.
+    """The names that a module beside this one defines, which imports this one and `answers` by full names.
 
     Those are looked up before their package would be imported.
     """
     sys.modules["jaxrl.envs.host.worker"] = sys.modules["__main__"]
     folder = os.path.dirname(os.path.abspath(__file__))
-    for name in ("answers", "masks"):
-        sys.modules[f"jaxrl.envs.host.{name}"] = beside = types.ModuleType(name)
-        beside.__dict__.update(runpy.run_path(os.path.join(folder, f"{name}.py")))
+    sys.modules["jaxrl.envs.host.answers"] = beside = types.ModuleType("answers")
+    beside.__dict__.update(runpy.run_path(os.path.join(folder, "answers.py")))
     return runpy.run_path(os.path.normpath(os.path.join(folder, f"{module}.py")))
 
 
@@ -266,7 +261,6 @@ def _die_with_parent(lifeline_fd: int) -> None:
 
 @contextlib.contextmanager
 def _report_errors(reply_fd: int, progress: np.ndarray) -> Iterator[None]:
-    """Sends what an environment raises to the parent and ends the process."""
     try:
         yield
     except BaseException as error:  # SystemExit too: an environment must not end its worker silently

@@ -11,10 +11,10 @@ import numpy as np
 
 from jaxrl.envs.base import EnvSpec, InfoMetric
 from jaxrl.envs.host import workers
-from jaxrl.envs.host.memory import SharedArrays
+from jaxrl.envs.host.shared import SharedArrays
 from jaxrl.envs.host.spaces import observation_tree
 from jaxrl.envs.host.worker import Leaf
-from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep, group_environments, group_rows
+from jaxrl.envs.host_env import HostFactory, HostOptions, HostStep, StartedEnv, group_environments, group_rows
 
 Forms = dict[str, tuple[tuple[int, ...], Any]]  # shape and dtype of arrays, by name
 
@@ -30,24 +30,15 @@ def declared_reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
 
 
 class WorkerFactory(HostFactory):
-    """A kind of environment that worker processes make and step, checked but not started.
-
-    Attributes:
-      spec: of one environment.
-      slot: the module beside `worker` that makes and steps it.
-      target, kwargs: of the `make_env` of that module.
-      obs_leaves: the parts of an observation as it is stored.
-      action_leaf: the action as it is stored.
-      beside: the arrays that are stored beside each observation, "mask" among them if there are masks. Where
-        there are any, a stored observation is `{"obs": ..., "mask": ...}`.
-    """
+    """A kind of environment that worker processes make and step, checked but not started."""
 
     spec: EnvSpec
-    slot: str
+    slot: str  # the module beside `worker` that makes and steps it, by its `make_env`
     target: str
     kwargs: dict[str, Any]
-    obs_leaves: list[Leaf]
+    obs_leaves: list[Leaf]  # as they are stored, as the action is
     action_leaf: Leaf
+    # Arrays beside each stored observation, "mask" among them; with any it is `{"obs": ..., "mask": ...}`.
     beside: tuple[str, ...]
 
     @abstractmethod
@@ -128,7 +119,7 @@ def _step_of(obs: Any, reward: np.ndarray, outcome: np.ndarray, info: dict[str, 
     )
 
 
-class WorkerEnv(HostEnv):
+class WorkerEnv(StartedEnv):
     """B environments in worker processes, see `HostEnv`.
 
     The score of a step is its reward: what a wrapper of the environment clips or scales is reported so.
@@ -136,7 +127,7 @@ class WorkerEnv(HostEnv):
 
     def __init__(self, factory: WorkerFactory, options: HostOptions):
         self.spec = factory.spec
-        self._factory = factory
+        self.factory: WorkerFactory = factory
         self.num_envs = len(options.seeds)
         self.num_groups = options.num_groups
         self.timeout = None
@@ -151,7 +142,6 @@ class WorkerEnv(HostEnv):
 
     @property
     def process_ids(self) -> list[int]:
-        """The ids of the worker processes that have not been stopped."""
         return self._workers.process_ids
 
     def send(self, group: int, action: np.ndarray) -> None:
@@ -167,13 +157,7 @@ class WorkerEnv(HostEnv):
         self._workers.recv(group)
         rows = group_rows(self, group)
         environments = group_environments(self, group)
-        return self._factory.answer(self._arrays, rows, environments, self._info_keys)
-
-    def decode(self, obs: Any) -> Any:
-        return self._factory.decode(obs)
-
-    def action_mask(self, obs: Any) -> Any:
-        return self._factory.action_mask(obs)
+        return self.factory.answer(self._arrays, rows, environments, self._info_keys)
 
     def interrupt(self) -> None:
         self._workers.interrupt()

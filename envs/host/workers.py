@@ -12,14 +12,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jaxrl.envs.host import worker
-from jaxrl.envs.host.memory import SharedArrays
-from jaxrl.envs.host.output import WorkerOutput
+from jaxrl.envs.host.shared import SharedArrays, WorkerOutput
 from jaxrl.envs.host_env import HostEnvError
 
 # Importing an environment's package can take long on a busy machine.
@@ -28,12 +26,9 @@ _CLOSE_TIMEOUT = 2.0
 _OUTPUT_TIMEOUT = 0.5
 
 # Workers are the parallelism; threads inside them would fight for the same cores.
-_DEFAULTS = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
-}
+_DEFAULTS = dict.fromkeys(
+    "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS PYGAME_HIDE_SUPPORT_PROMPT".split(), "1"
+)
 # An environment that uses JAX must not take memory on the devices that learn.
 _FORCED = {"JAX_PLATFORMS": "cpu"}
 
@@ -42,19 +37,11 @@ class RemoteError(Exception):
     """The traceback of a worker process, as the cause of a HostEnvError."""
 
 
-@dataclass
 class _Worker:
     """A process, the parent's ends of its pipes, and its output; `environments` names the ones it steps."""
 
-    environments: str
-    process: subprocess.Popen[bytes]
-    command_fd: int
-    reply_fd: int
-    lifeline_fd: int
-    output: WorkerOutput
-
-    @classmethod
-    def start(cls, name: str, memory_fd: int | None, environments: str) -> _Worker:
+    def __init__(self, name: str, memory_fd: int | None, environments: str):
+        self.environments = environments
         with contextlib.ExitStack() as stack:
 
             def pipe() -> tuple[int, int]:
@@ -68,25 +55,19 @@ class _Worker:
             (lifeline, lifeline_fd) = pipe()
             output_fd, printed = pipe()
             ours = [command_fd, reply_fd, lifeline_fd, output_fd]
-            inherited = [command, reply, lifeline] + ([] if memory_fd is None else [memory_fd])
+            arguments = map(str, (command, reply, lifeline, memory_fd or -1))
             # Its own session: Ctrl-C reaches the parent alone; what the environment starts ends with it.
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    worker.__file__,
-                    *map(str, (command, reply, lifeline, memory_fd or -1)),
-                ],
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", worker.__file__, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
-                pass_fds=inherited,
+                pass_fds=[command, reply, lifeline] + ([] if memory_fd is None else [memory_fd]),
                 start_new_session=True,
                 env={**_DEFAULTS, **os.environ, **_FORCED},
             )
-            command_fd, reply_fd, lifeline_fd, output_fd = [os.dup(fd) for fd in ours]
-        output = WorkerOutput(output_fd, f"{name}, {environments}")
-        return cls(environments, process, command_fd, reply_fd, lifeline_fd, output)
+            self.command_fd, self.reply_fd, self.lifeline_fd, output_fd = [os.dup(fd) for fd in ours]
+        self.output = WorkerOutput(output_fd, f"{name}, {environments}")
 
     def stop(self, kill: bool, deadline: float) -> None:
         """Ends the process and what it has started; waits until it is gone."""
@@ -138,12 +119,11 @@ class Workers:
                 poll = select.poll()
                 group = []
                 for environments in environments_of_workers:
-                    found = _Worker.start(name, memory_fd, _span(environments))
-                    number = len(self._workers)
+                    found = _Worker(name, memory_fd, _span(environments))
+                    told = {"worker": len(self._workers), "indices": list(environments), **arrays.description}
                     self._workers.append(found)
                     group.append(found)
                     poll.register(found.reply_fd, select.POLLIN)
-                    told = {"worker": number, "indices": list(environments), **arrays.description}
                     _tell(found, dict(setup) | told)
                 self._groups.append(group)
                 self._polls.append(poll)
@@ -160,9 +140,8 @@ class Workers:
     def recv(self, group: int) -> None:
         """Waits until all workers of the group are ready.
 
-        Raises:
-          HostEnvError: an environment failed, a worker died or did not answer; all workers are ended, and
-            every later call for any group raises the same.
+        HostEnvError: an environment failed, a worker died or did not answer; all workers are ended, and every
+        later call for any group raises the same.
         """
         self._require_open()
         timeout = START_TIMEOUT + self._timeout if group in self._fresh else self._timeout
@@ -181,7 +160,6 @@ class Workers:
         self._fresh.discard(group)
 
     def close(self) -> None:
-        """Stops all workers and waits for them."""
         _stop(self._workers)
 
     def interrupt(self) -> None:
@@ -191,7 +169,6 @@ class Workers:
 
     @property
     def process_ids(self) -> list[int]:
-        """The process ids of the workers that have not ended."""
         return [w.process.pid for w in self._workers if w.process.returncode is None]
 
     def _require_open(self) -> None:
@@ -219,9 +196,8 @@ class Workers:
         # Killing what is dead already does not change its exit code.
         w.output.join(_OUTPUT_TIMEOUT)
         cause = RemoteError("it printed last:\n" + "\n".join(w.output.last)) if w.output.last else None
-        return self._fail(
-            lambda: f"{self._position(w)}: its worker process {_ending(w.process.returncode)}", cause
-        )
+        ending = lambda: f"its worker process {_ending(w.process.returncode)}"  # noqa: E731
+        return self._fail(lambda: f"{self._position(w)}: {ending()}", cause)
 
     def _fail(self, problem: Callable[[], str], cause: Exception | None = None) -> HostEnvError:
         """Ends all workers; the error names the group that failed first.
@@ -245,16 +221,12 @@ class Workers:
 
 
 def describe(slot: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes one environment in a separate process and returns the `description` of it.
+    """Makes one environment in a separate process and returns its `description`.
 
-    Args:
-      slot: the module beside `worker` for the kind of environment.
-      name, kwargs: of its `make_env`.
-
-    Raises:
-      HostEnvError: it hangs or its process dies.
+    `slot` is the module beside `worker` for its kind; `name` and `kwargs` are of the `make_env` there.
+    HostEnvError: it hangs or its process dies.
     """
-    w = _Worker.start(name, None, "made to ask for its spaces")
+    w = _Worker(name, None, "made to ask for its spaces")
     try:
         _tell(w, {**setup_of(slot, name, kwargs), "describe": True})
         if not select.select([w.reply_fd], [], [], START_TIMEOUT)[0]:

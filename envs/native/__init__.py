@@ -7,38 +7,23 @@ from typing import Any
 
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games import players
-from jaxrl.envs.names import check_32_bits, check_arguments
+from jaxrl.envs.mixture import mixture
+from jaxrl.envs.mixture import module_of as module_of_tasks
+from jaxrl.envs.names import check_arguments, check_numbers
+from jaxrl.envs.native import probe, probe_agents
+from jaxrl.envs.native import probe_policy as policy
 from jaxrl.envs.native.bit_flip import BitFlip
 from jaxrl.envs.native.games import ENVIRONMENTS as GAMES
 from jaxrl.envs.native.maze import Maze
 from jaxrl.envs.native.memory import ENVIRONMENTS as MEMORY
-from jaxrl.envs.native.mixture import mixture
-from jaxrl.envs.native.mixture import module_of as module_of_tasks
 from jaxrl.envs.native.navigation import Navigation
 from jaxrl.envs.native.platformer import Platformer
-from jaxrl.envs.native.probe import (
-    ProbeDiscount,
-    ProbeObservation,
-    ProbeTermination,
-    ProbeTruncation,
-    ProbeValue,
-)
-from jaxrl.envs.native.probe_agents import ProbeAgents
-from jaxrl.envs.native.probe_policy import (
-    ProbeAction,
-    ProbeContinuous,
-    ProbeDict,
-    ProbeMask,
-    ProbeMemory,
-    ProbeMixed,
-    ProbeMultiDiscrete,
-    ProbePolicy,
-)
 
 _CLASSES = (
-    *(BitFlip, Maze, Navigation, Platformer, ProbeAction, ProbeAgents, ProbeContinuous, ProbeDict),
-    *(ProbeDiscount, ProbeMask, ProbeMemory, ProbeMixed, ProbeMultiDiscrete, ProbeObservation, ProbePolicy),
-    *(ProbeTermination, ProbeTruncation, ProbeValue),
+    *(BitFlip, Maze, Navigation, Platformer, probe_agents.ProbeAgents, probe.ProbeValue, policy.ProbeAction),
+    *(probe.ProbeDiscount, probe.ProbeObservation, probe.ProbeTermination, probe.ProbeTruncation),
+    *(policy.ProbeContinuous, policy.ProbeDict, policy.ProbeMask, policy.ProbeMemory, policy.ProbeMixed),
+    *(policy.ProbeMultiDiscrete, policy.ProbePolicy),
 )
 _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     **{kind.__name__: kind for kind in _CLASSES},
@@ -49,7 +34,6 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
 
 
 def names() -> Sequence[str]:
-    """The environments of this suite."""
     return tuple(_ENVIRONMENTS)
 
 
@@ -64,6 +48,5 @@ def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
 def make(name: str, **kwargs: Any) -> JaxEnv:
     """Makes one of `names()` with the arguments of its constructor."""
     check_arguments(f"jaxrl:{name}", _ENVIRONMENTS[name], kwargs)
-    for key, value in kwargs.items():
-        check_32_bits(f"jaxrl:{name}: {key}", value)
+    check_numbers(f"jaxrl:{name}", kwargs)
     return _ENVIRONMENTS[name](**kwargs)

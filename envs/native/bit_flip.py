@@ -31,10 +31,7 @@ class BitFlip(JaxEnv):
     """An action flips one bit; the goal is a pattern of all of them (Andrychowicz et al. 2017, section 3.1).
 
     Start and goal are uniform. A step that makes the goal is worth 1 and ends the episode, every other -1.
-    An episode is truncated after as many steps as there are bits, which always suffice.
-
-    Args:
-      bits: how many.
+    An episode is truncated after as many steps as there are `bits`, which always suffice.
     """
 
     def __init__(self, bits: int = 8):
@@ -59,10 +56,10 @@ class BitFlip(JaxEnv):
     def step(self, key: jax.Array, state: BitFlipState, action: jax.Array) -> tuple[BitFlipState, TimeStep]:
         flipped = jnp.where(jnp.arange(self._bits) == action, 1.0 - state.bits, state.bits)
         state = dataclasses.replace(state, bits=flipped, time=state.time + 1)
-        success = self.compute_terminated(state.bits, state.goal)
+        success = self._goals.compute_terminated(state.bits, state.goal)
         return state, TimeStep(
             obs=_observe(state),
-            reward=self.compute_reward(state.bits, state.goal),
+            reward=self._goals.compute_reward(state.bits, state.goal),
             terminated=success,
             truncated=state.time >= self._bits,
             info={"success": success},
@@ -71,14 +68,6 @@ class BitFlip(JaxEnv):
     def solve(self, state: BitFlipState) -> jax.Array:
         """int32[]: the first bit that is not as the goal wants it."""
         return jnp.argmax(state.bits != state.goal).astype(jnp.int32)
-
-    def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        """float32[...], 1 where patterns [..., bits] are equal, else -1."""
-        return self._goals.compute_reward(achieved, desired)
-
-    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        """bool[...], where they are equal."""
-        return self._goals.compute_terminated(achieved, desired)
 
 
 def _observe(state: BitFlipState) -> dict[str, jax.Array]:

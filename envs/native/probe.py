@@ -37,7 +37,7 @@ class OneStepProbe(JaxEnv):
     """Episodes of a single step that always terminate; the state is the observation."""
 
     observation_space: Space = SIGN
-    action_space: Space
+    action_space: Space = Discrete(2)
 
     def __init__(self) -> None:
         self.spec = EnvSpec(
@@ -48,11 +48,9 @@ class OneStepProbe(JaxEnv):
         )
 
     def first_observation(self, key: jax.Array) -> Any:
-        """Samples the episode's only observation."""
         return random_sign(key)
 
     def reward(self, obs: Any, action: jax.Array) -> jax.Array | float:
-        """The reward of `action` at `obs`."""
         raise NotImplementedError
 
     def reset(self, key: jax.Array) -> tuple[Any, Any]:
@@ -69,8 +67,6 @@ class ProbeValue(OneStepProbe):
     Fails when the value loss or the optimiser is wrong.
     """
 
-    action_space = Discrete(2)
-
     def first_observation(self, key: jax.Array) -> jax.Array:
         return jnp.ones(1, jnp.float32)
 
@@ -83,8 +79,6 @@ class ProbeObservation(OneStepProbe):
 
     Fails when observations do not reach the network, or are paired with the wrong rows.
     """
-
-    action_space = Discrete(2)
 
     def reward(self, obs: jax.Array, action: jax.Array) -> jax.Array:
         return obs[0]

@@ -20,8 +20,6 @@ class ProbeAction(OneStepProbe):
     Fails when the sign of the policy gradient or the pairing of actions and advantages is wrong.
     """
 
-    action_space = Discrete(2)
-
     def first_observation(self, key: jax.Array) -> jax.Array:
         return jnp.ones(1, jnp.float32)
 
@@ -34,8 +32,6 @@ class ProbePolicy(OneStepProbe):
 
     The right action is rewarded by 1, the other by -1. Fails when the policy does not see what it acts on.
     """
-
-    action_space = Discrete(2)
 
     def reward(self, obs: jax.Array, action: jax.Array) -> jax.Array:
         return jnp.where((action == 1) == (obs[0] > 0), 1.0, -1.0)

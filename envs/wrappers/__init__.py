@@ -8,22 +8,21 @@ from typing import Any
 from jaxrl.envs import modules
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
-from jaxrl.envs.names import check_32_bits, check_arguments, parse_call, unknown
+from jaxrl.envs.names import check_arguments, check_numbers, parse_call, unknown
 from jaxrl.envs.tasks import takes_task
 from jaxrl.envs.wrappers.actions import ActionRepeat, StickyActions
 from jaxrl.envs.wrappers.agents import AgentId, CentralObservation
-from jaxrl.envs.wrappers.episodes import OptimisticResets, TimeLimit
-from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.episodes import LimitCost, OptimisticResets, ReportInfo, TimeLimit
 from jaxrl.envs.wrappers.host import WrappedFactory
 from jaxrl.envs.wrappers.observations import (
     FlattenObservation,
+    FrameStack,
     MaskObservation,
     NoisyObservation,
     OneHotObservation,
     SelectObservation,
 )
 from jaxrl.envs.wrappers.previous_action import PreviousAction, PreviousReward
-from jaxrl.envs.wrappers.reports import LimitCost, ReportInfo
 from jaxrl.envs.wrappers.rewards import PotentialShaping, RewardClip, RewardScale, RewardShaping
 from jaxrl.envs.wrappers.trials import Trials
 from jaxrl.envs.wrappers.wrapper import Wrapper, wrapped
@@ -56,10 +55,8 @@ _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
 def wrap(env: JaxEnv, name: str) -> JaxEnv:
     """Wraps `env` by the wrapper called `name`, `"name"` or `"name(argument=value)"`.
 
-    `path.to.module:Class` is a wrapper of the user's own, called as `Class(env, **arguments)`.
-
-    Raises:
-      ValueError: one line; an unknown wrapper or argument lists the valid ones.
+    `path.to.module:Class` is a custom wrapper, called as `Class(env, **arguments)`. ValueError, one line: an
+    unknown wrapper or argument lists the valid ones.
     """
     wrapper, kwargs = parse_call(name)
     if ":" in wrapper:
@@ -72,8 +69,7 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
     else:
         raise unknown("wrapper", wrapper, _WRAPPERS)
     check_arguments(f"wrapper {wrapper}", found, kwargs, skip=1)
-    for key, value in kwargs.items():
-        check_32_bits(f"wrapper {wrapper}: {key}", value)
+    check_numbers(f"wrapper {wrapper}", kwargs)
 
     def one(env: JaxEnv) -> JaxEnv:
         if env.spec.agents and not getattr(found, "for_agents", False):
@@ -104,8 +100,7 @@ def module_of(name: str) -> str | None:
 def wrap_host(factory: HostFactory, names: Sequence[str]) -> HostFactory:
     """Wraps host environments by the wrappers that work there, from the innermost to the outermost.
 
-    Raises:
-      ValueError: one line; as `wrap`, and if a wrapper needs a device environment.
+    ValueError as `wrap`, and if a wrapper needs a device environment.
     """
     return WrappedFactory(factory, names, wrap) if names else factory
 

@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs import host_env
 from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep, zeros
-from jaxrl.envs.host_env import CentralHostFactory, HostEnv, HostFactory, HostOptions, HostStep, TracedSteps
+from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep, StartedEnv
 from jaxrl.envs.wrappers.agents import AgentId, CentralObservation
-from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.episodes import ReportInfo
 from jaxrl.envs.wrappers.host_steps import KeptObservations, StepChange
+from jaxrl.envs.wrappers.observations import FrameStack
 from jaxrl.envs.wrappers.previous_action import PreviousReward
-from jaxrl.envs.wrappers.reports import ReportInfo
 from jaxrl.envs.wrappers.rewards import ShapedReward
 from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
 
@@ -37,19 +38,12 @@ _ON_HOST = (
 
 
 class WrappedFactory:
-    """A host environment with wrappers.
+    """A host environment with wrappers; ValueError if one is unknown, does not fit, or needs the device.
 
     Args:
-      factory: of the environment.
+      factory: of the environment; `unwrapped` of this.
       wrappers: names, from the innermost to the outermost.
       wrap: makes the wrapper of that name around an environment.
-
-    Raises:
-      ValueError: a wrapper is unknown, does not fit, or needs a device environment.
-
-    Attributes:
-      spec: with the wrappers.
-      unwrapped: makes the environments inside.
     """
 
     def __init__(self, factory: HostFactory, wrappers: Sequence[str], wrap: Callable[[JaxEnv, str], JaxEnv]):
@@ -66,7 +60,7 @@ class WrappedFactory:
             if isinstance(env, ReportInfo):
                 factory.require_info(env.report.name)
             if isinstance(env, CentralObservation):
-                factory = cast(CentralHostFactory, factory).with_central()
+                factory = cast(host_env.CentralHostFactory, factory).with_central()
             self._chain.append(env)
         self.unwrapped = factory
         self.spec = env.spec
@@ -105,12 +99,12 @@ class WrappedFactory:
             raise ValueError(f"wrapper frame_stack does not serve the action masks of {self.spec.name}")
 
 
-class WrappedEnv(HostEnv):
+class WrappedEnv(StartedEnv):
     """A batch that `WrappedFactory` started."""
 
     def __init__(self, factory: WrappedFactory, change: StepChange, env: HostEnv):
         self.spec = factory.spec
-        self._factory = factory
+        self.factory = factory
         self._change = change
         self.env = env
         self.num_envs = env.num_envs
@@ -133,17 +127,10 @@ class WrappedEnv(HostEnv):
             return self._change(step)
         step = self._change(step, self._last.get(group), self._actions.get(group))
         # The next `send` may overwrite what the environments have in place; stacks are copies.
-        stacked = self._change.stacks_frames
-        self._last[group] = step.obs if stacked else jax.tree.map(np.array, step.obs)
+        self._last[group] = step.obs if self._change.stacks_frames else jax.tree.map(np.array, step.obs)
         return step
 
-    def decode(self, obs: Any) -> Any:
-        return self._factory.decode(obs)
-
-    def action_mask(self, obs: Any) -> Any:
-        return self._factory.action_mask(obs)
-
-    def traced(self) -> TracedSteps | None:
+    def traced(self) -> host_env.TracedSteps | None:
         # Programs keep nothing between steps in which frames or observations could wait.
         found = None if self._change.looks_back else self.env.traced()
         return None if found is None else _WrappedSteps(found, self._change)
@@ -155,10 +142,10 @@ class WrappedEnv(HostEnv):
         self.env.close()
 
 
-class _WrappedSteps(TracedSteps):
+class _WrappedSteps(host_env.TracedSteps):
     """See `TracedSteps`; steps of wrapped environments."""
 
-    def __init__(self, steps: TracedSteps, change: StepChange):
+    def __init__(self, steps: host_env.TracedSteps, change: StepChange):
         self.handles = steps.handles
         self._steps = steps
         self._change = change

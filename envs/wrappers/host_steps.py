@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.envs.host_env import CentralHostFactory, HostFactory, HostStep
 from jaxrl.envs.spaces import Space, zeros
 from jaxrl.envs.wrappers.agents import CENTRAL, OWN, AgentId, CentralObservation
-from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.observations import FrameStack
 from jaxrl.envs.wrappers.previous_action import PreviousReward, with_number
 from jaxrl.envs.wrappers.rewards import ShapedReward
 from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
@@ -91,27 +91,22 @@ class KeptObservations:
         return jax.tree.map(joined, rows) if before is None else jax.tree.map(joined, rows, before)
 
     def keep(self, step: HostStep, obs: Any, rewards: Sequence[Any], before: Any) -> Any:
-        """The part of a row that is kept.
+        """The part of a row that is kept; of numpy, or traced if no frames are stacked.
 
-        Args:
-          step: the row; of numpy's arrays, or of traced ones if no frames are stacked.
-          obs: the `latest` of its observation.
-          rewards: float32[N] at the places of the innermost `previous_reward`, the known ones.
-          before: what was kept of the row before; None at the first.
+        `obs` is the `latest` of its observation, `rewards` are float32[N] at the places of the innermost
+        `previous_reward`, the known ones; `before` is what was kept of the row before, None at the first.
         """
         if not self.num_rewards:
             return obs
         xp: Any = np if isinstance(step.reward, np.ndarray) else jnp
         missing = [xp.zeros_like(step.reward)] * (self.num_rewards - len(rewards))
         columns = xp.stack([*rewards, *missing], axis=-1)
-        return {
-            "obs": obs,
-            "reward": self.latest(step, columns, None if before is None else before["reward"]),
-        }
+        reward = self.latest(step, columns, None if before is None else before["reward"])
+        return {"obs": obs, "reward": reward}
 
 
 def _num_leading(obs: Any, space: Space) -> int:
-    """The number of dimensions in front of the space's own."""
+    """Dimensions in front of the space's own."""
     one: int = jax.tree.leaves(obs)[0].ndim
     return one - jax.tree.leaves(jax.eval_shape(lambda: zeros(space)))[0].ndim
 
@@ -145,12 +140,8 @@ class StepChange:
     def __call__(self, step: HostStep, before: Any = None, action: np.ndarray | None = None) -> HostStep:
         """The step with other rewards, and what is kept as observation; the score stays.
 
-        Of numpy, or of traced arrays if it does not look back.
-
-        Args:
-          step: as the environments answered.
-          before: the observation of this result for the row before; None at the first row.
-          action: that was chosen by it.
+        Of numpy, or of traced arrays if it does not look back. `before` is the observation of this result for
+        the row before, None at the first; `action` was chosen by it.
         """
         xp: Any = np if isinstance(step.reward, np.ndarray) else jnp
         reward = step.reward

@@ -1,4 +1,4 @@
-"""Observations reshaped, selected, one-hot, hidden or noisy."""
+"""Observations reshaped, selected, stacked, one-hot, hidden or noisy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import Box, Discrete, JaxEnv
+from jaxrl.envs.base import Box, Discrete, JaxEnv, TimeStep
+from jaxrl.envs.names import check_positive
 from jaxrl.envs.spaces import check_count
 from jaxrl.envs.wrappers.wrapper import (
     ObservationWrapper,
     ObservedSteps,
+    StatefulWrapper,
+    WrapperState,
     check_indices,
     check_number,
     describe,
@@ -23,10 +26,43 @@ from jaxrl.envs.wrappers.wrapper import (
     require_channels_last,
 )
 
+_MOST_FRAMES = 128
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: far above any `n`.
 _NOISE = 0x4E4F4953
 _ONE_HOT = "wrapper one_hot_observation"
 _MOST_VALUES = 2**16
+
+
+class FrameStack(StatefulWrapper):
+    """Joins the latest `frames` observations along their last axis, the oldest first.
+
+    A vector of n becomes one of `frames * n`, an image [H, W, C] one of [H, W, frames * C]. At the start of
+    an episode the first observation is repeated.
+    """
+
+    def __init__(self, env: JaxEnv, frames: int = 4):
+        super().__init__(env)
+        self.frames = check_positive("wrapper frame_stack: frames", frames, _MOST_FRAMES)
+        space = require_box("frame_stack", env)
+        if not space.shape:
+            what = f"needs an observation with axes; {env.spec.name} has a number"
+            raise ValueError(f"wrapper frame_stack {what}")
+        require_channels_last("frame_stack", env)
+        low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
+        low, high = (np.concatenate([bound] * frames, axis=-1) for bound in (low, high))
+        stacked = Box.of(low, high, low.shape, space.dtype)
+        self.spec = dataclasses.replace(env.spec, observation_space=stacked, stacked_frames=frames)
+
+    def reset(self, key: jax.Array, *task: Any) -> tuple[WrapperState, Any]:
+        state, obs = self.env.reset(key, *task)
+        stack = jnp.concatenate([obs] * self.frames, axis=-1)
+        return WrapperState(state, stack), stack
+
+    def step(self, key: jax.Array, state: WrapperState, action: jax.Array) -> tuple[WrapperState, TimeStep]:
+        env_state, timestep = self.env.step(key, state.env, action)
+        size = timestep.obs.shape[-1]
+        stack = jnp.concatenate([state.own[..., size:], timestep.obs], axis=-1)
+        return WrapperState(env_state, stack), dataclasses.replace(timestep, obs=stack)
 
 
 class FlattenObservation(ObservationWrapper):
@@ -83,10 +119,8 @@ class OneHotObservation(ObservationWrapper):
             self._n = values
             self._shape = (*space.shape[:-1], space.shape[-1] * values)
         else:
-            raise ValueError(
-                f"{_ONE_HOT} needs a Discrete observation or an array of integers; "
-                f"{env.spec.name} has {describe(space)}"
-            )
+            what = f"an array of integers; {env.spec.name} has {describe(space)}"
+            raise ValueError(f"{_ONE_HOT} needs a Discrete observation or {what}")
         super().__init__(env, Box.of(0.0, 1.0, self._shape))
 
     def observe(self, obs: jax.Array) -> jax.Array:
@@ -133,9 +167,8 @@ class NoisyObservation(ObservedSteps):
         if std:
             space = Box.of(-math.inf, math.inf, space.shape, space.dtype)
         else:
-            low = np.minimum(space.low, 0)
-            high = np.maximum(space.high, 0)
-            space = Box.of(low.reshape(space.shape), high.reshape(space.shape), space.shape, space.dtype)
+            low, high = (np.reshape(x, space.shape) for x in (space.low, space.high))
+            space = Box.of(np.minimum(low, 0), np.maximum(high, 0), space.shape, space.dtype)
         self.spec = dataclasses.replace(env.spec, observation_space=space, stacked_frames=1)
         self._draws = _NOISE + _count_inside(env)
 

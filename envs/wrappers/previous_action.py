@@ -10,9 +10,54 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space
+from jaxrl.envs.graphs import GraphSpace
 from jaxrl.envs.names import check_bool
-from jaxrl.envs.wrappers.observation_parts import ObservationPart
 from jaxrl.envs.wrappers.wrapper import ObservedSteps, require_box, without_goals
+
+_WHOLE = "observation"
+
+
+@dataclasses.dataclass(frozen=True)
+class ObservationPart:
+    """A vector of numbers that observations of `space` get.
+
+    A Box of one dimension becomes float32 and has them behind its own numbers; a `Dict` has them as one more
+    part, `name`; any other observation becomes a `Dict` of `observation` and `name`.
+    """
+
+    wrapper: str  # which adds them, for errors
+    space: Space  # of the observation without them
+    name: str  # of the part
+    low: tuple[float, ...]  # [F], as high
+    high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.space, GraphSpace):
+            raise ValueError(f"wrapper {self.wrapper} does not serve observations that are graphs")
+        if isinstance(self.space, Dict) and self.name in dict(self.space.spaces):
+            raise ValueError(f"wrapper {self.wrapper}: the observation already has a part {self.name!r}")
+
+    @property
+    def _is_appended(self) -> bool:
+        return isinstance(self.space, Box) and len(self.space.shape) == 1
+
+    @property
+    def joined_space(self) -> Space:
+        box = Box(self.low, self.high, (len(self.low),))
+        if isinstance(self.space, Dict):
+            return Dict(tuple(sorted([*self.space.spaces, (self.name, box)])))
+        if isinstance(self.space, Box) and self._is_appended:
+            low, high = self.space.low + self.low, self.space.high + self.high
+            return Box(low, high, (len(low),))
+        return Dict(((_WHOLE, self.space), (self.name, box)))
+
+    def join(self, obs: Any, numbers: jax.Array) -> Any:
+        """The observation, an element of `space`, with float32[F]."""
+        if isinstance(self.space, Dict):
+            return obs | {self.name: numbers}
+        if self._is_appended:
+            return jnp.concatenate([obs.astype(jnp.float32), numbers])
+        return {_WHOLE: obs, self.name: numbers}
 
 
 class PreviousAction(ObservedSteps):
@@ -31,17 +76,17 @@ class PreviousAction(ObservedSteps):
         low, high = _bounds(env.spec.action_space)
         self._action = ObservationPart("previous_action", space, "previous_action", low, high)
         space = self._action.joined_space
-        inf = math.inf
-        self._reward = (
-            ObservationPart("previous_action", space, "previous_reward", (-inf,), (inf,)) if reward else None
-        )
-        space = space if self._reward is None else self._reward.joined_space
+        self._reward: ObservationPart | None = None
+        if reward:
+            any_number = (-math.inf,), (math.inf,)
+            self._reward = ObservationPart("previous_action", space, "previous_reward", *any_number)
+            space = self._reward.joined_space
         spec = without_goals(env.spec)
         self.spec = dataclasses.replace(spec, observation_space=space, stacked_frames=1)
 
     def see(self, obs: Any, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> Any:
-        none = jnp.zeros(len(self._action.low), jnp.float32) if action is None else None
-        obs = self._action.join(obs, _features(self.spec.action_space, action) if none is None else none)
+        zeros = jnp.zeros(len(self._action.low), jnp.float32)
+        obs = self._action.join(obs, zeros if action is None else _features(self.spec.action_space, action))
         return obs if self._reward is None else self._reward.join(obs, reward.reshape(1))
 
 

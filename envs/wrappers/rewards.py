@@ -74,10 +74,9 @@ class ShapedReward(StatefulWrapper):
 
     def step(self, key: jax.Array, state: WrapperState, action: jax.Array) -> tuple[WrapperState, TimeStep]:
         env_state, timestep = strong_types(self.env.step(key, state.env, action))
-        reward = self.new_reward(
-            state.own, action, timestep.reward, timestep.obs, timestep.info, timestep.terminated
-        )
-        return WrapperState(env_state, timestep.obs), with_reward(timestep, reward)
+        step = timestep
+        reward = self.new_reward(state.own, action, step.reward, step.obs, step.info, step.terminated)
+        return WrapperState(env_state, step.obs), with_reward(step, reward)
 
     def new_reward(
         self, obs: Any, action: Any, reward: Any, next_obs: Any, info: dict[str, Any], terminated: Any
@@ -89,13 +88,8 @@ class ShapedReward(StatefulWrapper):
 class RewardShaping(ShapedReward):
     """Learns from `function(observation, action, reward, next_observation, info)`.
 
-    A pure function of JAX arrays. A parameter named `terminated` gets whether the episode reached a terminal
-    state; a truncation is none.
-
-    Args:
-      env: the environment.
-      function: "path.to.module:function".
-      arguments: passed on to it by name.
+    A pure function of JAX arrays, "path.to.module:function", which also gets the `arguments` by name. A
+    parameter named `terminated` gets whether the episode reached a terminal state; a truncation is none.
     """
 
     def __init__(self, env: JaxEnv, function: str, **arguments: Any):
@@ -158,7 +152,6 @@ def _load(wrapper: str, function: str) -> Callable[..., Any]:
 
 
 def _check_one_number(name: str, function: str, wrapper: ShapedReward) -> None:
-    """Raises ValueError unless the wrapper gives one number; runs nothing."""
     env = wrapper.env
     space = wrapper.spec.action_space
     assert not isinstance(space, Dict)

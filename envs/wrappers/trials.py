@@ -14,7 +14,7 @@ from jaxrl.envs.names import check_bool, check_positive
 from jaxrl.envs.reports import with_report
 from jaxrl.envs.tasks import method_of_tasks
 from jaxrl.envs.trees import strong_types
-from jaxrl.envs.wrappers.observation_parts import ObservationPart
+from jaxrl.envs.wrappers.previous_action import ObservationPart
 from jaxrl.envs.wrappers.wrapper import Wrapper, without_goals
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: far above any `n`.
@@ -26,17 +26,12 @@ _SUCCESS = "success"
 
 @flax.struct.dataclass
 class TrialsState:
-    """State of an episode of several trials.
+    """State of an episode of several trials."""
 
-    Attributes:
-      env: the environment's own, of the trial that is played.
-      trial: int32[], its number, from 0.
-      starts: `(state, obs)` of the first step of each trial, leaves [count, ...]; of an environment without
-        tasks [1, ...], as all trials begin alike.
-    """
-
-    env: Any
-    trial: jax.Array
+    env: Any  # the environment's own, of the trial that is played
+    trial: jax.Array  # int32[], its number, from 0
+    # `(state, obs)` of the first step of each trial, leaves [count, ...]; of an environment without tasks
+    # [1, ...], as all trials begin alike.
     starts: Any
 
 
@@ -64,13 +59,10 @@ class Trials(Wrapper):
     """
 
     def __init__(self, env: JaxEnv, count: int = 4, sample_tasks: bool = True):
-        """Wraps `env`.
+        """Makes episodes of `count` trials.
 
-        Args:
-          env: the environment of one trial.
-          count: trials in an episode.
-          sample_tasks: False if a curriculum or level replay chooses the tasks. Then a task that stands for a
-            random one, as the default of `jaxrl:Maze` does, is another in each trial.
+        Set `sample_tasks` to False if a curriculum or level replay chooses the tasks. Then a task that stands
+        for a random one, as the default of `jaxrl:Maze` does, is another in each trial.
         """
         super().__init__(env)
         self._count = check_positive("wrapper trials: count", count, _MOST_TRIALS)

@@ -15,8 +15,7 @@ import numpy as np
 from jaxrl.envs import tasks
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.mixture import TaskMixture
-from jaxrl.envs.picture_shapes import picture_order
-from jaxrl.envs.pictures import CannotRender
+from jaxrl.envs.pictures import CannotRender, picture_order
 
 
 class Wrapper(JaxEnv):
@@ -53,18 +52,15 @@ class Wrapper(JaxEnv):
 
     def present(self, state: Any) -> jax.Array:
         """bool[A], see `jaxrl.envs.agents.MultiAgentEnv`."""
-        wrapped: Any = self.env
-        return wrapped.present(self.inner(state))
+        return self.env.present(self.inner(state))  # type: ignore[attr-defined]
 
     def central(self, state: Any) -> Any:
         """The global state; only with `spec.central_observation`."""
-        wrapped: Any = self.env
-        return wrapped.central(self.inner(state))
+        return self.env.central(self.inner(state))  # type: ignore[attr-defined]
 
     def solve(self, state: Any) -> jax.Array:
         """The environment's best action; only with `spec.has_solver`."""
-        found: jax.Array = self.env.solve(self.inner(state))  # type: ignore[attr-defined]
-        return found
+        return self.env.solve(self.inner(state))  # type: ignore[attr-defined]
 
     def inner(self, state: Any) -> Any:
         """The wrapped environment's part of `state`; overridden by wrappers that keep their own."""
@@ -137,14 +133,9 @@ class ObservedSteps(Wrapper):
     """Replaces every observation by `see`, which knows the step that led to it."""
 
     def see(self, obs: Any, key: jax.Array, state: Any, action: Any, reward: jax.Array) -> Any:
-        """Returns the new observation.
+        """The new observation, by what led to it.
 
-        Args:
-          obs: of the environment.
-          key: of the reset or the step.
-          state: after it.
-          action: of the step; None after a reset.
-          reward: of the step; 0 after a reset.
+        `key` is of the reset or the step, `state` after it; after a reset, `action` is None and `reward` 0.
         """
         raise NotImplementedError
 
@@ -200,14 +191,10 @@ def require_channels_last(wrapper: str, env: JaxEnv) -> None:
 
 def check_indices(wrapper: str, indices: object, size: int) -> None:
     """Raises ValueError unless `indices` names components of a vector of `size`, at least one."""
-    if (
-        not isinstance(indices, tuple | list)
-        or not indices
-        or any(not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < size for i in indices)
-    ):
-        raise ValueError(
-            f"wrapper {wrapper}: indices (={indices!r}) must be integers in [0, {size}), at least one"
-        )
+    given = indices if isinstance(indices, tuple | list) else ()
+    if not given or any(not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < size for i in given):
+        rule = f"must be integers in [0, {size}), at least one"
+        raise ValueError(f"wrapper {wrapper}: indices (={indices!r}) {rule}")
 
 
 def check_number(label: str, value: object) -> float:

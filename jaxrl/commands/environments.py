@@ -72,12 +72,12 @@ def _suite(name: str) -> Collection | None:
     try:
         return suites.suite_of(name)
     except ValueError as error:
-        from jaxrl.envs import common_names  # Imports jax, which lists do without.
+        from jaxrl.envs import catalogue  # Imports jax, which lists do without.
 
-        if ":" in name or common_names.find(name):
+        if ":" in name or catalogue.find(name):
             return None
         near = difflib.get_close_matches(name, [suite.name for suite in suites.SUITES])
-        raise ConfigError(str(error if near else common_names.not_found(name))) from error
+        raise ConfigError(str(error if near else catalogue.not_found(name))) from error
 
 
 def _wrappers(text: str) -> tuple[str, ...]:
@@ -174,14 +174,14 @@ def _in_words(entry: Entry) -> str:
 
 def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     from jaxrl.config.environment import environment_spec
-    from jaxrl.envs import trial
+    from jaxrl.envs import env_check
     from jaxrl.envs.host_env import HostEnvError
     from jaxrl.reporting.display import table
 
     spec = environment_spec("SUITE:NAME", name, name, wrappers)
     table.show_fields(_fields(spec), indent=14)
     with errors_as(RunError, "", HostEnvError):
-        found = trial.play(name, wrappers, steps)
+        found = env_check.play(name, wrappers, steps)
     low = min(found.rewards)
     high = max(found.rewards)
     ends = f"{found.terminated} terminated, {found.truncated} cut off"

@@ -50,14 +50,14 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
     batches = _batches(flags.batch)
 
-    from jaxrl.diagnostics.latency import benchmark
+    from jaxrl.diagnostics.architectures import benchmark_latency
 
     if arguments is None:
         config, trained = _of_run(str(workdir), flags.trust)
     else:
         config, trained = _of_config(arguments.config)
     seconds = flags.seconds
-    record = benchmark(config, trained, flags.all_architectures, batches, seconds)
+    record = benchmark_latency(config, trained, flags.all_architectures, batches, seconds)
     if arguments is not None:
         arguments.announce()
     _show(record)

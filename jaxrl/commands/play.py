@@ -27,7 +27,7 @@ from jaxrl.config.errors import ConfigError, RunError, errors_as
 from jaxrl.runs.signals import handled_by
 
 if TYPE_CHECKING:
-    from jaxrl.envs.native.platformer.game.attempt import Attempt
+    from jaxrl.envs.native.platformer.game.record import Attempt
     from jaxrl.envs.native.platformer.game.terminal import Round
     from jaxrl.envs.native.platformer.level import PlatformerLevel
 

@@ -22,7 +22,7 @@ from jaxrl.parallel.tpu_slices import Slice
 from jaxrl.reporting.display import table
 
 if TYPE_CHECKING:
-    from jaxrl.diagnostics.compiled_programs.launches import Launches
+    from jaxrl.diagnostics.launches import Launches
     from jaxrl.diagnostics.memory_fit import MemoryReport
     from jaxrl.parallel.topologies import DescribedDevices
 
@@ -165,7 +165,7 @@ def _kernels(launches: Launches, rollout_length: int) -> list[tuple[str, str]]:
 
 def _estimate(report: MemoryReport, launches: Launches, gpu: Gpu) -> list[tuple[str, str]]:
     """The time that an iteration may take, each part with its assumptions."""
-    from jaxrl.diagnostics.compiled_programs.launches import LAUNCH_SECONDS, IterationTime
+    from jaxrl.diagnostics.launches import LAUNCH_SECONDS, IterationTime
 
     config = report.config
     bfloat16 = config.network.compute_dtype == "bfloat16"

@@ -124,9 +124,8 @@ def _one(name: str, first: str | None, second: str | None, other: str) -> str:
 
 
 def _levels(output: str, levels: int | None, seed: int) -> int:
-    from jaxrl.envs.native.platformer.generation import dataset
     from jaxrl.envs.native.platformer.level import CATEGORIES
-    from jaxrl.envs.native.platformer.level_files import DatasetError
+    from jaxrl.envs.native.platformer.level_files import DatasetError, write_dataset
 
     class Count(CommandArguments):
         # At least one of each category; to know how many there are takes an import of jax.
@@ -135,7 +134,7 @@ def _levels(output: str, levels: int | None, seed: int) -> int:
     count, _ = Count.parse(["", *([] if levels is None else [f"--levels={levels}"])])
     folder = Path(output)
     try:
-        counts = dataset.write_dataset(folder, count.levels, seed, _tell)
+        counts = write_dataset(folder, count.levels, seed, _tell)
     except DatasetError as error:
         raise ConfigError(f"`--output` (={output!r}): {error}") from error
     except (OSError, RuntimeError) as error:

@@ -71,11 +71,10 @@ def _show(found: Mapping[str, Any], simulated: int, is_compared: bool) -> int:
 
 
 def _levels(folder: Path) -> int:
-    from jaxrl.envs.native.platformer.generation import dataset
-    from jaxrl.envs.native.platformer.level_files import DatasetError
+    from jaxrl.envs.native.platformer.level_files import DatasetError, verify_dataset
 
     with errors_as(RunError, "", DatasetError):
-        counts = dataset.verify_dataset(folder)
+        counts = verify_dataset(folder)
     for place, count in counts.items():
         print(f"{place}: {count}")
     print(f"{sum(counts.values())} levels are as written, and their solutions solve them")

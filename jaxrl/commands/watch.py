@@ -15,7 +15,7 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
-from jaxrl.diagnostics.live.live_run import Watcher
+from jaxrl.diagnostics.live_run import Watcher
 from jaxrl.runs import records, storage
 
 
@@ -39,15 +39,15 @@ def main(flags: _Flags, names: Sequence[str]) -> int:
     interval = flags.interval or (5.0 if any(is_remote(name) for name in names) else 1.0)
     terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     if terminal and os.environ.get("TERM", "dumb") != "dumb":
-        from jaxrl.diagnostics.live.live_view import display
+        from jaxrl.diagnostics.live_screen import display
 
         display(watcher, float(interval))
         return 0
     from jaxrl.config import text
-    from jaxrl.diagnostics.live import screen
+    from jaxrl.diagnostics.live_screen import plain
 
     if not watcher.runs:
         raise ConfigError(f"`DIR` (={' '.join(names)!r}) holds no run yet: no config.json")
-    for line in screen.plain(watcher.runs):
+    for line in plain(watcher.runs):
         command_line.say(text.one_line(line))
     return 0

@@ -15,8 +15,7 @@ from jaxrl.comparison.results import Comparison
 from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.reporting.pages.figures import COLORS, draw_curve, empty_figure, picture, plain, render
-from jaxrl.reporting.pages.page import Section, html_page, require_packages
-from jaxrl.reporting.pages.pdf import PACKAGES, pdf_page, sides
+from jaxrl.reporting.pages.page import Section, html_page, pdf_page, require_packages, sides
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +30,7 @@ def write(comparison: Comparison, folder: str) -> list[str]:
     Raises:
       ConfigError: the `compare` extra is missing, or the folder cannot be written.
     """
-    require_packages("compare", PACKAGES)
+    require_packages("compare", pdf=True)
     shown = _printable(comparison)
     sections = _sections(shown)
     page: dict[str, Any] = {

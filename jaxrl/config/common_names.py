@@ -35,12 +35,12 @@ def full_name_here(field: str, environment: str) -> str:
     """The name of `full_name`, found in this process, which must have chosen its devices."""
     if not _is_short(environment):
         return environment
-    from jaxrl.envs import common_names, modules
+    from jaxrl.envs import catalogue, modules
 
     try:
-        found = common_names.find(environment)
+        found = catalogue.find(environment)
         if not found:
-            raise common_names.not_found(environment)
+            raise catalogue.not_found(environment)
     except Exception as error:  # whatever a suite raises when it is imported for its names
         reason = " ".join(str(error).split()) if isinstance(error, ValueError) else modules.one_line(error)
         raise ConfigError(f"`{field}` (={environment!r}): {reason}") from error
@@ -49,10 +49,10 @@ def full_name_here(field: str, environment: str) -> str:
 
 def tell(environment: str) -> int:
     """Prints the environments of that name, or what is wrong; returns the exit code (2: wrong)."""
-    from jaxrl.envs import common_names
+    from jaxrl.envs import catalogue
 
-    found = common_names.find(environment)
-    print("\t".join(found) if found else common_names.not_found(environment))
+    found = catalogue.find(environment)
+    print("\t".join(found) if found else catalogue.not_found(environment))
     return 0 if found else 2
 
 

@@ -39,7 +39,7 @@ def _with_tasks(config: Config) -> Config:
     if not env.tasks:
         return config
     # Here and not above: environments import jax.
-    from jaxrl.envs.native.mixture import mixture_name
+    from jaxrl.envs.mixture import mixture_name
 
     tasks = tuple(full_name_here("env.tasks", task) for task in env.tasks)
     name = mixture_name(tasks, env.task_shares)

@@ -77,7 +77,7 @@ def tell(environment: str) -> int:
 def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
     """Returns the name of the config that suits the environment, and the reason."""
     from jaxrl.envs.base import Box, is_large_image
-    from jaxrl.envs.picture_shapes import picture_shape
+    from jaxrl.envs.pictures import picture_shape
 
     if known := known_environment(spec.name):
         return known.config, _known_to_suit(known)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,10 +11,12 @@ from typing import Any
 
 from jaxrl.config.data_files import LARGEST_LOG, open_regular, read_bytes
 from jaxrl.config.errors import ConfigError, errors_as
-from jaxrl.diagnostics.compiled_programs.text import OTHER, PhaseMap, ProgramText
+from jaxrl.diagnostics.compiled_programs import OTHER, PhaseMap, ProgramText
 from jaxrl.metrics.tracing import PHASES
 
 _TEXT = ".hlo.txt"  # the end of the name of a program's text beside its trace
+# Start and end in nanoseconds; the program and the operation.
+_Event = tuple[float, float, tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,7 @@ class Operation:
     """One operation of a compiled program.
 
     Attributes:
-      name: as in the program's text.
-      phase: the phase that it belongs to, or "other".
+      phase: or "other".
       source: its origin in the traced program, or "".
       seconds: over all executions, without the operations inside it.
       count: executions.
@@ -42,7 +42,6 @@ class TraceSummary:
     """A trace in numbers.
 
     Attributes:
-      file: the trace.
       seconds: from the first operation to the end of the last.
       busy: share of these seconds in which an operation ran.
       threads: the number of threads or streams with operations.
@@ -83,21 +82,24 @@ def read(file: Path) -> TraceSummary:
     host: defaultdict[str, float] = defaultdict(float)
     spans: list[tuple[float, float]] = []
     threads = 0
-    with _jaxlib_types():
+    with warnings.catch_warnings():
+        # jaxlib 0.11.2 makes a type without a module when the first number of an event is read. Python warns
+        # of it, and if that warning is an error (`python -W error`, pytest), jaxlib ends the process.
+        warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
         for line in _lines(file):
-            events = []
+            events: list[_Event] = []
             for event in line.events:
                 stats = dict(event.stats)
                 if "hlo_op" in stats:
                     key = str(stats.get("hlo_module", "")), str(stats["hlo_op"])
-                    events.append(_Event(event.start_ns, event.start_ns + event.duration_ns, key))
+                    events.append((event.start_ns, event.start_ns + event.duration_ns, key))
                 elif event.name in PHASES:
                     host[event.name] += event.duration_ns / 1e9
             threads += bool(events)
-            for event, own in _own_times(events):
-                seconds[event.key] += own / 1e9
-                counts[event.key] += 1
-                spans.append((event.start, event.end))
+            for (start, end, key), own in _own_times(events):
+                seconds[key] += own / 1e9
+                counts[key] += 1
+                spans.append((start, end))
     if not spans:
         raise ConfigError(f"{file} holds no operation of a device")
     programs = _programs(file.parent)
@@ -105,13 +107,12 @@ def read(file: Path) -> TraceSummary:
     for (module, name), total in sorted(seconds.items(), key=lambda item: -item[1]):
         phase, source = programs[module].place(name) if module in programs else (OTHER, "")
         operations.append(Operation(name, phase, source, total, counts[module, name]))
-    start = min(spans)[0]
-    end = max(end for _, end in spans)
+    span = max(end for _, end in spans) - min(spans)[0]
     phases = {name: sum(x.seconds for x in operations if x.phase == name) for name in (*PHASES, OTHER)}
     return TraceSummary(
         file=str(file),
-        seconds=(end - start) / 1e9,
-        busy=_covered_nanoseconds(spans) / max(end - start, 1),
+        seconds=span / 1e9,
+        busy=_covered_nanoseconds(spans) / max(span, 1),
         threads=threads,
         named=bool(programs),
         phases={name: x for name, x in phases.items() if x or name in host},
@@ -131,53 +132,30 @@ def _lines(file: Path) -> Iterator[Any]:
         yield from plane.lines
 
 
-@contextlib.contextmanager
-def _jaxlib_types() -> Iterator[None]:
-    """Lets jaxlib make the types that it reads traces with, also if warnings are errors.
-
-    jaxlib 0.11.2 makes one that has no module when the first number of an event is read. Python warns of it,
-    and if that warning is an error (`python -W error`, pytest), jaxlib ends the process.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
-        yield
-
-
 def _programs(folder: Path) -> dict[str, PhaseMap]:
-    """The programs whose texts lie in a folder, by name."""
-    return {
-        path.name.removesuffix(_TEXT): PhaseMap(ProgramText.parse(_text_of(path)))
-        for path in folder.glob(f"*{_TEXT}")
-    }
-
-
-def _text_of(file: Path) -> str:
-    try:
-        return read_bytes(file, LARGEST_LOG).decode(errors="replace")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from error
-
-
-@dataclass
-class _Event:
-    start: float
-    end: float
-    key: tuple[str, str]
+    programs = {}
+    for path in folder.glob(f"*{_TEXT}"):
+        try:
+            text = read_bytes(path, LARGEST_LOG).decode(errors="replace")
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        programs[path.name.removesuffix(_TEXT)] = PhaseMap(ProgramText.parse(text))
+    return programs
 
 
 def _own_times(events: list[_Event]) -> Iterator[tuple[_Event, float]]:
     """Each event of one thread with its nanoseconds, without the events inside it."""
     inside = [0.0] * len(events)
-    events = sorted(events, key=lambda event: (event.start, -event.end))
+    events = sorted(events, key=lambda event: (event[0], -event[1]))
     open_events: list[int] = []
-    for index, event in enumerate(events):
-        while open_events and events[open_events[-1]].end <= event.start:
+    for index, (start, end, _) in enumerate(events):
+        while open_events and events[open_events[-1]][1] <= start:
             open_events.pop()
         if open_events:
-            inside[open_events[-1]] += event.end - event.start
+            inside[open_events[-1]] += end - start
         open_events.append(index)
     for event, nested in zip(events, inside, strict=True):
-        yield event, max(event.end - event.start - nested, 0.0)
+        yield event, max(event[1] - event[0] - nested, 0.0)
 
 
 def _covered_nanoseconds(spans: Iterable[tuple[float, float]]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 from ml_collections import ConfigDict
@@ -32,86 +31,70 @@ def fit(config: ConfigDict, workdir: str, say: Callable[[str], None]) -> ConfigD
       ConfigError: the environment runs on the host, or not even the smallest form fits.
     """
     topology, limit, _ = memory_fit.target(config, None)
-    before = _of_run(workdir)
-    if before is not None:
+    folder = RunFolder(workdir)
+    if (folder.path / "config.json").exists():
+        before = folder.read_config()
         say(f"hardware_profile=auto: as in {workdir}, {_describe(before, topology)}")
         return _with(config, before)
-    search = _Search(config, topology, int((1 - MARGIN) * limit))
-    chosen, reason = search.run()
+    chosen, reason = _search(config, topology, int((1 - MARGIN) * limit))
     allowed = f"{1 - MARGIN:.0%} of {text.size(limit)} on each device"
     say(f"hardware_profile=auto: {_describe(chosen, topology)}; {reason.format(memory=allowed)}")
     return _with(config, chosen)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Search:
-    """Searches for the largest form of `config` that takes at most `limit` bytes of each device."""
+def _search(config: ConfigDict, topology: Topology, limit: int) -> tuple[Config, str]:
+    """The largest form of `config` that takes at most `limit` bytes of each device, and the reason.
 
-    config: ConfigDict
-    topology: Topology
-    limit: int
+    The reason has a place for `memory`.
+    """
 
-    def run(self) -> tuple[Config, str]:
-        """(configuration, reason), with a place for `memory` in the reason."""
-        report, unit = self._examine(self.config)
-        wanted = report.config.env.num_envs
-        changed = self.config
-        while not report.fits and (more := self._divide_minibatches(report.config)) is not None:
-            changed = more
-            report, unit = self._examine(changed)
-        if not report.fits:
-            best, _ = memory_fit.find_batch(report, unit, self._try(report.config))
-            if best is None:
-                raise ConfigError(f"`hardware_profile` (='auto'): not even {unit} environments fit in memory")
-            return best.config, f"{wanted:,} do not fit in {{memory}}"
-        if changed is not self.config:
-            return report.config, "without more accumulation they do not fit in {memory}"
-        config = report.config
-        most = config.stop.most_steps // (MIN_ITERATIONS * config.rollout_length) // unit * unit
-        if most <= wanted:
-            return config, f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
-        best, fails = memory_fit.find_batch(report, unit, self._try(config), most)
-        assert best is not None
-        if fails is None:
-            return best.config, f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
-        return best.config, f"the most that fit in {{memory}}, {fails:,} do not"
+    def examine(given: ConfigDict) -> tuple[MemoryReport, int]:
+        resolved, unit = memory_fit.share_evenly(given, topology.mesh.size)
+        return memory_fit.examine(resolved, topology, limit, enforced=False), unit
 
-    def _examine(self, config: ConfigDict) -> tuple[MemoryReport, int]:
-        resolved, unit = memory_fit.share_evenly(config, self.topology.mesh.size)
-        return memory_fit.examine(resolved, self.topology, self.limit, enforced=False), unit
+    def try_one(count: int) -> MemoryReport:
+        larger = memory_fit.with_environments(report.config, count)
+        return memory_fit.examine(larger, topology, limit, enforced=False, evaluation=False)
 
-    def _try(self, config: Config) -> Callable[[int], MemoryReport]:
-        def try_one(count: int) -> MemoryReport:
-            larger = memory_fit.with_environments(config, count)
-            return memory_fit.examine(larger, self.topology, self.limit, enforced=False, evaluation=False)
+    report, unit = examine(config)
+    wanted = report.config.env.num_envs
+    changed = config
+    while not report.fits and (more := _divide_minibatches(config, report.config)) is not None:
+        changed = more
+        report, unit = examine(changed)
+    if not report.fits:
+        best, _ = memory_fit.find_batch(report, unit, try_one)
+        if best is None:
+            raise ConfigError(f"`hardware_profile` (='auto'): not even {unit} environments fit in memory")
+        return best.config, f"{wanted:,} do not fit in {{memory}}"
+    chosen = report.config
+    if changed is not config:
+        return chosen, "without more accumulation they do not fit in {memory}"
+    most = chosen.stop.most_steps // (MIN_ITERATIONS * chosen.rollout_length) // unit * unit
+    few = f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
+    if most <= wanted:
+        return chosen, few
+    best, fails = memory_fit.find_batch(report, unit, try_one, most)
+    assert best is not None
+    return best.config, f"the most that fit in {{memory}}, {fails:,} do not" if fails else few
 
-        return try_one
 
-    def _divide_minibatches(self, config: Config) -> ConfigDict | None:
-        """The same with minibatches in twice as many parts; None if they cannot be divided further."""
-        field = config.learner.accumulation_field
-        parts = 2 * max(1, _parts(config.learner))
-        if not field:
-            return None
-        multiple = config.learner.envs_multiple(config.env.rows)
-        if parts > MAX_PARTS or config.rows_per_device % (2 * multiple):
-            return None
-        changed = self.config.copy_and_resolve_references()
-        override(changed, f"{config.section}.{field}", str(parts))
-        return changed
+def _divide_minibatches(given: ConfigDict, tried: Config) -> ConfigDict | None:
+    """The same with minibatches in twice as many parts; None if they cannot be divided further."""
+    field = tried.learner.accumulation_field
+    parts = 2 * max(1, _parts(tried.learner))
+    multiple = tried.learner.envs_multiple(tried.env.rows)
+    if not field or parts > MAX_PARTS or tried.rows_per_device % (2 * multiple):
+        return None
+    changed = given.copy_and_resolve_references()
+    override(changed, f"{tried.section}.{field}", str(parts))
+    return changed
 
 
 def _describe(config: Config, topology: Topology) -> str:
-    parts = f", minibatches in {_parts(config.learner)} parts" if _parts(config.learner) > 1 else ""
-    return f"{topology.description}, {config.env.num_envs:,} environments{parts}"
-
-
-def _of_run(workdir: str) -> Config | None:
-    """The configuration of the run that is resumed there, if any."""
-    folder = RunFolder(workdir)
-    if not (folder.path / "config.json").exists():
-        return None
-    return folder.read_config()
+    parts = _parts(config.learner)
+    divided = f", minibatches in {parts} parts" if parts > 1 else ""
+    return f"{topology.description}, {config.env.num_envs:,} environments{divided}"
 
 
 def _with(config: ConfigDict, chosen: Config) -> ConfigDict:

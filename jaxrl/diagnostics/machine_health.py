@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from jaxrl.config import installation
 from jaxrl.config.installation import DISTRIBUTION
 from jaxrl.config.text import size
-from jaxrl.diagnostics import packages, smoke_run
+from jaxrl.diagnostics import smoke_run
 
 OK = "ok"
 WARNING = "warning"
@@ -51,15 +51,20 @@ class HealthFinding:
     advice: str = ""
 
 
+def _broken(check: str, found: str, advice: str) -> HealthFinding:
+    return HealthFinding(check, BROKEN, found, advice)
+
+
 def examine(workdir: str, bucket: str | None) -> Iterator[HealthFinding]:
     """The results of all checks; `workdir` is the folder for runs, `bucket` a gs:// folder to try."""
     yield python()
     yield from versions()
-    yield from xla_settings()
+    yield xla_settings()
     yield driver()
     yield memory()
     yield disk("disk", workdir)
-    yield disk("cache", os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxrl")
+    yield disk("cache", os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache)
     if bucket:
         yield bucket_access(bucket)
     yield from training()
@@ -78,86 +83,115 @@ def python() -> HealthFinding:
 
     if platform.python_version() in SpecifierSet(accepted):
         return HealthFinding("python", OK, found)
-    return HealthFinding(
-        "python", BROKEN, f"{found}; jaxrl needs {accepted}", "make a venv with another Python: make setup"
-    )
+    advice = "make a venv with another Python: make setup"
+    return _broken("python", f"{found}; jaxrl needs {accepted}", advice)
 
 
 def versions() -> Iterator[HealthFinding]:
     """Installed packages against the requirements of jaxrl, jax and its plugins."""
-    for other in packages.others_of_the_same_name():
-        yield HealthFinding(
-            "versions", BROKEN, f"{other} installs a package `jaxrl` too", f"pip uninstall {other}"
-        )
+    for other in others_of_the_same_name():
+        yield _broken("versions", f"{other} installs a package `jaxrl` too", f"pip uninstall {other}")
     wrong = list(
-        packages.unmet(
-            (DISTRIBUTION, "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *packages.plugins())
-        )
+        _unmet((DISTRIBUTION, "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *_cuda_plugins()))
     )
-    shown = ", ".join(
-        f"{name} {packages.installed_version(name)}"
-        for name in ("jax", "jaxlib", "flax", *packages.plugins())
-    )
-    if not wrong:
-        yield HealthFinding("versions", OK, shown)
     for text, requirement in wrong:
-        yield HealthFinding("versions", BROKEN, text, f"pip install '{requirement}'")
+        yield _broken("versions", text, f"pip install '{requirement}'")
+    if not wrong:
+        named = ("jax", "jaxlib", "flax", *_cuda_plugins())
+        yield HealthFinding("versions", OK, ", ".join(f"{name} {_installed(name)}" for name in named))
 
 
-def xla_settings() -> Iterator[HealthFinding]:
+def _unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """(problem, requirement) for each requirement of the packages that is not met."""
+    from packaging.requirements import Requirement
+
+    for package in packages:
+        try:
+            wanted = importlib.metadata.requires(package) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for requirement in map(Requirement, wanted):
+            if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+                continue
+            name = requirement.name
+            version = _installed(name)
+            if version is None:
+                yield f"{package} needs {name}, which is not installed", str(requirement)
+            elif not requirement.specifier.contains(version, prereleases=True):
+                accepted = f"{name}{requirement.specifier}"
+                yield f"{package} needs {accepted}, installed is {version}", accepted
+    # A plugin depends on jaxlib's internals, but requires its version only in an extra.
+    jaxlib = _installed("jaxlib")
+    for plugin in _cuda_plugins():
+        if (version := _installed(plugin)) != jaxlib:
+            yield f"{plugin} {version} does not fit jaxlib {jaxlib}", f"{plugin}=={jaxlib}"
+
+
+def others_of_the_same_name() -> Iterator[str]:
+    """Distributions that put files into the package `jaxrl`, beside this one."""
+    for other in importlib.metadata.distributions():
+        ours = other.name == DISTRIBUTION
+        if not ours and any(file.parts[:1] == ("jaxrl",) for file in other.files or ()):
+            yield str(other.name)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cuda_plugins() -> tuple[str, ...]:
+    return tuple(name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if _installed(name))
+
+
+def xla_settings() -> HealthFinding:
     """Settings that cost speed, such as XLA_FLAGS; with unknown flags XLA aborts the smoke run."""
     flags = os.environ.get("XLA_FLAGS", "")
     costly = [f"{flag}: {cost}" for flag, cost in _COSTLY_FLAGS.items() if flag in flags]
-    costly += [f"{name}: {cost}" for name, cost in _COSTLY.items() if _is_on(os.environ.get(name))]
+    costly += [f"{name}: {cost}" for name, cost in _COSTLY.items() if _is_on(os.environ.get(name, ""))]
     shown = [f"XLA_FLAGS={flags}"] if flags else []
-    shown += [
-        f"{n}={v}"
-        for n, v in sorted(os.environ.items())
-        if n.startswith(("JAX_", "XLA_PYTHON", "LIBTPU_INIT"))
-    ]
+    of_jax = ("JAX_", "XLA_PYTHON", "LIBTPU_INIT")
+    shown += [f"{name}={x}" for name, x in sorted(os.environ.items()) if name.startswith(of_jax)]
     found = " ".join(shown) or "none set"
     if costly:
-        yield HealthFinding(
-            "xla flags", WARNING, f"{found} ({'; '.join(costly)})", "unset these for training at full speed"
-        )
-    else:
-        yield HealthFinding("xla flags", OK, found)
+        advice = "unset these for training at full speed"
+        return HealthFinding("xla flags", WARNING, f"{found} ({'; '.join(costly)})", advice)
+    return HealthFinding("xla flags", OK, found)
 
 
 def driver() -> HealthFinding:
     """The NVIDIA driver, and jax's plugin for it."""
     file = Path("/proc/driver/nvidia/version")
-    nodes = [path.name for pattern in ("nvidia[0-9]*", "accel[0-9]*") for path in Path("/dev").glob(pattern)]
     match = re.search(r"(\d+)\.\d+(\.\d+)?", file.read_text()) if file.exists() else None
-    plugins = packages.plugins()
     if match is None:
-        if any(name.startswith("nvidia") for name in nodes):
-            text = "GPUs are there, the NVIDIA driver is not loaded"
-            return HealthFinding(
-                "driver", BROKEN, text, "install or load it; `nvidia-smi` must list the GPUs"
-            )
-        if nodes and packages.installed_version("libtpu") is None:
-            return HealthFinding("driver", BROKEN, "a TPU without libtpu", installation.command("tpu"))
-        return HealthFinding(
-            "driver",
-            OK,
-            "no NVIDIA driver and no GPU" if not nodes else f"libtpu {packages.installed_version('libtpu')}",
-        )
+        return _other_accelerators()
     major = int(match.group(1))
+    plugins = _cuda_plugins()
     if not plugins:
         extra = "cuda13" if major >= _DRIVERS["cuda13"] else "cuda12"
         text = f"NVIDIA {match.group()}, but jax has no CUDA plugin"
-        return HealthFinding("driver", BROKEN, text, installation.command(extra))
+        return _broken("driver", text, installation.command(extra))
     for cuda, oldest in _DRIVERS.items():
         if any(cuda in plugin for plugin in plugins) and major < oldest:
             text = f"NVIDIA {match.group()} is too old for {cuda}, which needs {oldest}"
-            return HealthFinding(
-                "driver",
-                BROKEN,
-                text,
-                "update the driver" + (f", or {installation.command('cuda12')}" * (cuda == "cuda13")),
-            )
+            other = f", or {installation.command('cuda12')}" if cuda == "cuda13" else ""
+            return _broken("driver", text, f"update the driver{other}")
     return HealthFinding("driver", OK, f"NVIDIA {match.group()}")
+
+
+def _other_accelerators() -> HealthFinding:
+    """Without an NVIDIA driver: a TPU, nothing, or GPUs that cannot be used."""
+    nodes = [path.name for pattern in ("nvidia[0-9]*", "accel[0-9]*") for path in Path("/dev").glob(pattern)]
+    if any(name.startswith("nvidia") for name in nodes):
+        text = "GPUs are there, the NVIDIA driver is not loaded"
+        return _broken("driver", text, "install or load it; `nvidia-smi` must list the GPUs")
+    if not nodes:
+        return HealthFinding("driver", OK, "no NVIDIA driver and no GPU")
+    if (libtpu := _installed("libtpu")) is None:
+        return _broken("driver", "a TPU without libtpu", installation.command("tpu"))
+    return HealthFinding("driver", OK, f"libtpu {libtpu}")
 
 
 def memory() -> HealthFinding:
@@ -182,20 +216,14 @@ def disk(check: str, folder: str) -> HealthFinding:
         with tempfile.TemporaryFile(dir=place) as stream:
             stream.write(b"x")
     except OSError as error:
-        text = f"{place} cannot be written: {error}"
-        return HealthFinding(check, BROKEN, text, "name another folder, or change its owner or mode")
+        advice = "name another folder, or change its owner or mode"
+        return _broken(check, f"{place} cannot be written: {error}", advice)
     if free < 0.1 * _GIGABYTE:
-        return HealthFinding(check, BROKEN, found, "delete old runs: checkpoints will not fit")
+        return _broken(check, found, "delete old runs: checkpoints will not fit")
     if free < _GIGABYTE:
-        return HealthFinding(
-            check, WARNING, found, "delete old runs, or keep fewer checkpoints: --config.checkpoint.keep=1"
-        )
+        advice = "delete old runs, or keep fewer checkpoints: --config.checkpoint.keep=1"
+        return HealthFinding(check, WARNING, found, advice)
     return HealthFinding(check, OK, found)
-
-
-def cache_folder() -> str:
-    """The folder of compiled programs."""
-    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxrl")
 
 
 def bucket_access(bucket: str) -> HealthFinding:
@@ -213,20 +241,19 @@ def bucket_access(bucket: str) -> HealthFinding:
         same = file.read_text() == name
         file.unlink()
     except ConfigError as error:
-        return HealthFinding("bucket", BROKEN, str(error), installation.command("gcs"))
+        return _broken("bucket", str(error), installation.command("gcs"))
     except Exception as error:  # Each backend raises its own.
         text = f"{bucket}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        return HealthFinding("bucket", BROKEN, text, _bucket_advice(text))
+        return _broken("bucket", text, _bucket_advice(text))
     if not same:
-        return HealthFinding(
-            "bucket", BROKEN, f"{bucket}: an object was not read back as written", "try another bucket"
-        )
+        text = f"{bucket}: an object was not read back as written"
+        return _broken("bucket", text, "try another bucket")
     return HealthFinding("bucket", OK, f"{bucket}: written, read and deleted")
 
 
 def _bucket_advice(text: str) -> str:
     text = text.lower()
-    if "404" in text or "not found" in text or "filenotfound" in text:
+    if any(word in text for word in ("404", "not found", "filenotfound")):
         return (
             "is the name right? `gcloud storage ls` lists buckets, `gcloud storage buckets create` makes one"
         )
@@ -239,56 +266,32 @@ def _bucket_advice(text: str) -> str:
 
 def training() -> Iterator[HealthFinding]:
     """Devices and some seconds of training, in another process: a failing XLA ends its process."""
-    stages, errors, ended = smoke_run.in_child(_PROBE_SECONDS)
-    yield _devices(stages, errors, ended)
-    if "devices" in stages:
-        yield _training(stages, errors, ended)
-
-
-def _devices(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
+    stages, problem, advice = smoke_run.in_child(_PROBE_SECONDS)
     if "devices" not in stages:
-        return HealthFinding("devices", BROKEN, f"jax {ended}: {_error_line(errors)}", _start_advice(errors))
-    found = stages["devices"]
-    text = f"{found['count']} x {found['kind']}"
-    if found["bytes"]:
-        text += f" with {size(found['bytes'])} each"
+        yield _broken("devices", f"jax {problem}", advice)
+        return
+    yield _devices(stages["devices"])
+    if "run" not in stages:
+        yield _broken("training", f"it {problem}", advice)
+        return
+    run = stages["run"]
+    pace = f"{run['steps_per_second']:,.0f} steps per second of a small network"
+    found = f"{pace}, compiled in {run['compile_seconds']:.1f} s"
+    if run["finite"]:
+        yield HealthFinding("training", OK, found)
+    else:
+        text = f"{found}; losses are not finite"
+        yield _broken("training", text, "unset XLA_FLAGS; try JAX_PLATFORMS=cpu")
+
+
+def _devices(found: Mapping[str, Any]) -> HealthFinding:
+    memory = f" with {size(found['bytes'])} each" if found["bytes"] else ""
+    text = f"{found['count']} x {found['kind']}{memory}"
     gpus = list(Path("/dev").glob("nvidia[0-9]*"))
     if found["platform"] == "cpu" and gpus and os.environ.get("JAX_PLATFORMS", "") != "cpu":
-        return HealthFinding(
-            "devices", BROKEN, f"{text}, though there are GPUs", "see `driver` and `versions`"
-        )
+        return _broken("devices", f"{text}, though there are GPUs", "see `driver` and `versions`")
     return HealthFinding("devices", OK, text)
 
 
-def _training(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
-    if "run" not in stages:
-        return HealthFinding("training", BROKEN, f"it {ended}: {_error_line(errors)}", _start_advice(errors))
-    run = stages["run"]
-    pace = run["steps_per_second"]
-    compiling = run["compile_seconds"]
-    found = f"{pace:,.0f} steps per second of a small network, compiled in {compiling:.1f} s"
-    if not run["finite"]:
-        text = f"{found}; losses are not finite"
-        return HealthFinding("training", BROKEN, text, "unset XLA_FLAGS; try JAX_PLATFORMS=cpu")
-    return HealthFinding("training", OK, found)
-
-
-def _start_advice(errors: str) -> str:
-    if "Unknown flag" in errors:
-        return "remove the flag from XLA_FLAGS: this version of XLA does not know it"
-    if "RESOURCE_EXHAUSTED" in errors or "out of memory" in errors.lower():
-        return "another process holds the device's memory: `nvidia-smi` names it"
-    if os.environ.get("JAX_PLATFORMS", "cpu") != "cpu" or "Unable to initialize backend" in errors:
-        return f"unset JAX_PLATFORMS, or install what it names, such as {installation.command('cuda12')}"
-    return "see the message; `python -c 'import jax; jax.devices()'` shows all of it"
-
-
-def _error_line(errors: str) -> str:
-    """The line of the error."""
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    named = [line for line in lines if "Unknown flag" in line or "Error" in line]
-    return (named or lines or ["without a word"])[-1][:300]
-
-
-def _is_on(value: str | None) -> bool:
-    return (value or "").lower() in ("1", "true", "yes", "on", "t", "y")
+def _is_on(value: str) -> bool:
+    return value.lower() in ("1", "true", "yes", "on", "t", "y")

@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config, resolve
 from jaxrl.config.environment import is_on_host
-from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
-from jaxrl.diagnostics.compiled_programs.work import Work, read_work
+from jaxrl.diagnostics.compiled_programs import Work, read_work
+from jaxrl.diagnostics.launches import Launches, read_launches
 from jaxrl.evaluation.evaluator import EvaluationTask, build
 from jaxrl.evaluation.result import modes_of
 from jaxrl.parallel.compilation import without_cache
@@ -64,19 +64,16 @@ class MemoryReport:
     """The compiler's report on one configuration and topology.
 
     Attributes:
-      config: as resolved for it.
       limit: bytes that programs may take on a device.
       enforced: True if the compiler refuses programs that need more, as for TPUs; else the peaks decide.
       needed: bytes that training needs; None if it does not fit and the compiler does not report them.
-      memory: training's; None if the compiler gave up.
-      evaluation: evaluation's, likewise.
-      work: collectives and cycles of an iteration.
-      launches: kernels of an iteration on a GPU; None elsewhere.
+      memory, evaluation: of the two programs; None if the compiler gave up.
+      work, launches: of an iteration; the launches on a GPU alone.
       flops: floating-point operations of matrix products, per iteration and device.
       seconds: to compile training and evaluation.
       largest: arrays of the training program.
-      replay: bytes of the steps that a replay memory keeps on each device; 0 without one.
       complaint: the compiler's error, if it gave up.
+      replay: bytes of the steps that a replay memory keeps on each device; 0 without one.
     """
 
     config: Config
@@ -95,21 +92,14 @@ class MemoryReport:
 
     @property
     def fits(self) -> bool:
-        peaks = [memory.peak for memory in (self.memory, self.evaluation) if memory is not None]
+        peaks = [memory.peak for memory in (self.memory, self.evaluation) if memory]
         return not self.complaint and (self.enforced or max(peaks) <= self.limit)
 
 
 def examine(
     config: Config, topology: Topology, limit: int, enforced: bool, evaluation: bool = True
 ) -> MemoryReport:
-    """Compiles training, and evaluation, for a topology.
-
-    Args:
-      topology: devices, which may be only described.
-      limit: bytes that programs may take on a device.
-      enforced: True if the compiler refuses programs that need more.
-      evaluation: True if evaluation is compiled too.
-    """
+    """Compiles training, and `evaluation`, for devices that may be only described; see `MemoryReport`."""
     runtime = DeviceRuntime(config, topology)
     traced = runtime.trace()
     platform = topology.axis.platform
@@ -124,15 +114,15 @@ def examine(
         modes = modes_of(runtime.agent, config.evaluate.modes)
         _, complaint = _compile(lambda: evaluator.compile(policy, config.evaluate.episodes, modes))
         evaluated = evaluator.compiled[0] if evaluator.compiled else None
-    memory = ProgramMemory.of(compiled, enforced) if compiled is not None else None
-    text = compiled.as_text() if compiled is not None else ""
+    memory = ProgramMemory.of(compiled, enforced) if compiled else None
+    text = compiled.as_text() if compiled else ""
     return MemoryReport(
         config=config,
         limit=limit,
         enforced=enforced,
         needed=memory.peak if memory else _parse_needed(complaint),
         memory=memory,
-        evaluation=ProgramMemory.of(evaluated, enforced) if evaluated is not None else None,
+        evaluation=ProgramMemory.of(evaluated, enforced) if evaluated else None,
         work=read_work(text) if text else None,
         launches=read_launches(text) if text and platform == "gpu" else None,
         flops=matmul_flops(traced.jaxpr, platform),
@@ -183,10 +173,8 @@ def share_evenly(config: ConfigDict, device_count: int) -> tuple[Config, int]:
     if is_on_host(config.env.name):
         raise ConfigError(f"`env.name` (={config.env.name!r}) runs on the host; preflight needs JAX code")
     if not checked.collects:
-        raise ConfigError(
-            f"`algorithm` (={checked.algorithm!r}) steps no environments, whose number could be fitted into "
-            "memory"
-        )
+        rule = "steps no environments, whose number could be fitted into memory"
+        raise ConfigError(f"`algorithm` (={checked.algorithm!r}) {rule}")
     unit = device_count * checked.learner.envs_multiple(checked.env.num_envs)
     changed = config.copy_and_resolve_references()
     changed.env.num_envs = -(-config.env.num_envs // unit) * unit
@@ -201,13 +189,10 @@ def with_environments(config: Config, count: int) -> Config:
 def find_batch(
     first: MemoryReport, unit: int, try_one: Callable[[int], MemoryReport], most: int | None = None
 ) -> tuple[MemoryReport | None, int | None]:
-    """Searches for the largest number of environments that fits, to within `RESOLUTION`.
+    """Searches for the largest multiple of `unit` environments that fits, to within `RESOLUTION`.
 
-    Args:
-      first: the report of the number to start with.
-      unit: numbers are multiples of it.
-      try_one: compiles a number of environments.
-      most: the largest number to try; None for the limit of 32 bits.
+    Begins with the report `first`; `try_one` compiles another number, of at most `most` (None: as 32 bits
+    allow).
 
     Returns:
       (report of the largest that fits, the smallest number known not to fit); None if there is none.

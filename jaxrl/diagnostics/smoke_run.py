@@ -7,37 +7,49 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrl.config import installation
 from jaxrl.reporting.writers import Writer
 
 STEPS = 50_000
 
 
 def in_child(seconds: float) -> tuple[dict[str, Any], str, str]:
-    """Runs `main` in another process for some seconds: reports by stage, stderr, its end in words."""
+    """Runs `main` in another process for some seconds: reports by stage, what went wrong, advice on it."""
     command = [sys.executable, "-c", f"from {__name__} import main; main()"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-        said = done.stdout
-        errors = done.stderr
-        ended = f"ended with {done.returncode}"
+        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+        printed, complaints, ended = done.stdout, done.stderr, f"ended with {done.returncode}"
     except subprocess.TimeoutExpired as error:
-        said = _text(error.stdout)
-        errors = _text(error.stderr)
+        printed, complaints = error.stdout or b"", error.stderr or b""
         ended = f"did not end within {seconds:g} s"
     stages: dict[str, Any] = {}
-    for line in said.splitlines():
+    for line in printed.decode(errors="replace").splitlines():
         if line.startswith("{"):
             stages |= json.loads(line)
-    return stages, errors, ended
+    errors = complaints.decode(errors="replace")
+    return stages, f"{ended}: {_error_line(errors)}", _advice(errors)
 
 
-def _text(stream: bytes | str | None) -> str:
-    return stream.decode(errors="replace") if isinstance(stream, bytes) else stream or ""
+def _advice(errors: str) -> str:
+    if "Unknown flag" in errors:
+        return "remove the flag from XLA_FLAGS: this version of XLA does not know it"
+    if "RESOURCE_EXHAUSTED" in errors or "out of memory" in errors.lower():
+        return "another process holds the device's memory: `nvidia-smi` names it"
+    if os.environ.get("JAX_PLATFORMS", "cpu") != "cpu" or "Unable to initialize backend" in errors:
+        return f"unset JAX_PLATFORMS, or install what it names, such as {installation.command('cuda12')}"
+    return "see the message; `python -c 'import jax; jax.devices()'` shows all of it"
+
+
+def _error_line(errors: str) -> str:
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    named = [line for line in lines if "Unknown flag" in line or "Error" in line]
+    return (named or lines or ["without a word"])[-1][:300]
 
 
 def main() -> None:

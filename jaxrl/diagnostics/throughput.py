@@ -59,18 +59,16 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     clock = Clock()
     coordinator = Coordinator(clock)
     runtime = build_runtime(config, topology, clock, coordinator)
-    started = time.perf_counter()
-    runtime.compile()
-    compile_seconds = time.perf_counter() - started
+    _, compile_seconds = _timed(runtime.compile)
     state = runtime.prepare(runtime.learning.initial_state())
-    train = functools.partial(_train, runtime, runtime.learning.empty_interval())
-    state, windows = _windows(train, state, seconds, config.steps_per_iteration)
+    alone = functools.partial(train, runtime, runtime.learning.empty_interval())
+    state, windows = _windows(alone, state, seconds, config.steps_per_iteration)
     rate = statistics.median(windows)
     per_iteration = config.steps_per_iteration / rate
     count = max(1, round(max(0.2, seconds / WINDOWS) / per_iteration))
     queue = DispatchQueue(runtime, clock, coordinator)
     loop = functools.partial(_run_loop, queue, config, clock, resources.Meter(available_cores()))
-    state, added = _loop_shares(train, loop, state, count)
+    state, added = _loop_shares(alone, loop, state, count)
     shares = runtime.time_shares()
     runtime.close()
     stall = _save_seconds(state)
@@ -126,11 +124,11 @@ def matmul_flops_per_second() -> float:
     run = topology.shard(product, REPLICATED, REPLICATED)
     x = topology.replicate(jnp.ones((_MATMUL_SIZE, _MATMUL_SIZE)))
     run(x).block_until_ready()
-    best = min(_measure_seconds(lambda: run(x)) for _ in range(8))
+    best = min(_timed(run, x)[1] for _ in range(8))
     return topology.axis.size * 4 * 2 * _MATMUL_SIZE**3 / best
 
 
-def _train(runtime: Runtime, empty: Interval, state: Any, iterations: int) -> Any:
+def train(runtime: Runtime, empty: Interval, state: Any, iterations: int) -> Any:
     """Trains `iterations`, as many at once as the runtime can."""
     at_once = iterations if runtime.one_program else 1
     for _ in range(iterations // at_once):
@@ -143,21 +141,18 @@ def _windows(
     train: Callable[[Any, int], Any], state: Any, seconds: float, steps: int
 ) -> tuple[Any, list[float]]:
     """Steps per second of windows of equal work that take `seconds` in all, after a warm-up."""
-    state = jax.block_until_ready(train(state, 1))  # the first call takes longer than any other
+    state, _ = _timed(train, state, 1)  # the first call takes longer than any other
     iterations = 1
     took = 0.0
     while took < seconds / WINDOWS / 4:
-        started = time.perf_counter()
-        state = jax.block_until_ready(train(state, iterations))
-        took = time.perf_counter() - started
+        state, took = _timed(train, state, iterations)
         rate = iterations / took
         iterations = 2 * iterations
     iterations = max(1, round(seconds / WINDOWS * rate))
     windows = []
     for _ in range(WINDOWS):
-        started = time.perf_counter()
-        state = jax.block_until_ready(train(state, iterations))
-        windows.append(iterations * steps / (time.perf_counter() - started))
+        state, took = _timed(train, state, iterations)
+        windows.append(iterations * steps / took)
     return state, windows
 
 
@@ -165,20 +160,17 @@ def _loop_shares(
     train: Callable[[Any, int], Any], loop: Callable[[Writer, Any, int], Any], state: Any, count: int
 ) -> tuple[Any, list[float]]:
     """The time that a run's loop adds to `count` iterations, as a share of theirs, for several pairs."""
-    ratios = []
+    added = []
     with tempfile.TemporaryDirectory() as folder:
         writers = JsonlWriter(f"{folder}/metrics.jsonl"), TensorBoardWriter(f"{folder}/tensorboard")
         with contextlib.closing(MultiWriter(writers)) as writer:
             looped = functools.partial(loop, writer)
             state = looped(state, count)  # opens the files
             for _ in range(_PAIRS):
-                seconds = []
-                for job in (train, looped):
-                    started = time.perf_counter()
-                    state = jax.block_until_ready(job(state, count))
-                    seconds.append(time.perf_counter() - started)
-                ratios.append(seconds[1] / seconds[0])
-    return state, [ratio - 1 for ratio in ratios]
+                state, alone = _timed(train, state, count)
+                state, in_loop = _timed(looped, state, count)
+                added.append(in_loop / alone - 1)
+    return state, added
 
 
 def _run_loop(
@@ -220,11 +212,10 @@ def _rollout_seconds(runtime: Runtime, state: Any, per_iteration: float) -> floa
     if not runtime.learning.per_device.config.collects:
         return 0.0
     iterations = max(1, round(0.5 / per_iteration))
-    rollouts = runtime.rollouts(iterations)
-    if rollouts is None:
+    if (rollouts := runtime.rollouts(iterations)) is None:
         return max(0.0, per_iteration - _update_seconds(runtime, state))
     jax.block_until_ready(rollouts(state))
-    return min(_measure_seconds(lambda: rollouts(state)) for _ in range(3)) / iterations
+    return min(_timed(rollouts, state)[1] for _ in range(3)) / iterations
 
 
 def _update_seconds(runtime: Runtime, state: Any) -> float:
@@ -233,9 +224,8 @@ def _update_seconds(runtime: Runtime, state: Any) -> float:
     runtime.close()
     took = []
     for _ in range(4):
-        started = time.perf_counter()
-        state, _ = jax.block_until_ready(runtime.learning.update(state, trajectory, totals))
-        took.append(time.perf_counter() - started)
+        (state, _), seconds = _timed(runtime.learning.update, state, trajectory, totals)
+        took.append(seconds)
     return min(took[1:])  # the first one compiles
 
 
@@ -245,28 +235,22 @@ def _save_seconds(state: Any) -> float:
         checkpoints = Checkpointer(folder)
         stalls = []
         for step in range(4):
-            started = time.perf_counter()
-            checkpoints.save(step, state, {})
-            stalls.append(time.perf_counter() - started)
+            stalls.append(_timed(checkpoints.save, step, state, {})[1])
             checkpoints.wait()
         checkpoints.close()
     return statistics.median(stalls[1:])  # the first one also starts threads
 
 
-def _measure_seconds(run: Callable[[], Any]) -> float:
+def _timed(job: Callable[..., Any], *given: Any) -> tuple[Any, float]:
+    """The result of a job, and the seconds until all of it is there."""
     started = time.perf_counter()
-    jax.block_until_ready(run())
-    return time.perf_counter() - started
+    result = jax.block_until_ready(job(*given))
+    return result, time.perf_counter() - started
 
 
 def program_bytes(compiled: Any) -> int | None:
     """Arguments, results and temporaries of the training program on one device."""
-    memory = compiled.memory_analysis()
-    if memory is None:
+    if (found := compiled.memory_analysis()) is None:
         return None
-    return (
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        + memory.temp_size_in_bytes
-        - memory.alias_size_in_bytes
-    )
+    arrays = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    return int(arrays + found.temp_size_in_bytes)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import Agent
-from jaxrl.envs.agents.rows import of_environments, row_keys
+from jaxrl.envs.agents import of_environments, row_keys
 from jaxrl.envs.base import TimeStep
 from jaxrl.envs.vector_mixture import BatchedEnv, vector_env
 from jaxrl.envs.wrappers.episodes import TimeLimit

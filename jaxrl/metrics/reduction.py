@@ -156,12 +156,9 @@ class Maximum(Metric):
 
 @flax.struct.dataclass
 class Spread(Metric):
-    """The sample standard deviation (divisor n - 1); empty for fewer than two values.
+    """The sample standard deviation (divisor n - 1) of n values; empty for fewer than two.
 
-    Attributes:
-      count: n.
-      mean: of the n.
-      squares: the sum of their squared differences from it.
+    `squares` is the sum of their squared differences from their mean.
     """
 
     count: jax.Array

@@ -15,7 +15,10 @@ import jax
 
 
 class Meter:
-    """Measures the share of the machine used since the previous reading, in microseconds."""
+    """Measures the share of the machine used since the previous reading, in microseconds.
+
+    The utilization of the GPUs that JAX uses needs the `monitor` extra.
+    """
 
     def __init__(
         self,
@@ -23,16 +26,20 @@ class Meter:
         now: Callable[[], float] = time.perf_counter,
         worked: Callable[[], float] = time.process_time,
     ) -> None:
-        """Starts measuring.
-
-        Args:
-          now: a monotonic clock in seconds.
-        """
+        """Starts measuring, by `now`, a monotonic clock in seconds."""
         self._cores = cores
         self._now = now
         self._worked = worked
         self._last = now(), worked()
-        self._accelerators = _nvidia_devices()
+        self._nvml: Any = None
+        self._gpus: list[Any] = []
+        with contextlib.suppress(Exception):  # ImportError, or NVML's errors without a driver.
+            if jax.default_backend() == "gpu":
+                import pynvml
+
+                pynvml.nvmlInit()
+                self._nvml = pynvml
+                self._gpus = list(_visible(pynvml))
 
     def read(self) -> dict[str, float]:
         """`host/*` and, if the backend or its driver reports them, `device/*`; see docs/metrics.md."""
@@ -47,9 +54,9 @@ class Meter:
         if (peak := peak_device_bytes()) is not None:
             row["device/peak_memory_bytes"] = peak
         with contextlib.suppress(Exception):  # A driver that stops answering is no reason to stop training.
-            if self._accelerators:
-                shares = [utilization() for utilization in self._accelerators]
-                row["device/utilization"] = sum(shares) / len(shares)
+            if self._gpus:
+                busy = sum(self._nvml.nvmlDeviceGetUtilizationRates(gpu).gpu for gpu in self._gpus)
+                row["device/utilization"] = busy / 100 / len(self._gpus)
         return row
 
 
@@ -61,8 +68,8 @@ def peak_host_bytes() -> int:
 
 def peak_device_bytes() -> int | None:
     """Peak memory in use on any one device, in bytes; None if it is not reported, as on CPU."""
-    peaks = [stats["peak_bytes_in_use"] for d in jax.local_devices() if (stats := _memory_stats(d))]
-    return max(peaks, default=None)
+    found = [device.memory_stats() or {} for device in jax.local_devices()]
+    return max((each["peak_bytes_in_use"] for each in found if "peak_bytes_in_use" in each), default=None)
 
 
 def peak_memory() -> dict[str, int | None]:
@@ -93,33 +100,10 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _memory_stats(device: Any) -> dict[str, int] | None:
-    stats: dict[str, int] | None = device.memory_stats()
-    return stats if stats and "peak_bytes_in_use" in stats else None
-
-
-def _nvidia_devices() -> list[Callable[[], float]]:
-    """A function per GPU that JAX uses, returning its utilization; none without GPUs or `monitor` extra."""
-    with contextlib.suppress(Exception):  # ImportError, or NVML's errors without a driver.
-        if jax.default_backend() == "gpu":
-            import pynvml
-
-            pynvml.nvmlInit()
-            return [_busy(pynvml, handle) for handle in _visible(pynvml)]
-    return []
-
-
 def _visible(nvml: Any) -> Iterator[Any]:
     """Handles of the GPUs in CUDA_VISIBLE_DEVICES, which names them by index or by identifier."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    for name in chosen.split(",") if chosen else map(str, range(nvml.nvmlDeviceGetCount())):
-        by_index = name.strip().isdigit()
-        yield (
-            nvml.nvmlDeviceGetHandleByIndex(int(name))
-            if by_index
-            else nvml.nvmlDeviceGetHandleByUUID(name.strip())
-        )
-
-
-def _busy(nvml: Any, handle: Any) -> Callable[[], float]:
-    return lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+    names = chosen.split(",") if chosen else map(str, range(nvml.nvmlDeviceGetCount()))
+    for name in map(str.strip, names):
+        by_index = name.isdigit()
+        yield nvml.nvmlDeviceGetHandleByIndex(int(name)) if by_index else nvml.nvmlDeviceGetHandleByUUID(name)

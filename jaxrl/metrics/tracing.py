@@ -52,13 +52,13 @@ class Traces:
         """Prepares a trace.
 
         Args:
-          folder: the folder to write to; None records nothing but keeps the edges.
+          folder: to write to; None records nothing but keeps the edges.
           window: (start, count): `count` iterations (0: none) from the first call at or after `start`.
           programs: returns the compiled programs, as `jax.stages.Compiled`.
           tell: shows the user a line with the path of a trace.
           clock: the run's clock; waiting for training counts as training.
         """
-        self._folder = None if folder is None else os.fspath(folder)
+        self._folder = "" if folder is None else os.fspath(folder)
         start, self._count = window
         self._programs = programs
         self._tell = tell
@@ -98,21 +98,23 @@ class Traces:
             self._wait(pending)
             self._begin = None
             self._end = iteration + (self._count or SIGNAL_ITERATIONS)
-            if self._folder is not None:
-                self._open(self._folder)
+            if self._folder:
+                self._open()
 
     def close(self) -> None:
         """Ends a trace that is still open and writes it."""
         running = self._running
         self._running = False
         self._end = None
-        if not running or self._folder is None:
+        if not running:
             return
         try:
             jax.profiler.stop_trace()
             written = max(Path(self._folder).glob("plugins/profile/*"), key=lambda path: path.name)
             for program in self._programs():
-                _write_program(written, program.as_text())
+                text = program.as_text()
+                found = re.match(r"HloModule ([\w.\-]+)", text)
+                (written / f"{found[1] if found else 'program'}.hlo.txt").write_text(text)
             self._tell(f"wrote a trace: jaxrl profile-summary {shlex.quote(str(written))}")
         except (RuntimeError, OSError, ValueError) as error:
             _log.warning("the trace could not be written: %s", error)
@@ -121,31 +123,24 @@ class Traces:
         with self._clock.measure("train"):
             jax.block_until_ready(pending)
 
-    def _open(self, folder: str) -> None:
+    def _open(self) -> None:
         # Without every Python call and every lock, a trace is smaller and more accurate.
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
         options.host_tracer_level = 1
         try:
-            jax.profiler.start_trace(folder, profiler_options=options)
+            jax.profiler.start_trace(self._folder, profiler_options=options)
             self._running = True
         except (RuntimeError, OSError) as error:
             _log.warning("no trace: the profiler did not start: %s", error)
-
-
-def _write_program(folder: Path, text: str) -> None:
-    found = re.match(r"HloModule ([\w.\-]+)", text)
-    (folder / f"{found[1] if found else 'program'}.hlo.txt").write_text(text)
 
 
 @contextlib.contextmanager
 def host_profile(folder: str | os.PathLike[str], enabled: bool) -> Iterator[list[str]]:
     """Profiles the Python of the calling thread inside the block, if `enabled`.
 
-    Writes `host_profile.pstats` for `python -m pstats` or snakeviz, and `host_profile.txt`.
-
-    Yields:
-      A list to which the lines of host_profile.txt are added at the end of the block.
+    Writes `host_profile.pstats` for `python -m pstats` or snakeviz, and `host_profile.txt`. Yields a list to
+    which the lines of host_profile.txt are added at the end of the block.
     """
     lines: list[str] = []
     if not enabled:
@@ -158,10 +153,9 @@ def host_profile(folder: str | os.PathLike[str], enabled: bool) -> Iterator[list
     finally:
         profiler.disable()
         lines += _host_table(profiler)
-        path = Path(folder)
         try:
-            profiler.dump_stats(path / "host_profile.pstats")
-            (path / "host_profile.txt").write_text("\n".join(lines) + "\n")
+            profiler.dump_stats(Path(folder, "host_profile.pstats"))
+            Path(folder, "host_profile.txt").write_text("\n".join(lines) + "\n")
         except OSError as error:
             _log.warning("the profile of the host could not be written: %s", error)
 
@@ -172,10 +166,8 @@ def _host_table(profiler: cProfile.Profile) -> list[str]:
     timings: Any = stats.stats  # type: ignore[attr-defined]
     total = sum(own for _, _, own, _, _ in timings.values())
     rows = sorted(timings.items(), key=lambda item: item[1][2], reverse=True)[:_HOST_ROWS]
-    lines = [
-        f"host: {total:.2f} s in Python's main thread",
-        f"{'own s':>8} {'all s':>8} {'calls':>9}  function",
-    ]
+    lines = [f"host: {total:.2f} s in Python's main thread"]
+    lines.append(f"{'own s':>8} {'all s':>8} {'calls':>9}  function")
     for (file, line, function), (_, calls, own, cumulative, _) in rows:
         where = f"{Path(file).parent.name}/{Path(file).name}:{line} " if line else ""
         lines.append(f"{own:8.3f} {cumulative:8.3f} {calls:9,}  {where}{function}")

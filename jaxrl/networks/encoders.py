@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Dict, Space
 from jaxrl.envs.graphs import GraphSpace
-from jaxrl.envs.picture_shapes import picture_shape
+from jaxrl.envs.pictures import picture_shape
 from jaxrl.networks.graphs import GraphEncoder, is_graph, require_graph
 from jaxrl.networks.layers import DTYPES, Conv, Dense, LayerNorm, activation
 from jaxrl.networks.operations import (

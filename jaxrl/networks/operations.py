@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrl.envs.base import Box, Discrete, MultiDiscrete, Space
 from jaxrl.envs.numbering import starts_of
-from jaxrl.envs.picture_shapes import channels_last, picture_order
+from jaxrl.envs.pictures import channels_last, picture_order
 from jaxrl.networks.kernels.convolution import max_pool
 from jaxrl.networks.layers import activation
 from jaxrl.types import Array

@@ -14,8 +14,14 @@ from jaxrl.pipeline import results
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.pipeline_folder import DONE, RUNNING, PipelineFolder
 from jaxrl.pipeline.stages import StagePlaces
-from jaxrl.reporting.pages.page import Section, html_page, machine_rows, require_packages, table_section
-from jaxrl.reporting.pages.pdf import PACKAGES, pdf_page
+from jaxrl.reporting.pages.page import (
+    Section,
+    html_page,
+    machine_rows,
+    pdf_page,
+    require_packages,
+    table_section,
+)
 from jaxrl.runs.records import stored_object, suite_rows
 
 _LARGEST_PICTURE = 4 << 20  # bytes, that a page may hold of one picture
@@ -46,7 +52,7 @@ def write(pipeline: PipelineDefinition, folder: PipelineFolder, pdf: bool) -> No
     Raises:
       ConfigError: the `compare` extra is missing, or a file cannot be written.
     """
-    require_packages("compare", PACKAGES)
+    require_packages("compare", pdf=True)
     page: dict[str, Any] = {
         "title": f"Pipeline {text.printable(pipeline.name)}",
         "introduction": _introduction(pipeline, folder),

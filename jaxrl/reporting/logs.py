@@ -34,32 +34,27 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
     traceback, of the file alone: the code that started the work shows it.
     """
     level = getattr(logging, log_level.get().upper())
-    names = ("jaxrl", "jax") if level == logging.DEBUG else ("jaxrl",)
     root = logging.getLogger()
-    packages = [logging.getLogger(name) for name in names]
     handler = _file_handler(path)
     handler.setFormatter(logging.Formatter(_FORMAT))
     handler.addFilter(_add_run)
-    silenced = [other for other in root.handlers if _writes_to_terminal(other)]
-    levels = [package.level for package in packages]
-    for other in silenced:
-        root.removeHandler(other)
-    root.addHandler(handler)
-    for package in packages:
-        package.setLevel(level)
-    try:
-        yield
-    except Exception as error:
-        where = (_log.name, logging.ERROR, __file__, 0)
-        handler.handle(_log.makeRecord(*where, "failed: %s", (told(error),), sys.exc_info()))
-        raise
-    finally:
-        for package, before in zip(packages, levels, strict=True):
-            package.setLevel(before)
-        root.removeHandler(handler)
-        for other in silenced:
-            root.addHandler(other)
-        handler.close()
+    with contextlib.ExitStack() as undo:
+        undo.callback(handler.close)
+        for other in filter(_writes_to_terminal, list(root.handlers)):
+            root.removeHandler(other)
+            undo.callback(root.addHandler, other)
+        root.addHandler(handler)
+        undo.callback(root.removeHandler, handler)
+        for name in ("jaxrl", "jax") if level == logging.DEBUG else ("jaxrl",):
+            package = logging.getLogger(name)
+            undo.callback(package.setLevel, package.level)
+            package.setLevel(level)
+        try:
+            yield
+        except Exception as error:
+            where = (_log.name, logging.ERROR, __file__, 0)
+            handler.handle(_log.makeRecord(*where, "failed: %s", (told(error),), sys.exc_info()))
+            raise
 
 
 def _run_prefix() -> str:
@@ -67,7 +62,6 @@ def _run_prefix() -> str:
 
 
 def _add_run(record: logging.LogRecord) -> bool:
-    """Adds the field `run`, a prefix of the message."""
     record.__dict__["run"] = _run_prefix()
     return True
 

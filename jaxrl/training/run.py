@@ -20,7 +20,7 @@ from jaxrl.config import Config, ConfigError, resolve, to_json, versions
 from jaxrl.config.errors import RunError
 from jaxrl.config.resolution import stage_configs
 from jaxrl.config.trust import needs_trust
-from jaxrl.envs.adapters.deferred import deferred_imports
+from jaxrl.envs.adapters.suite import deferred_imports
 from jaxrl.envs.pictures import layout_notes
 from jaxrl.metrics import resources
 from jaxrl.metrics.tracing import host_profile

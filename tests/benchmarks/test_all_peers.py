@@ -39,13 +39,14 @@ def given(tmp_path, monkeypatch):
     row = rows.Row(
         "own",
         "own work",
-        (rows.Figure("", "steps/s", "3.0"),),
+        (rows.Figure("", "steps/s", "3.0", flops=5.0),),
         lambda job: [str(script), str(job.folder), *(["alone"] if job.alone else [])],
         lambda folder: {"": json.loads((folder / "found.json").read_text())},
         (rows.Need("a peer", lambda given: given.peer, "make peer"),),
     )
     monkeypatch.setattr(all_peers, "ROWS", {"own": row})
     monkeypatch.setattr(all_peers, "ROOT", tmp_path / "this")
+    monkeypatch.setattr(all_peers, "_matmul_flops", lambda: 60.0)
     options = {"output": tmp_path / "out", "rows": ["own"], "rounds": 2, "quick": False, "peer": "1.0"}
     return argparse.Namespace(**options, earlier=tmp_path / "earlier")
 
@@ -80,8 +81,8 @@ def test_each_build_runs_with_its_own_package_and_what_fails_is_tried_again(give
     broken.unlink()
     assert taken(given, capsys) == [(1, "earlier")]
     table = all_peers.table(all_peers.results(given.output))
-    assert "| own work | 6 steps/s | peer | 2 steps/s | 3.00 | 1 | 3.0 |" in table
-    assert "| own work | 6 steps/s | the earlier build | 4 steps/s | 1.50 | 1 | 3.0 |" in table
+    assert "| own work | 6 steps/s | peer | 2 steps/s | 3.00 | 1 | 50% | 3.0 |" in table
+    assert "| own work | 6 steps/s | the earlier build | 4 steps/s | 1.50 | 1 | 50% | 3.0 |" in table
     assert "- Earlier build: " in table
     assert "- a peer: 1.0." in table
 
@@ -116,6 +117,22 @@ def test_ratios_are_those_of_the_same_round_and_say_how_many_times_better():
     ]
     assert [x[3] for x in all_peers.compared(more, found)] == ["0.38 (0.25 to 0.50)", "1.33 (0.67 to 2.00)"]
     assert list(all_peers.compared(less, [line(0, jaxrl=250.0)])) == [["250 ms", "", "", "", "1"]]
+
+
+def test_the_arithmetic_of_a_step_is_that_of_the_networks_written_out():
+    flops = {name: row.figures[0].flops for name, row in all_rows.ROWS.items()}
+    # Two networks of 4 x 64, 64 x 64 and a head, 13 passes.
+    mlp = 2 * 13 * (2 * (4 * 64 + 64 * 64) + 64 * 2 + 64)
+    assert flops["ppo-mlp-64"] == flops["seeds-mlp"] == mlp
+    # SAC's sixteen passes of a network per row: 4 of the actor, 12 of the critics, and one to act.
+    actor, critic = 3 * 256 + 256 * 256 + 256 * 2, 4 * 256 + 256 * 256 + 256
+    assert flops["sac"] == 2 * (actor + 256 * (4 * actor + 12 * critic))
+    # 32 sequences of 20 + 40 steps in 64 steps of the environments.
+    assert flops["r2d2"] == 2 * (4 * 128 + 256 * 512 + 128 * 2) * (1 + 32 * (20 * 2 + 40 * 4) / 64)
+    assert flops["minatar"] == 2 * (36 * 16 * 64 + 1024 * 128 + 128 * 3) * (1 + 32)
+    # Two cooks with 520 features each.
+    assert flops["overcooked"] == 2 * 2 * 13 * (2 * (520 * 64 + 64 * 64) + 64 * 6 + 64)
+    assert flops["ring"] is flops["dqn_minatar"] is flops["serve"] is None
 
 
 @pytest.mark.parametrize("name", all_rows.ROWS)

@@ -11,7 +11,7 @@ import pytest
 
 from jaxrl.evaluation.suites.levels import Outcomes
 from jaxrl.evaluation.suites.summary import metrics
-from jaxrl.reporting.writers.jsonl import JsonlWriter
+from jaxrl.reporting.writers import JsonlWriter
 from tests.benchmarks.loading import load
 
 

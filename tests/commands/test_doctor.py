@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jaxrl.commands import doctor
-from jaxrl.diagnostics import machine_health, packages
+from jaxrl.diagnostics import machine_health
 from jaxrl.parallel.cpu_devices import available_cores
 from tests.commands.refusals import refused
 from tests.runs.storage.gcs_server import GcsServer
@@ -63,7 +63,7 @@ def test_a_backend_that_is_not_there() -> None:
 def test_settings_that_cost_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
     monkeypatch.setenv("JAX_DISABLE_JIT", "1")
-    (finding,) = machine_health.xla_settings()
+    finding = machine_health.xla_settings()
     assert finding.status == "warning"
     assert "code is not optimised" in finding.found
     assert "JAX_DISABLE_JIT: nothing is compiled" in finding.found
@@ -85,7 +85,8 @@ def test_another_package_jaxrl_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_packages_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "others_of_the_same_name", tuple)  # It reads what every package installed.
+    # It reads what every package installed.
+    monkeypatch.setattr(machine_health, "others_of_the_same_name", tuple)
     assert [f.status for f in machine_health.versions()] == ["ok"]
     real = importlib.metadata.version
     other = {"jaxlib": "0.4.1", "jax-cuda12-plugin": "0.10.1"}
@@ -132,7 +133,7 @@ def test_a_folder_in_place_of_a_bucket(tmp_path: Path) -> None:
 def test_findings_are_shown_with_advice(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(packages, "others_of_the_same_name", tuple)
+    monkeypatch.setattr(machine_health, "others_of_the_same_name", tuple)
     # A full disk is broken as well.
     room = lambda check, folder: machine_health.HealthFinding(check, "ok", "room")  # noqa: E731
     monkeypatch.setattr(machine_health, "disk", room)

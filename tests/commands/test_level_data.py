@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.commands import prepare_data, verify_data
-from jaxrl.envs.native.platformer.generation.generator import RECIPES
+from jaxrl.envs.native.platformer.generator import RECIPES
 from jaxrl.envs.native.platformer.level import CATEGORIES
 from jaxrl.envs.native.platformer.level_files import read_level
 from tests.commands.refusals import refused

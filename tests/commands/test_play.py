@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.envs.native.platformer.game.attempt import Attempt
-from jaxrl.envs.native.platformer.game.record import AttemptRecord, RecordError, read_records
+from jaxrl.envs.native.platformer.game.record import Attempt, AttemptRecord, RecordError, read_records
 from jaxrl.envs.native.platformer.game.terminal import KeyMoves, RecordedMoves, window_of
-from jaxrl.envs.native.platformer.generation.solver import solves
 from jaxrl.envs.native.platformer.level_files import read_levels
+from jaxrl.envs.native.platformer.solver import solves
 from tests.commands.refusals import refused
 
 LEVEL = read_levels("", "train", "simple")[0]

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import Config, default_config, resolve
 from jaxrl.diagnostics import hardware_profile, memory_fit
-from jaxrl.diagnostics.hardware_profile import MIN_ITERATIONS, _Search
+from jaxrl.diagnostics.hardware_profile import MIN_ITERATIONS, _search
 from jaxrl.diagnostics.memory_fit import MemoryReport
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.folder import RunFolder
@@ -43,7 +43,7 @@ def test_as_many_environments_as_fit() -> None:
     # A fixed number of parts: by default it changes with the number of environments, and memory jumps.
     fields: dict[str, Any] = {"network__core_size": 64, "ppo__gradient_accumulation": 1}
     config, limit = config_of(**fields), needed(config_of(**fields, env__num_envs=640))
-    chosen, reason = _Search(config, Topology.of(1), limit).run()
+    chosen, reason = _search(config, Topology.of(1), limit)
     assert 640 * (1 - memory_fit.RESOLUTION) <= chosen.env.num_envs <= 640
     assert "the most that fit in {memory}" in reason
 
@@ -51,7 +51,7 @@ def test_as_many_environments_as_fit() -> None:
 @pytest.mark.slow
 def test_no_more_than_the_budget_has_use_for() -> None:
     config = config_of(stop__steps=16 * 40 * MIN_ITERATIONS)
-    chosen, reason = _Search(config, Topology.of(1), 1 << 60).run()
+    chosen, reason = _search(config, Topology.of(1), 1 << 60)
     assert chosen.env.num_envs == 40
     assert f"stop.steps would be fewer than {MIN_ITERATIONS} iterations" in reason
 
@@ -63,7 +63,7 @@ def test_minibatches_are_divided_before_environments_are_given_up() -> None:
     whole, parts = (needed(config_of(**fields, ppo__gradient_accumulation=n)) for n in (1, 2))
     assert parts < whole
     config = config_of(**fields, ppo__gradient_accumulation=1)
-    chosen, reason = _Search(config, Topology.of(1), (parts + whole) // 2).run()
+    chosen, reason = _search(config, Topology.of(1), (parts + whole) // 2)
     assert (chosen.env.num_envs, chosen.ppo.gradient_accumulation) == (128, 2)
     assert reason == "without more accumulation they do not fit in {memory}"
 
@@ -74,7 +74,7 @@ def test_environments_are_given_up_where_parts_do_not_help(monkeypatch: pytest.M
 
     monkeypatch.setattr(hardware_profile, "MAX_PARTS", 1)
     monkeypatch.setattr(memory_fit, "examine", examine)
-    chosen, reason = _Search(config_of(env__num_envs=128), Topology.of(1), 100_000).run()
+    chosen, reason = _search(config_of(env__num_envs=128), Topology.of(1), 100_000)
     assert 100 * (1 - memory_fit.RESOLUTION) <= chosen.env.num_envs <= 100
     assert reason == "128 do not fit in {memory}"
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from jaxrl.commands.environments import main
-from jaxrl.envs import catalogue, installation, registry, suites, trial
+from jaxrl.envs import catalogue, env_check, installation, registry, suites
 from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
 from tests.commands.refusals import refused
 
@@ -77,7 +77,7 @@ def test_shows_one_by_its_common_name_and_the_config_that_suits_it(capsys) -> No
 
 
 def test_plays_on_the_host() -> None:
-    found = trial.play("envpool:CartPole-v1(max_episode_steps=9)", (), 40)
+    found = env_check.play("envpool:CartPole-v1(max_episode_steps=9)", (), 40)
     assert set(found.rewards) == {1.0}
     assert len(found.rewards) == 40 - len(found.returns)  # the first row of an episode is no step
     assert found.terminated + found.truncated == len(found.returns) >= 4
@@ -88,7 +88,7 @@ def test_plays_on_the_host() -> None:
 @pytest.mark.parametrize(("low", "high", "dtype"), [(2, 5, "float32"), (0, 255, "uint8")])
 def test_plays_within_the_bounds_of_the_actions(low, high, dtype) -> None:
     name = f"gymnasium:tests.envs.host_environments:Pusher(low={low}, high={high}, dtype={dtype!r})"
-    rewards = trial.play(name, (), 200).rewards
+    rewards = env_check.play(name, (), 200).rewards
     tenth = (high - low) / 10  # that none of 200 even draws lies within it has a chance of 1e-9
     assert low <= min(rewards) < low + tenth
     assert high - tenth < max(rewards) <= high

@@ -8,7 +8,7 @@ from jaxrl.commands import run_arguments
 from jaxrl.config import ConfigError, default_config
 from jaxrl.config.common_names import full_name
 from jaxrl.config.resolution import resolve
-from jaxrl.envs import common_names, suites
+from jaxrl.envs import catalogue, suites
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,7 @@ from jaxrl.envs import common_names, suites
 )
 def test_name_is_found_in_every_suite_that_has_it(name: str, expected: list[str]) -> None:
     found = [
-        x
-        for x in common_names.find(name)
-        if x.partition(":")[0] in ("jaxrl", "gymnax", "envpool", "gymnasium")
+        x for x in catalogue.find(name) if x.partition(":")[0] in ("jaxrl", "gymnax", "envpool", "gymnasium")
     ]
     if name.startswith("ALE"):  # which Gymnasium has too, where ale-py is installed
         found = [x for x in found if not x.startswith("gymnasium")]
@@ -60,14 +58,14 @@ def test_suite_that_is_not_installed_is_named_with_its_extra(
     core = ("jaxrl", "gymnax", "envpool")
     installed = property(lambda self: self.name in core)
     monkeypatch.setattr(suites.Collection, "is_installed", installed)
-    error = str(common_names.not_found(name))
+    error = str(catalogue.not_found(name))
     assert f"{suite}, which is not installed: " in error
     assert f"[{suite.replace('_', '-')}]" in error
     assert "\n" not in error
 
 
 def test_name_that_no_suite_has_is_answered_with_the_nearest() -> None:
-    assert "did you mean CartPole-v1" in str(common_names.not_found("CartPol-v1"))
+    assert "did you mean CartPole-v1" in str(catalogue.not_found("CartPol-v1"))
 
 
 @pytest.mark.slow

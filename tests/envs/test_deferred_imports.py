@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jaxrl.envs.adapters.deferred import deferred_imports
+from jaxrl.envs.adapters.suite import deferred_imports
 
 
 @pytest.fixture

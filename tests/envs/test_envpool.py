@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.envs.adapters import envpool_pool
 from jaxrl.envs.base import Box, Dict, Discrete
-from jaxrl.envs.host import qt
 from jaxrl.envs.host_env import HostEnvError, HostOptions
 
 # Without loading it: the adapter must cope with an envpool that was imported before Qt.
@@ -259,7 +259,7 @@ def test_wrong_name(name, parts):
 
 
 def test_procgen_without_qt_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(qt, "_load", lambda libraries: False)
+    monkeypatch.setattr(envpool_pool, "_load_libraries", lambda libraries: False)
     with pytest.raises(ImportError) as caught:
         envs.make_host("envpool:CoinrunEasy-v0")
     assert "\n" not in str(caught.value)

@@ -14,8 +14,7 @@ import pytest
 from jaxrl.envs import catalogue, registry
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete
 from jaxrl.envs.env_check import check_env
-from jaxrl.envs.host.agent_spaces import AgentSpaces
-from jaxrl.envs.host.spaces import action_space
+from jaxrl.envs.host.spaces import AgentSpaces, action_space
 from jaxrl.envs.mixture import TaskLayout
 from jaxrl.envs.numbering import counted_from_zero, own_numbers
 from jaxrl.envs.spaces import bounds, sample

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs import filming, registry, trial
+from jaxrl.envs import env_check, filming, registry
 from jaxrl.envs.base import Box, Discrete, InfoMetric
 from jaxrl.envs.host.spaces import space_of
 from jaxrl.envs.host_env import HostEnvError, HostOptions
@@ -248,7 +248,7 @@ def test_films_and_trials():
         [False, False, False, True],
         [True, False, False, False],
     ]
-    found = trial.play(f"{MODULE}:Coming(bonus=0)", (), 20)
+    found = env_check.play(f"{MODULE}:Coming(bonus=0)", (), 20)
     assert (len(found.returns), found.truncated, found.terminated) == (4, 4, 0)
     assert set(found.rewards) <= {0.0, 1.0, 2.0, 3.0}
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.adapters import physics
+from jaxrl.envs.adapters import brax
 from jaxrl.envs.base import Box, InfoMetric
 
 
@@ -35,7 +35,7 @@ class Falling:
 
 
 def test_done_is_a_termination_and_the_limit_a_truncation() -> None:
-    env = physics.PhysicsEnv("suite:falling", Falling(), 3)
+    env = brax.PhysicsEnv("suite:falling", Falling(), 3)
     assert (env.spec.observation_space, env.spec.max_episode_steps) == (Box.of(-np.inf, np.inf, (1,)), 3)
     state, obs = env.reset(jax.random.key(0))
     assert obs.tolist() == [10.0]
@@ -50,7 +50,7 @@ def test_done_is_a_termination_and_the_limit_a_truncation() -> None:
 
 
 def test_parts_of_the_reward_are_summed_and_everything_else_averaged() -> None:
-    found = physics.reports(["x_velocity", "reward_alive", "rewarded"])
+    found = brax.reports(["x_velocity", "reward_alive", "rewarded"])
     assert found == (
         InfoMetric("reward_alive", "sum"),
         InfoMetric("rewarded", "sum"),

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs.base import Box, Dict, Discrete
-from jaxrl.envs.picture_shapes import picture_shape
-from jaxrl.envs.pictures import draw, image_of, layout_notes
+from jaxrl.envs.pictures import draw, image_of, layout_notes, picture_shape
 
 
 def test_grey_stacks_show_their_newest_frame() -> None:

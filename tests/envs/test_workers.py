@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 from jaxrl import envs
-from jaxrl.envs.host.masks import checked_mask
-from jaxrl.envs.host.output import WorkerOutput
+from jaxrl.envs.host.answers import checked_mask
+from jaxrl.envs.host.shared import WorkerOutput
 from jaxrl.envs.host.worker import Problem, Reader, describe
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.reporting.logs import log_to

@@ -8,7 +8,7 @@ import pytest
 
 from jaxrl import algorithms
 from jaxrl.algorithms import advantage
-from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
+from jaxrl.diagnostics.launches import Launches, read_launches
 from jaxrl.envs import registry
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.recurrent_scan import GPU_UNROLL, recurrent_scan

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games.game_env import GameEnv
-from jaxrl.envs.native.games.probe_game import ProbeGame
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
+from jaxrl.envs.native.probe_agents import ProbeGame
 
 # Each as its agent sees it, who has a scripted opponent outside of self-play.
 ENVIRONMENTS: Mapping[str, Callable[..., JaxEnv]] = {

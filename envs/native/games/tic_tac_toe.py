@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Discrete, EnvSpec
-from jaxrl.envs.games.game import Game
+from jaxrl.envs.games import Game
 
 _CELLS = 9
 _LINES = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]])

@@ -7,25 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxrl.envs.base import JaxEnv
-from jaxrl.envs.native.memory.bandit import MultiarmedBandit
-from jaxrl.envs.native.memory.boards import Battleship, MineSweeper
-from jaxrl.envs.native.memory.card_games import (
-    Autoencode,
-    CountRecall,
-    HigherLower,
-    RepeatFirst,
-    RepeatPrevious,
-)
-from jaxrl.envs.native.memory.concentration import Concentration
-from jaxrl.envs.native.memory.control import (
-    NoisyPositionOnlyCartPole,
-    NoisyPositionOnlyPendulum,
-    PositionOnlyCartPole,
-    PositionOnlyPendulum,
-    VelocityOnlyCartPole,
-)
-from jaxrl.envs.native.memory.labyrinth import LabyrinthEscape, LabyrinthExplore
-from jaxrl.envs.native.memory.t_maze import TMaze
+from jaxrl.envs.native.memory import bandit, boards, control, labyrinth
+from jaxrl.envs.native.memory import card_games as games
 
 PREFIX = "memory/"
 
@@ -36,26 +19,30 @@ _CARTPOLE: tuple[_Arguments, ...] = tuple({"max_episode_length": n} for n in (20
 _MAZES: tuple[_Arguments, ...] = tuple({"maze_dims": (n, n)} for n in (10, 14, 18))
 _DECKS: tuple[_Arguments, ...] = ({"num_decks": 1}, {"num_decks": 2}, {"num_decks": 3})
 _LEVELS: Mapping[Callable[..., JaxEnv], tuple[_Arguments, ...]] = {
-    Autoencode: _DECKS,
-    Battleship: ({"board_size": 8}, {"board_size": 10}, {"board_size": 12}),
-    Concentration: ({"deck_type": "colors"}, {"num_decks": 2, "deck_type": "colors"}, {"deck_type": "ranks"}),
-    CountRecall: (
+    games.Autoencode: _DECKS,
+    boards.Battleship: ({"board_size": 8}, {"board_size": 10}, {"board_size": 12}),
+    boards.Concentration: (
+        {"deck_type": "colors"},
+        {"num_decks": 2, "deck_type": "colors"},
+        {"deck_type": "ranks"},
+    ),
+    games.CountRecall: (
         {"deck_type": "colors"},
         {"num_decks": 2, "deck_type": "suits"},
         {"num_decks": 4, "deck_type": "ranks"},
     ),
-    HigherLower: _DECKS,
-    LabyrinthEscape: _MAZES,
-    LabyrinthExplore: _MAZES,
-    MineSweeper: ({"difficulty": "easy"}, {"difficulty": "medium"}, {"difficulty": "hard"}),
-    MultiarmedBandit: tuple({"num_bandits": 10 * i, "episode_length": 200 * i} for i in (1, 2, 3)),
-    NoisyPositionOnlyCartPole: _NOISY,
-    NoisyPositionOnlyPendulum: _NOISY,
-    PositionOnlyCartPole: _CARTPOLE,
-    PositionOnlyPendulum: tuple({"max_episode_length": n} for n in (200, 150, 100)),
-    RepeatFirst: ({"num_decks": 1}, {"num_decks": 8}, {"num_decks": 16}),
-    RepeatPrevious: ({}, {"num_decks": 2, "k": 32}, {"num_decks": 3, "k": 64}),
-    VelocityOnlyCartPole: _CARTPOLE,
+    games.HigherLower: _DECKS,
+    labyrinth.LabyrinthEscape: _MAZES,
+    labyrinth.LabyrinthExplore: _MAZES,
+    boards.MineSweeper: ({"difficulty": "easy"}, {"difficulty": "medium"}, {"difficulty": "hard"}),
+    bandit.MultiarmedBandit: tuple({"num_bandits": 10 * i, "episode_length": 200 * i} for i in (1, 2, 3)),
+    control.NoisyPositionOnlyCartPole: _NOISY,
+    control.NoisyPositionOnlyPendulum: _NOISY,
+    control.PositionOnlyCartPole: _CARTPOLE,
+    control.PositionOnlyPendulum: tuple({"max_episode_length": n} for n in (200, 150, 100)),
+    games.RepeatFirst: ({"num_decks": 1}, {"num_decks": 8}, {"num_decks": 16}),
+    games.RepeatPrevious: ({}, {"num_decks": 2, "k": 32}, {"num_decks": 3, "k": 64}),
+    control.VelocityOnlyCartPole: _CARTPOLE,
 }
 
 
@@ -69,7 +56,7 @@ def _level(task: Callable[..., JaxEnv], name: str, arguments: _Arguments) -> Cal
 
 
 def _environments() -> dict[str, Callable[..., JaxEnv]]:
-    found: dict[str, Callable[..., JaxEnv]] = {f"{PREFIX}TMaze": TMaze}
+    found: dict[str, Callable[..., JaxEnv]] = {f"{PREFIX}TMaze": labyrinth.TMaze}
     for task, levels in _LEVELS.items():
         name = f"{PREFIX}{task.__name__}"
         found[name] = task

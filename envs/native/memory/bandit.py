@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_positive
-from jaxrl.envs.native.memory.cards import graded, uniform
-from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.native.memory.card_games import graded
+from jaxrl.envs.native.random_words import random_words, uniform
 
 _MOST_ARMS = 1024
 

@@ -1,8 +1,9 @@
-"""Battleship and MineSweeper: boards whose squares are shown once."""
+"""Battleship, MineSweeper and Concentration: boards whose squares are shown once, and cards face down."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +13,15 @@ import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_positive, check_whole
-from jaxrl.envs.native.memory.cards import below, choose
-from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.native.memory.card_games import KINDS, check_decks, deal, full_deck
+from jaxrl.envs.native.random_words import below, choose, random_words
 
 _LARGEST_BOARD = 64
 _RESET_RATIO = 16
 # Of MineSweeper: squares a side, and mines.
 _BOARDS = {"easy": (4, 2), "medium": (6, 6), "hard": (8, 10)}
+_UNSEEN = -1
+_NONE = -1
 
 
 @flax.struct.dataclass
@@ -69,9 +72,8 @@ class Battleship(JaxEnv):
         ships = jnp.zeros((self._side, self._side), bool)
         for word, size in zip(words, self._sizes, strict=True):
             ships = _lay_ship(word, ships, size)
-        return BattleshipState(ships, jnp.zeros_like(ships), jnp.zeros((), jnp.int32)), jnp.zeros(
-            (), jnp.int32
-        )
+        zero = jnp.zeros((), jnp.int32)
+        return BattleshipState(ships, jnp.zeros_like(ships), zero), zero
 
     def step(self, key: jax.Array, state: BattleshipState, action: jax.Array) -> tuple[Any, TimeStep]:
         lines = jnp.arange(self._side)
@@ -176,3 +178,78 @@ def _lay_mines(words: jax.Array, squares: int) -> jax.Array:
         taken = functools.reduce(jnp.logical_or, (place == x for x in places), jnp.zeros((), bool))
         places.append(jnp.where(taken, last, place))
     return (jnp.arange(squares)[:, None] == jnp.stack(places)).any(axis=1)
+
+
+@flax.struct.dataclass
+class ConcentrationState:
+    """The table; a card is sampled when it is turned for the first time."""
+
+    kinds: jax.Array  # int32[n], of each card, -1 if it was never turned
+    left: jax.Array  # int32[K], the unturned cards of each kind
+    up: jax.Array  # bool[n], the cards that stay face up
+    first: jax.Array  # int32[], the place of the first card of a pair, -1 where the next card is the first
+    time: jax.Array  # int32[], steps so far
+
+
+class Concentration(JaxEnv):
+    """An action turns a card. Two cards of one kind stay face up, others are hidden again.
+
+    Observation MultiDiscrete[(K + 1) * n]: the kind of each of the n cards, K where it is face down; action
+    Discrete(n). A pair has a reward of 2 / n. With T the limit of steps, two cards that are no pair (or the
+    same card twice) have -2 / T, and a card that was face up already -1 / T for each card that is turned back
+    by it. The episode terminates when all cards are face up, and is truncated after T = 2 n steps.
+
+    Args:
+      num_decks: of 52 cards.
+      deck_type: the kinds that make pairs: "colors" (2) or "ranks" (13).
+    """
+
+    def __init__(self, num_decks: int = 1, deck_type: str = "ranks"):
+        label = "jaxrl:memory/Concentration"
+        self._cards = n = check_decks(f"{label}: num_decks", num_decks)
+        self._kinds = KINDS[check_choice(f"{label}: deck_type", deck_type, ("colors", "ranks"))]
+        self._limit = math.ceil(2 * n - n / (2 * n - 1))
+        self.spec = EnvSpec(
+            name=changed_call(label, Concentration, locals()),
+            observation_space=MultiDiscrete((self._kinds + 1,) * n),
+            action_space=Discrete(n),
+            max_episode_steps=self._limit,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[ConcentrationState, jax.Array]:
+        state = ConcentrationState(
+            kinds=jnp.full(self._cards, _UNSEEN, jnp.int32),
+            left=full_deck(self._kinds, self._cards),
+            up=jnp.zeros(self._cards, bool),
+            first=jnp.asarray(_NONE, jnp.int32),
+            time=jnp.zeros((), jnp.int32),
+        )
+        return state, jnp.full(self._cards, self._kinds, jnp.int32)
+
+    def step(self, key: jax.Array, state: ConcentrationState, action: jax.Array) -> tuple[Any, TimeStep]:
+        places = jnp.arange(self._cards)
+        turned = places == action
+        first = places == state.first
+        drawn, left = deal(random_words(key, 1)[0], state.left)
+        known = state.kinds[action]
+        kind = jnp.where(known == _UNSEEN, drawn, known)
+        kinds = jnp.where(turned, kind, state.kinds)
+        second = state.first != _NONE
+        was_up = state.up[action]
+        alike = (kind == kinds[state.first]) & (action != state.first)
+        pair = second & alike & ~was_up
+        miss = jnp.where(was_up, 1 + second, jnp.where(second & ~pair, 2, 0))
+        up = state.up | (pair & (turned | first))
+        state = ConcentrationState(
+            kinds=kinds,
+            left=jnp.where(known == _UNSEEN, left, state.left),
+            up=up,
+            first=jnp.where(was_up | second, _NONE, action.astype(jnp.int32)),
+            time=state.time + 1,
+        )
+        return state, TimeStep(
+            obs=jnp.where(up | turned | first, kinds, self._kinds),
+            reward=(jnp.where(pair, 2 / self._cards, 0.0) - miss / self._limit).astype(jnp.float32),
+            terminated=up.all(),
+            truncated=state.time >= self._limit,
+        )

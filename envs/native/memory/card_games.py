@@ -1,4 +1,8 @@
-"""RepeatFirst, RepeatPrevious, Autoencode, HigherLower and CountRecall: cards that are seen one by one."""
+"""RepeatFirst, RepeatPrevious, Autoencode, HigherLower and CountRecall: cards that are seen one by one.
+
+A shuffled deck whose cards are seen one after the other, and nothing else of it, is sampling without
+replacement: the state is how many cards of each kind are left, whatever the number of decks.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,40 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, Space, TimeStep
-from jaxrl.envs.names import changed_call, check_choice, check_whole
-from jaxrl.envs.native.memory.cards import KINDS, check_decks, deal, full_deck, graded
-from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.names import changed_call, check_choice, check_positive, check_whole
+from jaxrl.envs.native.random_words import below, random_words
 
+_CARDS_PER_DECK = 52
+_MOST_DECKS = 1000
+# Kinds by what is looked at: black and red; spade, diamond, club, heart; ace, 2 ... queen, king.
+KINDS = {"colors": 2, "suits": 4, "ranks": 13}
 _SUITS = KINDS["suits"]
 _RANKS = KINDS["ranks"]
+
+
+def check_decks(label: str, num_decks: object) -> int:
+    """Returns the cards of so many decks; `label` names the number in the ValueError if it is none."""
+    return _CARDS_PER_DECK * check_positive(label, num_decks, _MOST_DECKS)
+
+
+def full_deck(kinds: int, cards: int) -> jax.Array:
+    """int32[kinds]: how many cards of each kind there are among all the cards."""
+    return jnp.full(kinds, cards // kinds, jnp.int32)
+
+
+def deal(word: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(int32[], the kind of the next card; int32[kinds], what is left then), by one random word.
+
+    `left`, int32[kinds], are the cards that are left of each kind; at least one of any.
+    """
+    last = jnp.cumsum(left)
+    kind = (last <= below(word, last[-1])).sum(dtype=jnp.int32)
+    return kind, left - (jnp.arange(left.shape[0]) == kind)
+
+
+def graded(right: jax.Array, reward: float) -> jax.Array:
+    """float32[...]: the reward where bool[...] is True, and as much with the other sign elsewhere."""
+    return jnp.where(right, jnp.float32(reward), jnp.float32(-reward))
 
 
 class _CardGame(JaxEnv):
@@ -25,16 +57,13 @@ class _CardGame(JaxEnv):
         self._label = f"jaxrl:memory/{type(self).__name__}"
         self._cards = check_decks(f"{self._label}: num_decks", num_decks)
 
-    def _declare(
-        self, given: Mapping[str, Any], observation: Space, actions: int, steps: int, has_solver: bool = False
-    ) -> None:
-        """Sets `spec`, with the arguments of the class."""
+    def _declare(self, given: Mapping[str, Any], observation: Space, actions: int, steps: int) -> None:
         self.spec = EnvSpec(
             name=changed_call(self._label, type(self), given),
             observation_space=observation,
             action_space=Discrete(actions),
             max_episode_steps=steps,
-            has_solver=has_solver,
+            has_solver=hasattr(self, "solve"),
         )
 
 
@@ -54,15 +83,12 @@ class RepeatFirst(_CardGame):
     """Cards are shown one by one; every action is to be the suit of the first. The best return is 1.
 
     Observation Discrete(4), the suit of the card; action Discrete(4). With n cards an episode has n - 1 steps
-    of reward 1 / (n - 1) or -1 / (n - 1), and terminates at the last card.
-
-    Args:
-      num_decks: of 52 cards.
+    of reward 1 / (n - 1) or -1 / (n - 1), and terminates at the last card. A deck has 52 cards.
     """
 
     def __init__(self, num_decks: int = 1):
         super().__init__(num_decks)
-        self._declare(locals(), Discrete(_SUITS), _SUITS, self._cards - 1, has_solver=True)
+        self._declare(locals(), Discrete(_SUITS), _SUITS, self._cards - 1)
 
     def reset(self, key: jax.Array) -> tuple[RepeatFirstState, jax.Array]:
         suit, left = deal(random_words(key, 1)[0], full_deck(_SUITS, self._cards))
@@ -74,23 +100,16 @@ class RepeatFirst(_CardGame):
         return RepeatFirstState(state.first, left), _step(suit, reward, left.sum() == 0)
 
     def solve(self, state: RepeatFirstState) -> jax.Array:
-        """int32[]: the suit of the first card."""
         return state.first
 
 
 @flax.struct.dataclass
 class RepeatPreviousState:
-    """The latest k cards, and the remaining ones.
+    """The latest k cards, and the remaining ones."""
 
-    Attributes:
-      recent: int32[k], the card that was seen at time t is at t modulo k.
-      left: int32[4], the cards that are left of each suit.
-      time: int32[], steps so far.
-    """
-
-    recent: jax.Array
-    left: jax.Array
-    time: jax.Array
+    recent: jax.Array  # int32[k], the card that was seen at time t is at t modulo k
+    left: jax.Array  # int32[4], the cards that are left of each suit
+    time: jax.Array  # int32[], steps so far
 
 
 class RepeatPrevious(_CardGame):
@@ -108,7 +127,7 @@ class RepeatPrevious(_CardGame):
     def __init__(self, num_decks: int = 1, k: int = 4):
         super().__init__(num_decks)
         self._k = check_whole(f"{self._label}: k", k, 1, self._cards - 1)
-        self._declare(locals(), Discrete(_SUITS), _SUITS, self._cards - 1, has_solver=True)
+        self._declare(locals(), Discrete(_SUITS), _SUITS, self._cards - 1)
 
     def reset(self, key: jax.Array) -> tuple[RepeatPreviousState, jax.Array]:
         suit, left = deal(random_words(key, 1)[0], full_deck(_SUITS, self._cards))
@@ -132,17 +151,11 @@ class RepeatPrevious(_CardGame):
 
 @flax.struct.dataclass
 class AutoencodeState:
-    """The cards that were shown, and the remaining ones.
+    """The cards that were shown, and the remaining ones."""
 
-    Attributes:
-      shown: int32[n], the suits in the order in which they are shown.
-      left: int32[4], the cards that are left of each suit.
-      time: int32[], steps so far.
-    """
-
-    shown: jax.Array
-    left: jax.Array
-    time: jax.Array
+    shown: jax.Array  # int32[n], the suits in the order in which they are shown
+    left: jax.Array  # int32[4], the cards that are left of each suit
+    time: jax.Array  # int32[], steps so far
 
 
 class Autoencode(_CardGame):
@@ -151,10 +164,7 @@ class Autoencode(_CardGame):
     Observation MultiDiscrete[2, 4]: 1 while cards are shown and 0 from the last one on, where the first
     answer is due; and the suit of the card, 0 (spade) once there is none. Action Discrete(4). n - 1 steps
     without reward, then n answers of reward 1 / n or -1 / n; the last one terminates the episode. The
-    best return is 1.
-
-    Args:
-      num_decks: of 52 cards.
+    best return is 1. A deck has 52 cards.
     """
 
     def __init__(self, num_decks: int = 1):
@@ -194,10 +204,7 @@ class HigherLower(_CardGame):
 
     Observation Discrete(13), the rank, aces lowest; action Discrete(2). With n cards an episode has n - 1
     steps of reward 1 / n, -1 / n, or 0 if both cards have the same rank, and terminates at the last card.
-    Counting cards helps.
-
-    Args:
-      num_decks: of 52 cards.
+    Counting cards helps. A deck has 52.
     """
 
     def __init__(self, num_decks: int = 1):
@@ -217,17 +224,11 @@ class HigherLower(_CardGame):
 
 @flax.struct.dataclass
 class CountRecallState:
-    """Two decks.
+    """Two decks."""
 
-    Attributes:
-      values: int32[K], the cards of each kind that are left to be seen.
-      queries: int32[K], the same for the remaining queries.
-      query: int32[], the queried kind.
-    """
-
-    values: jax.Array
-    queries: jax.Array
-    query: jax.Array
+    values: jax.Array  # int32[K], the cards of each kind that are left to be seen
+    queries: jax.Array  # int32[K], the same for the remaining queries
+    query: jax.Array  # int32[], the queried kind
 
 
 class CountRecall(_CardGame):

@@ -36,11 +36,7 @@ _MIDDLE = 16.2736044 / 2  # of the rewards, without the sign
 
 
 class _Control(JaxEnv):
-    """A task of Gymnasium's that is truncated after T steps, with two numbers of its state in view.
-
-    Args:
-      max_episode_length: T.
-    """
+    """A task of Gymnasium's truncated after T = `max_episode_length` steps, with two numbers in view."""
 
     _bounds: tuple[float, float]  # of what is seen, without the sign
     _actions: Space
@@ -49,7 +45,6 @@ class _Control(JaxEnv):
         self._set_up(dict(locals()), max_episode_length)
 
     def _set_up(self, given: Mapping[str, Any], limit: int, noise: float = 0.0) -> None:
-        """With the arguments of the class."""
         label = f"jaxrl:memory/{type(self).__name__}"
         self._limit = check_positive(f"{label}: max_episode_length", limit)
         self._noise = check_between(f"{label}: noise_sigma", noise, 0, _LARGEST_NOISE)

@@ -1,4 +1,4 @@
-"""LabyrinthEscape and LabyrinthExplore: mazes, by hunt-and-kill, whose agent sees the squares around it."""
+"""TMaze, LabyrinthEscape and LabyrinthExplore: mazes that an agent sees a part of."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from jaxrl.envs.names import changed_call, check_whole
-from jaxrl.envs.native.memory.cards import choose
-from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.names import changed_call, check_positive, check_whole
+from jaxrl.envs.native.random_words import choose, random_words
 
+_LONGEST = 2**24
+_NORTH, _EAST, _SOUTH, _WEST = range(4)
 _NO_ACTION = 4
 FREE, WALL, START, GOAL = range(4)
 _CELLS = 5  # what a square can be; the last, hidden, is never seen
@@ -20,8 +21,77 @@ _LARGEST_MAZE = 64
 _RESET_RATIO = 64
 
 
+@flax.struct.dataclass
+class TMazeState:
+    """bool[], whether the goal is in the north; int32[], squares from the start; int32[], steps so far."""
+
+    north: jax.Array
+    place: jax.Array
+    time: jax.Array
+
+
+class TMaze(JaxEnv):
+    """The T-maze of Bakker (2001, "Reinforcement Learning with Long Short-Term Memory").
+
+    Observation float32[3]: (0, 1, 1) at the start if the goal is in the north and (1, 1, 0) if it is in the
+    south, (1, 0, 1) in the corridor, (0, 1, 0) at the junction. Action Discrete(4): north, east, south, west.
+    The junction is `length` squares east of the start. To turn there terminates the episode, with a reward of
+    4 towards the goal and -0.1 away from it. Standing still before a wall has -0.1 as well. The best
+    return is 4; without memory half of the turns are right, 1.95. `env/success_rate` is of turns that were.
+
+    Args:
+      length: of the corridor.
+      max_steps: an episode is truncated after so many; None is 2 * length + 10.
+    """
+
+    def __init__(self, length: int = 10, max_steps: int | None = None):
+        label = "jaxrl:memory/TMaze"
+        self._length = check_positive(f"{label}: length", length, _LONGEST)
+        limit = 2 * length + 10 if max_steps is None else max_steps
+        self._limit = check_positive(f"{label}: max_steps", limit)
+        self.spec = EnvSpec(
+            name=changed_call(label, TMaze, locals()),
+            observation_space=Box.of(0.0, 1.0, (3,)),
+            action_space=Discrete(4),
+            max_episode_steps=limit,
+            reports=(InfoMetric("success", "max"),),
+            has_solver=True,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[TMazeState, jax.Array]:
+        zero = jnp.zeros((), jnp.int32)
+        state = TMazeState(random_words(key, 1)[0] >> 31 == 1, zero, zero)
+        return state, self._observe(state)
+
+    def step(self, key: jax.Array, state: TMazeState, action: jax.Array) -> tuple[Any, TimeStep]:
+        move = jnp.where(action == _EAST, 1, jnp.where(action == _WEST, -1, 0))
+        turns = (state.place == self._length) & (move == 0)
+        right = turns & (state.north == (action == _NORTH))
+        place = jnp.clip(state.place + move, 0, self._length)
+        still = ~turns & (place == state.place)
+        state = TMazeState(state.north, place, state.time + 1)
+        return state, TimeStep(
+            obs=self._observe(state),
+            reward=jnp.where(right, 4.0, jnp.where(turns | still, -0.1, 0.0)).astype(jnp.float32),
+            terminated=turns,
+            truncated=state.time >= self._limit,
+            info={"success": right},
+        )
+
+    def solve(self, state: TMazeState) -> jax.Array:
+        """int32[]: east, and at the junction towards the goal."""
+        turn = jnp.where(state.north, _NORTH, _SOUTH)
+        return jnp.where(state.place == self._length, turn, _EAST).astype(jnp.int32)
+
+    def _observe(self, state: TMazeState) -> jax.Array:
+        sign = jnp.where(state.north, jnp.array([0.0, 1.0, 1.0]), jnp.array([1.0, 1.0, 0.0]))
+        corridor = jnp.array([1.0, 0.0, 1.0])
+        junction = jnp.array([0.0, 1.0, 0.0])
+        within = jnp.where(state.place == self._length, junction, corridor)
+        return jnp.where(state.place == 0, sign, within)
+
+
 def words_of_maze(side: int) -> int:
-    """The number of random words that `hunt_and_kill` takes."""
     return 2 * side**2 - 1
 
 
@@ -30,11 +100,7 @@ def hunt_and_kill(words: jax.Array, side: int) -> jax.Array:
 
     From a random cell the walk goes to random neighbours that were not visited, until there is none. Then it
     continues from a random visited cell that has one (the random order of mazelib's HuntAndKill, which
-    stops after a number of trials, so that very few of its mazes lack cells).
-
-    Args:
-      words: uint32[words_of_maze(side)], random.
-      side: cells a side.
+    stops after a number of trials, so that very few of its mazes lack cells). Of uint32[words_of_maze(side)].
     """
     cells = jnp.arange(side * side)
     row = cells // side
@@ -65,12 +131,7 @@ def hunt_and_kill(words: jax.Array, side: int) -> jax.Array:
 
 
 def entrances(words: jax.Array, side: int) -> tuple[jax.Array, jax.Array]:
-    """Two places int32[2], row and column, in opposite outer walls, each before a random cell.
-
-    Args:
-      words: uint32[3], random.
-      side: cells a side.
-    """
+    """Two places int32[2] (row, column) in opposite outer walls, before random cells; of uint32[3]."""
     cells = jnp.ones(side, bool)
     first, second = (2 * choose(word, cells) + 1 for word in words[:2])
     which = choose(words[2], jnp.ones(4, bool))
@@ -83,17 +144,11 @@ def entrances(words: jax.Array, side: int) -> tuple[jax.Array, jax.Array]:
 
 @flax.struct.dataclass
 class LabyrinthState:
-    """A maze in the middle of an episode.
+    """A maze in the middle of an episode."""
 
-    Attributes:
-      maze: int8[N + 1, N + 1]: 0 free, 1 wall, 2 start, 3 goal.
-      position: int32[2], row and column.
-      time: int32[], steps so far.
-    """
-
-    maze: jax.Array
-    position: jax.Array
-    time: jax.Array
+    maze: jax.Array  # int8[N + 1, N + 1]: 0 free, 1 wall, 2 start, 3 goal
+    position: jax.Array  # int32[2], row and column
+    time: jax.Array  # int32[], steps so far
 
 
 @flax.struct.dataclass
@@ -114,9 +169,8 @@ class _Labyrinth(JaxEnv):
         label = f"jaxrl:memory/{type(self).__name__}"
         square = isinstance(maze_dims, tuple | list) and len(maze_dims) == 2 and len({*maze_dims}) == 1
         if not square or not isinstance(maze_dims[0], int) or maze_dims[0] % 2:
-            raise ValueError(
-                f"{label}: maze_dims (={maze_dims!r}) must be an even number twice, as in (10, 10)"
-            )
+            rule = "must be an even number twice, as in (10, 10)"
+            raise ValueError(f"{label}: maze_dims (={maze_dims!r}) {rule}")
         self._side = check_whole(f"{label}: maze_dims", maze_dims[0], 6, _LARGEST_MAZE) // 2
         # As POPGym does it, the limit is one step short.
         self._limit = check_whole(f"{label}: episode_length", episode_length, 2, 2**24) - 1

@@ -29,19 +29,12 @@ class LevelError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class PlatformerLevel:
-    """One level.
+    """One level: `#` is solid, `.` empty, `x` a mine, `S` the start, `K` the switch, `E` the exit."""
 
-    Attributes:
-      rows: of letters: `#` solid, `.` empty, `x` a mine, `S` the start, `K` the switch, `E` the exit.
-      category: one of `CATEGORIES`.
-      seed: it was generated from.
-      solution: one of the shortest, a digit 0 to 5 for each step; "" if none is known.
-    """
-
-    rows: tuple[str, ...]
-    category: str
-    seed: int
-    solution: str = ""
+    rows: tuple[str, ...]  # of letters
+    category: str  # one of `CATEGORIES`
+    seed: int  # it was generated from
+    solution: str = ""  # one of the shortest, a digit 0 to 5 for each step; "" if none is known
 
     def __post_init__(self) -> None:
         if self.category not in CATEGORIES:
@@ -68,7 +61,6 @@ class PlatformerLevel:
 
     @property
     def optimal_steps(self) -> int:
-        """Length of the solution."""
         return len(self.solution)
 
     def place_of(self, letter: str) -> tuple[int, int]:
@@ -102,7 +94,6 @@ class PlatformerLevel:
         return found
 
     def to_json(self) -> str:
-        """The text of its file."""
         return json.dumps(dataclasses.asdict(self), indent=0) + "\n"
 
 
@@ -158,27 +149,19 @@ def _from_fields(data: Any) -> PlatformerLevel:
 
 @dataclasses.dataclass(frozen=True)
 class LevelTables:
-    """N levels as arrays.
+    """N levels as arrays."""
 
-    Attributes:
-      solid, mines: int32[N * ROWS], bit c of a row's word for column c.
-      start, switch, exit: int32[N, 2], (column, row).
-      to_switch, to_exit: int32[N, ROWS, COLUMNS], see `PlatformerLevel.distances_to`.
-      optimal_steps: int32[N].
-    """
-
-    solid: np.ndarray
+    solid: np.ndarray  # int32[N * ROWS], bit c of a row's word for column c; as mines
     mines: np.ndarray
-    start: np.ndarray
+    start: np.ndarray  # int32[N, 2], (column, row); as switch and exit
     switch: np.ndarray
     exit: np.ndarray
-    to_switch: np.ndarray
+    to_switch: np.ndarray  # int32[N, ROWS, COLUMNS], see `PlatformerLevel.distances_to`; as to_exit
     to_exit: np.ndarray
-    optimal_steps: np.ndarray
+    optimal_steps: np.ndarray  # int32[N]
 
     @classmethod
     def of(cls, levels: Sequence[PlatformerLevel]) -> LevelTables:
-        """Packs levels."""
         bits = 1 << np.arange(COLUMNS, dtype=np.int32)
 
         def words(letter: str) -> np.ndarray:

@@ -1,7 +1,9 @@
-"""Observations of a level, by modality. Rows of tiles are bits of a word: a look at a tile is a shift."""
+"""Observations of a level, by modality; of levels as graphs too. Rows of tiles are bits of a word."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import flax.struct
@@ -10,10 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Space
-from jaxrl.envs.native.platformer.graph import GraphTables
-from jaxrl.envs.native.platformer.level import COLUMNS, ROWS, LevelTables
+from jaxrl.envs.graphs import GraphSpace, LevelGraphs
+from jaxrl.envs.native.platformer import level as tiles
+from jaxrl.envs.native.platformer.level import COLUMNS, ROWS, LevelTables, PlatformerLevel
 from jaxrl.envs.native.platformer.physics import MAX_FALL, MAX_RUN, SIZE, TILE
 
+_HEIGHT, _WIDTH = ROWS - 2, COLUMNS - 2  # the border is solid
+MAX_NODES = _HEIGHT * _WIDTH
+MAX_EDGES = 2 * (_HEIGHT * (_WIDTH - 1) + (_HEIGHT - 1) * _WIDTH)  # both directions of each pair
+NODE_KINDS = ("empty", "mine", "switch", "exit")
+EDGE_KINDS = ("side", "up", "down")
+# (rows, columns, kind of the edge to there): below, above, left, right.
+_BESIDE = ((1, 0, "down"), (-1, 0, "up"), (0, -1, "side"), (0, 1, "side"))
 MODALITIES = ("state", "local", "global", "graph", "way")
 PIXELS = 44  # of the local picture, a side
 _UNITS_PER_PIXEL = 2
@@ -25,25 +35,77 @@ _GREY_SOLID, _GREY_MINE, _GREY_SWITCH = 90, 255, 200
 _GREY_EXIT, _GREY_CLOSED, _GREY_PLAYER = 160, 50, 128
 
 
+@dataclass(frozen=True)
+class GraphTables:
+    """The graphs of N levels, computed once: at a step only the player's node is looked up."""
+
+    graphs: LevelGraphs
+    node_of: np.ndarray  # int16[N, ROWS, COLUMNS], the node of a tile; 0 if there is none
+
+    @classmethod
+    def of(cls, levels: Sequence[PlatformerLevel]) -> GraphTables:
+        found = [_graph_of(level) for level in levels]
+        return cls(LevelGraphs.stacked([graph for graph, _ in found]), np.stack([node for _, node in found]))
+
+    @property
+    def space(self) -> GraphSpace:
+        return GraphSpace.of(self.graphs)
+
+    def observe(self, level: jax.Array, column: jax.Array, row: jax.Array) -> dict[str, jax.Array]:
+        """The player at a tile of a level, an element of `space`."""
+        return {"agent": jnp.asarray(self.node_of)[level, row, column], "level": level}
+
+
+def _graph_of(level: PlatformerLevel) -> tuple[LevelGraphs, np.ndarray]:
+    """A stack of one graph, and the node of each tile."""
+    # The player is nearly as large as a tile, so it never slips through between two corners.
+    inside = level.distances_to(tiles.START) < ROWS * COLUMNS
+    cells = np.argwhere(inside)
+    node_of = np.zeros((ROWS, COLUMNS), np.int16)
+    node_of[inside] = np.arange(len(cells))
+    solid = level.tiles_of(tiles.SOLID)
+    features = [2 * cells[:, ::-1] / (COLUMNS - 1, ROWS - 1) - 1]
+    edges = []
+    edge_kinds = []
+    for rows, columns, kind in _BESIDE:
+        there = (cells[:, 0] + rows, cells[:, 1] + columns)
+        features.append(solid[there][:, None])
+        is_node = inside[there]
+        edges.append(np.stack([np.flatnonzero(is_node), node_of[there][is_node]], axis=-1))
+        edge_kinds.append(np.full(is_node.sum(), EDGE_KINDS.index(kind)))
+    letters = [level.tiles_of(letter)[inside] for letter in (tiles.MINE, tiles.SWITCH, tiles.EXIT)]
+    nodes = np.concatenate([*features, *(x[:, None] for x in letters)], axis=1)
+    pairs = np.concatenate(edges)
+    kinds = np.select(letters, [NODE_KINDS.index(kind) for kind in ("mine", "switch", "exit")], 0)
+    graph = LevelGraphs(
+        nodes=_padded(nodes, MAX_NODES, np.float32),
+        node_mask=_padded(np.ones(len(nodes)), MAX_NODES, np.bool_),
+        node_kinds=_padded(kinds, MAX_NODES, np.int8),
+        edges=_padded(pairs, MAX_EDGES, np.int16),
+        edge_mask=_padded(np.ones(len(pairs)), MAX_EDGES, np.bool_),
+        edge_kinds=_padded(np.concatenate(edge_kinds), MAX_EDGES, np.int8),
+        kinds_of_nodes=NODE_KINDS,
+        kinds_of_edges=EDGE_KINDS,
+    )
+    return graph, node_of
+
+
+def _padded(x: np.ndarray, rows: int, dtype: type) -> np.ndarray:
+    """[1, rows, ...], zeros after the rows of `x`."""
+    return np.pad(x, ((0, rows - len(x)), *((0, 0),) * (x.ndim - 1))).astype(dtype)[None]
+
+
 @flax.struct.dataclass
 class PlatformerState:
-    """The player in a level; int32[] each, `on` bool[].
+    """The player in a level; int32[] each, `on` bool[]."""
 
-    Attributes:
-      level: which of the environment's levels.
-      x, y: the upper left corner of the player's square, in units of an eighth of a tile.
-      vx, vy: units a step.
-      on: True if the switch has been reached, which opens the exit.
-      time: steps so far.
-    """
-
-    level: jax.Array
-    x: jax.Array
+    level: jax.Array  # of the environment's levels
+    x: jax.Array  # the upper left corner of the player's square, in units of an eighth of a tile
     y: jax.Array
-    vx: jax.Array
+    vx: jax.Array  # units a step
     vy: jax.Array
-    on: jax.Array
-    time: jax.Array
+    on: jax.Array  # the switch has been reached, which opens the exit
+    time: jax.Array  # steps so far
 
     @property
     def tile(self) -> tuple[jax.Array, jax.Array]:
@@ -74,13 +136,8 @@ class Observer:
         self._num_levels = len(tables.switch)
         self._graphs = graphs
 
-    def observe(
-        self, modality: str, state: PlatformerState, touches: tuple[jax.Array, ...]
-    ) -> dict[str, Any]:
-        """One modality of the state, by the keys of `spaces_of`.
-
-        `touches` is whether there is ground below, a wall left, one right.
-        """
+    def observe(self, modality: str, state: PlatformerState, touches: tuple[Any, ...]) -> dict[str, Any]:
+        """One modality by the keys of `spaces_of`; `touches`: is there ground below, a wall left, right."""
         if modality == "graph":
             assert self._graphs is not None
             player = jnp.concatenate(self._body(state, touches))
@@ -94,12 +151,10 @@ class Observer:
         column, row = state.tile
         rows = row + np.arange(*_SEEN_ROWS, dtype=np.int32)
         columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
-        patches = [
-            _bits(table, state.level, rows, columns) for table in (self._tables.solid, self._tables.mines)
-        ]
-        return jnp.concatenate(
-            [*self._body(state, touches), *(x.astype(jnp.float32).reshape(-1) for x in patches)]
-        )
+        tables = (self._tables.solid, self._tables.mines)
+        patches = (_bits(table, state.level, rows, columns) for table in tables)
+        seen = [x.astype(jnp.float32).reshape(-1) for x in patches]
+        return jnp.concatenate([*self._body(state, touches), *seen])
 
     def _body(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> list[jax.Array]:
         """The player itself and the way it has to go, `_NUM_BODY` numbers in all."""
@@ -158,9 +213,8 @@ class Observer:
             place = jnp.asarray(places)[state.level]
             return (row[:, None] == place[1]) & (column[None] == place[0])
 
-        solid, mines = (
-            _bits(z, state.level, row, column) > 0 for z in (self._tables.solid, self._tables.mines)
-        )
+        tables = (self._tables.solid, self._tables.mines)
+        solid, mines = (_bits(table, state.level, row, column) > 0 for table in tables)
         inner = ((y % TILE >= 2) & (y % TILE < 6))[:, None] & ((x % TILE >= 2) & (x % TILE < 6))[None]
         near = np.abs(offset - SIZE // 2) <= SIZE // 2
         grey = jnp.where(solid, _GREY_SOLID, 0)

@@ -25,16 +25,9 @@ Blocked = Callable[[Any, Any], Any]
 def advance(
     xp: Any, blocked: Blocked, body: tuple[Any, Any, Any, Any], action: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """Moves the player for one tick.
+    """The body after one tick: int32 (x, y, velocity x, velocity y), numbers or arrays.
 
-    Args:
-      xp: numpy or jax.numpy.
-      blocked: see there.
-      body: int32 (x, y, velocity x, velocity y), numbers or arrays.
-      action: int32, `move + 1 + 3 * jump` of a move -1, 0 or 1.
-
-    Returns:
-      The body after the tick.
+    `xp` is numpy or jax.numpy; the action, int32, is `move + 1 + 3 * jump` of a move -1, 0 or 1.
     """
     x, y, vx, vy = body
     move = action % 3 - 1
@@ -73,14 +66,9 @@ def _slide(xp: Any, blocked: Callable[[Any], Any], place: Any, speed: Any) -> tu
 
 
 def spans(place: Any, low: int = 0, high: int = TILE) -> tuple[Any, Any, Any, Any]:
-    """The two tiles, possibly the same, that the player covers along one axis.
+    """The two tiles, possibly the same, that the player at x or y covers along one axis.
 
-    Args:
-      place: x or y of the player.
-      low, high: the part of a tile that counts, in units.
-
-    Returns:
-      (first tile, second tile, whether the player overlaps the part of the first, and of the second).
+    Then whether the player overlaps the part of the first, and of the second, from `low` to `high` in units.
     """
     first = place // TILE
     second = (place + SIZE - 1) // TILE

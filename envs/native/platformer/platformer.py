@@ -14,11 +14,11 @@ import numpy as np
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_call, check_choice, check_positive
 from jaxrl.envs.native.platformer import level as tiles
-from jaxrl.envs.native.platformer.graph import GraphTables
 from jaxrl.envs.native.platformer.level import CATEGORIES, COLUMNS, ROWS, LevelTables, PlatformerLevel
 from jaxrl.envs.native.platformer.level_files import read_levels
 from jaxrl.envs.native.platformer.observations import (
     MODALITIES,
+    GraphTables,
     Observer,
     PlatformerState,
     rows_of,
@@ -32,18 +32,13 @@ _NAME = "jaxrl:Platformer"
 _ANY_LEVEL = -1  # of a task
 _TILE_REWARD = 0.05  # for each tile that the way gets shorter
 _MINE_REWARD = -0.5  # with more at stake, mines teach a policy to stand still
-# Of pictures: pixels of a unit, colours.
+# Of pictures: pixels of a unit, and what has which colour.
 _SCALE = 2
-_ROCK = (98, 104, 116)
-_EDGE = (66, 70, 80)
-_AIR = (236, 238, 242)
-_MINE = (208, 54, 54)
-_SWITCH = (242, 178, 40)
-_CLOSED = (170, 174, 182)
-_OPEN = (84, 176, 96)
-_PLAYER = (36, 36, 44)
-_COLOURS = np.array([_AIR, _ROCK, _EDGE, _MINE, _SWITCH, _CLOSED, _OPEN, _PLAYER], np.uint8)
-_AIR_I, _ROCK_I, _EDGE_I, _MINE_I, _SWITCH_I, _CLOSED_I, _OPEN_I, _PLAYER_I = range(8)
+_AIR, _ROCK, _EDGE, _MINE, _SWITCH, _CLOSED, _OPEN, _PLAYER = range(8)
+_COLOURS = np.array(
+    [*((236, 238, 242), (98, 104, 116), (66, 70, 80), (208, 54, 54), (242, 178, 40)),
+     *((170, 174, 182), (84, 176, 96), (36, 36, 44))], np.uint8
+)  # fmt: skip
 
 
 class Platformer(JaxEnv):
@@ -105,12 +100,10 @@ class Platformer(JaxEnv):
 
     @property
     def level_pool(self) -> dict[str, np.ndarray]:
-        """A task for each level that is played."""
         return {"level": np.arange(len(self.levels), dtype=np.int32)}
 
     @property
     def task_groups(self) -> dict[str, TaskGroup]:
-        """The levels of each category that is played."""
         categories = np.array([level.category for level in self.levels])
         found = {name: np.flatnonzero(categories == name).astype(np.int32) for name in CATEGORIES}
         return {"category": TaskGroup("level", {name: x for name, x in found.items() if len(x)})}
@@ -219,17 +212,17 @@ def draw(level: PlatformerLevel, state: PlatformerState) -> np.ndarray:
     """uint8[height, width, 3]: mines are red, the switch yellow, the open exit green, the player black."""
     height = len(level.rows) * TILE
     width = len(level.rows[0]) * TILE
-    picture = np.kron(level.tiles_of(tiles.SOLID), np.ones((TILE, TILE), int))[:height, :width] * _ROCK_I
-    top = (picture == _ROCK_I) & (np.roll(picture, 1, axis=0) == _AIR_I)
-    picture[top] = _EDGE_I
+    picture = np.kron(level.tiles_of(tiles.SOLID), np.ones((TILE, TILE), int))[:height, :width] * _ROCK
+    top = (picture == _ROCK) & (np.roll(picture, 1, axis=0) == _AIR)
+    picture[top] = _EDGE
     for row, column in np.argwhere(level.tiles_of(tiles.MINE)):
-        _tile(picture, column, row)[slice(*tiles.MINE_PART), slice(*tiles.MINE_PART)] = _MINE_I
+        _tile(picture, column, row)[slice(*tiles.MINE_PART), slice(*tiles.MINE_PART)] = _MINE
     if not state.on:
-        _tile(picture, *level.place_of(tiles.SWITCH))[3:, 2:6] = _SWITCH_I
-    _tile(picture, *level.place_of(tiles.EXIT))[:, 1:7] = _OPEN_I if state.on else _CLOSED_I
+        _tile(picture, *level.place_of(tiles.SWITCH))[3:, 2:6] = _SWITCH
+    _tile(picture, *level.place_of(tiles.EXIT))[:, 1:7] = _OPEN if state.on else _CLOSED
     x = int(state.x)
     y = int(state.y)
-    picture[y : y + SIZE, x + 1 : x + SIZE - 1] = _PLAYER_I
+    picture[y : y + SIZE, x + 1 : x + SIZE - 1] = _PLAYER
     return _COLOURS[np.kron(picture, np.ones((_SCALE, _SCALE), int))]
 
 

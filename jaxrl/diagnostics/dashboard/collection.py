@@ -1,14 +1,13 @@
-"""The runs of a folder, looked at again and again by a thread, and their filter."""
+"""The runs of a folder, looked at again and again by a thread, and the curves of their metrics."""
 
 from __future__ import annotations
 
 import itertools
-import operator
 import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,27 +16,24 @@ from etils import epath
 from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_objects
 from jaxrl.config.declarations import settings
-from jaxrl.diagnostics.dashboard.run_view import RunView
-from jaxrl.diagnostics.dashboard.series import MetricSeries, band
+from jaxrl.diagnostics.dashboard.run_view import RunView, matches
 from jaxrl.runs import records, storage
 from jaxrl.runs.lineage import Lineage
+from jaxrl.runs.stage_ends import StageEnds, StageLines
 
 _DEPTH = 7  # levels below the folder: a pipeline's search has its trials five levels down
 _MOST_RUNS = 5000
 _MOST_SERIES = 400  # that are kept in memory
 _MOST_CURVES = 60  # runs in one picture
+_MOST_POINTS = 2000  # of a curve, that are kept
+_BAND_POINTS = 300  # of the curve of several seeds
 _FEW_FIELDS = 3  # that a label can hold
 _SCAN_EVERY = 5  # looks between two searches for new runs
+# Of a copy of one member's policy to another, as shown.
+_COPY = ("step", "member", "source", "score", "source_score", "values")
 # Fields in which runs of one kind may differ.
 _IGNORED_FIELDS = ("seed", "notes", "log.name", "log.project", "device_count", "num_devices")
 _IGNORED_SECTIONS = ("derived", "storage", "profile")
-_CONDITION = re.compile(r"([\w.]+)(>=|<=|!=|=|>|<)(.*)")
-_ORDER: Mapping[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 
 
 class RunCollection:
@@ -122,14 +118,17 @@ class RunCollection:
             kinds.setdefault(tuple(str(config.get(field)) for field in fields), []).append(run)
         for members in kinds.values():
             series = [self._curve(run, metric) for run in members]
-            curve = band([points for points, _ in series])
-            ends = sorted(set().union(*(ends for _, ends in series)))
-            names = [run.name for run in members]
-            label = _label(members, fields)
-            yield {"env": env, "label": label, "runs": names, "stage_ends": ends, **_plain(curve)}
+            curve = band([points for points, _ in series]).items()
+            yield {
+                "env": env,
+                "label": _label(members, fields),
+                "runs": [run.name for run in members],
+                "stage_ends": sorted(set().union(*(ends for _, ends in series))),
+                # In a precision that a picture shows.
+                **{name: [float(f"{x:.6g}") for x in values] for name, values in curve},
+            }
 
     def _curve(self, run: RunView, metric: str) -> tuple[tuple[np.ndarray, np.ndarray], set[float]]:
-        """Steps and values of a metric, and the steps at which stages of the run ended."""
         with self._reading:
             key = run.name, metric
             series = self._series.pop(key, None) or MetricSeries(run.folder, metric)
@@ -145,9 +144,8 @@ class RunCollection:
     def difference(self, names: Sequence[str]) -> dict[str, Any]:
         """The fields in which the named runs differ, with the value of each run."""
         runs = self._runs_of(names)
-        fields = sorted({field for run in runs for field in run.config})
         rows = []
-        for field in fields:
+        for field in sorted({field for run in runs for field in run.config}):
             values = [run.config.get(field) for run in runs]
             if not field.startswith("derived.") and any(value != values[0] for value in values[1:]):
                 rows.append({"field": field, "values": values})
@@ -155,25 +153,23 @@ class RunCollection:
 
     def searches(self) -> list[str]:
         """The folders of searches, by path, with trials among the known runs."""
-        places = {
-            str(epath.Path(name).parent.parent)
-            for name in self._runs
-            if epath.Path(name).parent.name == "trials"
-        }
+        parents = {epath.Path(name).parent for name in self._runs}
+        places = {str(parent.parent) for parent in parents if parent.name == "trials"}
         return sorted(place for place in places if (self._folder / place / "trials.jsonl").exists())
 
     def trials(self, search: str) -> dict[str, Any]:
         """The trials of a search, for parallel coordinates; empty if there is no such search."""
-        if search not in self.searches():
-            return {"fields": [], "trials": [], "copies": []}
         found: dict[int, dict[str, Any]] = {}
+        copies = []
         try:
-            for record in read_objects(self._folder / search / "trials.jsonl"):
-                if isinstance(record.get("number"), int) and isinstance(record.get("values"), Mapping):
-                    found[record["number"]] = record
-            copies = [_copy_of(record) for record in Lineage.of(self._folder / search).read()]
+            if search in self.searches():
+                for record in read_objects(self._folder / search / "trials.jsonl"):
+                    if isinstance(record.get("number"), int) and isinstance(record.get("values"), Mapping):
+                        found[record["number"]] = record
+                lineage = Lineage.of(self._folder / search).read()
+                copies = [{name: record.get(name) for name in _COPY} for record in lineage]
         except OSError:
-            return {"fields": [], "trials": [], "copies": []}
+            found = {}
         fields = sorted({str(field) for record in found.values() for field in record["values"]})
         rows = [
             {"number": n, "state": str(r.get("state")), "score": r.get("score"), "values": r["values"]}
@@ -187,19 +183,13 @@ class RunCollection:
 
 def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Fields in which runs differ, except fields that do not define the kind of a run."""
-    fields = sorted({field for config in configs for field in config})
     return [
         field
-        for field in fields
+        for field in sorted({field for config in configs for field in config})
         if field not in _IGNORED_FIELDS
         and field.partition(".")[0] not in _IGNORED_SECTIONS
         and len({str(config.get(field)) for config in configs}) > 1
     ]
-
-
-def _copy_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("step", "member", "source", "score", "source_score", "values")
-    return {name: record.get(name) for name in names}
 
 
 def _label(members: Sequence[RunView], fields: Sequence[str]) -> str:
@@ -212,20 +202,10 @@ def _label(members: Sequence[RunView], fields: Sequence[str]) -> str:
         seeds = {run.config.get("seed") for run in members}
         kind = "seeds" if len(seeds) == len(members) else "runs"
         name = f"{common or name + ', …'} ({len(members)} {kind})"
-    said = ", ".join(f"{field}={_short(members[0].config.get(field))}" for field in fields)
+    values = [members[0].config.get(field) for field in fields]
+    shown = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+    said = ", ".join(f"{field}={value}" for field, value in zip(fields, shown, strict=True))
     return f"{name}: {said}" if 0 < len(fields) <= _FEW_FIELDS else name
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _plain(curve: Mapping[str, list[float]]) -> dict[str, list[float | None]]:
-    """Numbers in a precision that a picture shows; what is not finite, which JSON has not, as None."""
-    return {
-        name: [None if not np.isfinite(x) else float(f"{x:.6g}") for x in values]
-        for name, values in curve.items()
-    }
 
 
 def require_folder(folder: str) -> None:
@@ -236,48 +216,75 @@ def require_folder(folder: str) -> None:
         raise ConfigError(f"`DIR` (={text.printable(folder)!r}) must be one folder, not a pattern")
 
 
-def matches(query: str, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """True if a run satisfies all parts of a query.
+class MetricSeries:
+    """A metric of one run, every `stride`-th row that has it; only these lines are parsed.
 
-    A word must occur in the run's name, environment, algorithm or state. A condition is on a field of the
-    configuration, by its name or its last part, or on a column of the table; `=` and `!=` of text ask for a
-    part of it, of numbers for equality.
+    Where more rows come than are kept, every second point goes and the stride doubles.
     """
-    return all(_holds(part, row, config) for part in query.split())
+
+    def __init__(self, folder: epath.Path, metric: str) -> None:
+        self._tail = records.MetricsTail(folder)
+        self._metric = metric
+        self._key = f'"{metric}":'.encode()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._points: list[tuple[float, float]] = []
+        self._seen = 0
+        self._stride = 1
+        self._ends = StageEnds()
+        self._stage_lines = StageLines()
+
+    @property
+    def stage_ends(self) -> set[float]:
+        """The steps up to now at which stages of the run ended, see `Run.stage_ends`."""
+        return self._ends.steps
+
+    def poll(self) -> tuple[np.ndarray, np.ndarray]:
+        """Steps and values up to now, float64; raises OSError if the file cannot be read."""
+        replaced, lines = self._tail.poll_lines()
+        if replaced:
+            self._clear()
+        for line in lines:
+            for changed in self._stage_lines.changed_lines(line):
+                if (row := records.parse_row(changed)) is not None:
+                    self._ends.add(row)
+        lines = [line for line in lines if self._key in line]
+        while not self._points and len(lines) >= 2 * _MOST_POINTS * self._stride:
+            self._stride *= 2
+        for line in lines:
+            self._seen += 1
+            if (self._seen - 1) % self._stride:
+                continue
+            row = records.parse_row(line)
+            if row is not None and row.get(self._metric) is not None:
+                self._points.append((row["step"], row[self._metric]))
+            if len(self._points) >= 2 * _MOST_POINTS:
+                self._points = self._points[::2]
+                self._stride *= 2
+        points = np.array(sorted(self._points), np.float64).reshape(-1, 2)
+        return points[:, 0], points[:, 1]
 
 
-def _holds(part: str, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    found = _CONDITION.fullmatch(part)
-    if found is None:
-        shown = (str(row.get(name, "")).lower() for name in ("name", "env", "algorithm", "state"))
-        return any(part.lower() in word for word in shown)
-    name, sign, wanted = found.groups()
-    values = [row[name]] if name in row else _values(name, config)
-    if sign == "!=":
-        return bool(values) and not any(_equals(value, wanted) for value in values)
-    if sign == "=":
-        return any(_equals(value, wanted) for value in values)
-    number = _number(wanted)
-    numbers = [x for value in values if (x := _number(value)) is not None]
-    return number is not None and any(_ORDER[sign](x, number) for x in numbers)
+def band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, list[float]]:
+    """The mean, the lowest and the highest of several curves at common steps, linear in between.
 
-
-def _values(name: str, config: Mapping[str, Any]) -> list[Any]:
-    if name in config:
-        return [config[name]]
-    return [value for field, value in config.items() if field.endswith(f".{name}")]
-
-
-def _equals(value: Any, wanted: str) -> bool:
-    number = _number(value)
-    other = _number(wanted)
-    if number is not None and other is not None:
-        return number == other
-    return wanted.lower() in str(value).lower()
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
+    Each curve counts within its own steps. One curve keeps its own points.
+    """
+    curves = [(x, y) for x, y in curves if len(x)]
+    if not curves:
+        return {"steps": [], "mean": [], "low": [], "high": []}
+    if len(curves) == 1:
+        every = -(-len(curves[0][0]) // (2 * _BAND_POINTS))
+        x, y = (part[::every].tolist() for part in curves[0])
+        return {"steps": x, "mean": y, "low": y, "high": y}
+    steps = np.linspace(min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves), _BAND_POINTS)
+    rows = np.stack([np.interp(steps, x, y, np.nan, np.nan) for x, y in curves])
+    covered = ~np.all(np.isnan(rows), axis=0)
+    rows = rows[:, covered]
+    return {
+        "steps": steps[covered].tolist(),
+        "mean": np.nanmean(rows, 0).tolist(),
+        "low": np.nanmin(rows, 0).tolist(),
+        "high": np.nanmax(rows, 0).tolist(),
+    }

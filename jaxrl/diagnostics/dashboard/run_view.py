@@ -1,11 +1,13 @@
-"""One run as the dashboard shows it: its state and latest numbers, from the ends of its files."""
+"""One run as the dashboard shows it, from the ends of its files, and the filter of runs."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import operator
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -15,12 +17,6 @@ from jaxrl.config.data_files import open_regular
 from jaxrl.runs import records, storage
 from jaxrl.runs.records import parse_row, suite_rows
 
-RUNNING = "running"
-STOPPED = "stopped"
-STALLED = "stalled"
-FAILED = "failed"
-FINISHED = "finished"
-SAVED = "saved"
 _TAIL = 1 << 16  # bytes of the end of a file
 _QUIET_SECONDS = 60.0
 _QUIET_INTERVALS = 5
@@ -37,6 +33,13 @@ _SHOWN = (
 )
 _CUT = "eval/cut_off"  # a row has it only if there were such episodes
 _STARTED = "started as "  # the line of train.log with the command
+_CONDITION = re.compile(r"([\w.]+)(>=|<=|!=|=|>|<)(.*)")
+_ORDER: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
 
 
 def tail(file: epath.Path) -> list[bytes]:
@@ -58,7 +61,6 @@ class RunView:
     Attributes:
       name: its path from the folder of the dashboard.
       config: fields by dotted name.
-      summary: of a run that has ended; or None.
       latest: the newest value of each metric that the table shows, with `step` and `time`.
     """
 
@@ -116,15 +118,17 @@ class RunView:
         `Trainer.save` wrote is no run.
         """
         if self._is_saved:
-            return SAVED
+            return "saved"
         if self.summary is not None and (self.summary.get("steps") or 0) >= self.latest.get("step", 0):
-            return FINISHED
-        alive = _is_alive(self.folder)
-        if alive is False:
+            return "finished"
+        import psutil
+
+        process = records.lock_holder(self.folder)
+        if process is not None and not psutil.pid_exists(process):
             said = b"\n".join(tail(self.folder / "train.log")[-3:])
-            return STOPPED if b"stopped at step" in said else FAILED
+            return "stopped" if b"stopped at step" in said else "failed"
         age = time.time() - self.latest.get("time", time.time())
-        return STALLED if age > max(_QUIET_SECONDS, _QUIET_INTERVALS * self._interval) else RUNNING
+        return "stalled" if age > max(_QUIET_SECONDS, _QUIET_INTERVALS * self._interval) else "running"
 
     @property
     def share(self) -> float | None:
@@ -140,7 +144,6 @@ class RunView:
         """The run in the table."""
         latest = self.latest
         summary = self.summary or {}
-        returned = latest.get("eval/return", summary.get("eval_return"))
         state = "unreadable" if self.problem else self.state
         return {
             "name": self.name,
@@ -152,9 +155,9 @@ class RunView:
             "step": latest.get("step", 0),
             "budget": records.step_budget(self.config),
             # One that has ended by itself may have reached its return before its budget.
-            "share": None if state in (FINISHED, SAVED) else self.share,
+            "share": None if state in ("finished", "saved") else self.share,
             "return": latest.get("episode/return"),
-            "eval": returned,
+            "eval": latest.get("eval/return", summary.get("eval_return")),
             "cut_off": latest.get(_CUT, summary.get("eval_cut_off")) or 0,
             "success": latest.get("eval/success_rate", latest.get("env/success_rate")),
             "rate": latest.get("time/steps_per_second"),
@@ -196,8 +199,7 @@ class RunView:
     def _suites(self) -> list[dict[str, Any]]:
         place = self.folder / "evaluations"
         found = []
-        files = sorted(place.glob("suite-*.json")) if place.is_dir() else []
-        for file in files:
+        for file in sorted(place.glob("suite-*.json")) if place.is_dir() else ():
             with contextlib.suppress(OSError, ConfigError):
                 content = records.read_json(file)
                 rows = [
@@ -230,10 +232,45 @@ def _stamp(file: epath.Path) -> Any:
     return found.length, found.mtime
 
 
-def _is_alive(folder: epath.Path) -> bool | None:
-    """True if the process that last had the run's lock still runs; None if that is unknown."""
-    if (process := records.lock_holder(folder)) is None:
-        return None
-    import psutil
+def matches(query: str, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """True if a run satisfies all parts of a query.
 
-    return psutil.pid_exists(process)
+    A word must occur in the run's name, environment, algorithm or state. A condition is on a field of the
+    configuration, by its name or its last part, or on a column of the table; `=` and `!=` of text ask for a
+    part of it, of numbers for equality.
+    """
+    return all(_holds(part, row, config) for part in query.split())
+
+
+def _holds(part: str, row: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    found = _CONDITION.fullmatch(part)
+    if found is None:
+        shown = (str(row.get(name, "")).lower() for name in ("name", "env", "algorithm", "state"))
+        return any(part.lower() in word for word in shown)
+    name, sign, wanted = found.groups()
+    if name in row or name in config:
+        values = [row[name] if name in row else config[name]]
+    else:
+        values = [value for field, value in config.items() if field.endswith(f".{name}")]
+    if sign == "!=":
+        return bool(values) and not any(_equals(value, wanted) for value in values)
+    if sign == "=":
+        return any(_equals(value, wanted) for value in values)
+    number = _number(wanted)
+    numbers = [x for value in values if (x := _number(value)) is not None]
+    return number is not None and any(_ORDER[sign](x, number) for x in numbers)
+
+
+def _equals(value: Any, wanted: str) -> bool:
+    number = _number(value)
+    other = _number(wanted)
+    if number is not None and other is not None:
+        return number == other
+    return wanted.lower() in str(value).lower()
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

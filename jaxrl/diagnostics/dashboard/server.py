@@ -91,9 +91,8 @@ def application(runs: RunCollection, host: str) -> Starlette:
         return response
 
     async def refused(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException):
-            return Response(web.error(error.detail), error.status_code, media_type="application/json")
-        return Response(web.error(error), 400, media_type="application/json")
+        said, code = (error.detail, error.status_code) if isinstance(error, HTTPException) else (error, 400)
+        return Response(web.error(said), code, media_type="application/json")
 
     machine = _Machine()
     routes = [
@@ -154,7 +153,6 @@ def _text(request: Request, name: str) -> str:
 
 
 def _names(request: Request) -> list[str]:
-    """The runs that a request names, each by a `run`."""
     return request.query_params.getlist("run")[:1000]
 
 

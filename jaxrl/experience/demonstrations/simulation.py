@@ -11,8 +11,8 @@ import numpy as np
 
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
-from jaxrl.envs.native.platformer.generation.solver import solve
 from jaxrl.envs.native.platformer.platformer import Platformer
+from jaxrl.envs.native.platformer.solver import solve
 from jaxrl.envs.numbering import counted_from_zero
 from jaxrl.envs.spaces import bounds
 from jaxrl.envs.tasks import default_task

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import Agent
-from jaxrl.envs.agents.rows import row_keys
+from jaxrl.envs.agents import row_keys
 from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep, group_environments, group_rows
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.experience.host.waiting import Cancelled, Watch, attend

@@ -15,7 +15,7 @@ from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.config.errors import did_you_mean, errors_as
 from jaxrl.envs import modules
 from jaxrl.envs.base import Box, Space
-from jaxrl.envs.picture_shapes import picture_shape
+from jaxrl.envs.pictures import picture_shape
 from jaxrl.networks.architectures.records import ARCHITECTURES, Architecture, Part, parts_of
 from jaxrl.networks.encoders import CONVOLUTIONS, MLP, NATURE_PIXELS, ConvEncoder, Impala, JointMLP
 from jaxrl.networks.graph.encoder import LEVEL_ENCODERS, PackedGraphs

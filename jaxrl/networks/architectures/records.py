@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jaxrl.config.architecture import MODALITIES
 from jaxrl.envs.base import Box, Dict, Space
 from jaxrl.envs.graphs import GraphSpace
-from jaxrl.envs.picture_shapes import picture_shape
+from jaxrl.envs.pictures import picture_shape
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ import io
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from jaxrl.config import text
-from jaxrl.config.local_files import discard
-from jaxrl.reporting.display.live_panel import LivePanel, can_redraw
+from jaxrl.reporting.display.live_panel import LivePanel, can_redraw, write_line
 from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress, metric_text
 from jaxrl.reporting.logs import WarningHandler
 from jaxrl.reporting.writers.writer import Writer
@@ -40,25 +39,22 @@ class Console(Writer):
         clock: str = "steps",
         stream: TextIO | None = None,
     ) -> None:
-        """Starts the display.
+        """Starts the display on a stream, None for standard output; the others are of `RunProgress`.
 
-        Args:
-          title: the task.
-          subtitle: network, number of environments, devices.
-          total_steps: budget in units of the run's clock, or None.
-          total_seconds: budget in seconds, or None; training ends with the first budget used up.
-          highlights: (metric, label) of the numbers to show; plain lines show the first that fit.
-          clock: the unit of the clock: "steps" of environments, or "updates".
-          stream: the output; None for standard output.
+        Plain lines show the first highlights that fit.
         """
-        in_cell = stream is None and is_here()
+        in_cell = stream is None and _is_kernel()
         # Standard output is None if the process was started without one.
         stream = stream or sys.stdout or _NullStream()
         self._encoding = getattr(stream, "encoding", None)
         self._run = RunProgress(
             self._clean(title), self._clean(subtitle), total_steps, total_seconds, highlights, clock
         )
-        self._view = _view(self._run, stream, in_cell)
+        self._view: NotebookView | _LiveView | _PlainView
+        if in_cell:
+            self._view = NotebookView(self._run)
+        else:
+            self._view = (_LiveView if can_redraw(stream) else _PlainView)(self._run, stream)
         self._warnings = WarningHandler(lambda line: self._view.message(self._clean(line)))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -88,34 +84,12 @@ class Console(Writer):
         return text.printable(line, self._encoding)
 
 
-def _view(run: RunProgress, stream: TextIO, in_cell: bool) -> _View:
-    if in_cell:
-        return NotebookView(run)
-    return _LiveView(run, stream) if can_redraw(stream) else _PlainView(run, stream)
-
-
 class _NullStream(io.StringIO):
-    """A stream that discards everything."""
-
     def write(self, line: str) -> int:
         return len(line)
 
 
-class _View(Protocol):
-    """One way to show a run."""
-
-    def row(self, scalars: Mapping[str, float]) -> None: ...
-
-    def phase(self) -> None: ...
-
-    def message(self, line: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class _LiveView(LivePanel):
-    """A panel on a terminal, redrawn by rich's thread."""
-
     def __init__(self, run: RunProgress, stream: TextIO) -> None:
         from jaxrl.reporting.display.panel import RunPanel
 
@@ -148,17 +122,19 @@ class _PlainView:
         # Evaluations come in rows of their own; they show in the next line of training metrics.
         if PACE not in scalars:
             return
-        columns = list(_columns(self._run))
+        run = self._run
+        columns = list(_columns(run))
         if self._rows % _HEADER_EVERY == 0 or columns != self._columns:
             self._columns = columns
-            headings = [f"{heading:>{width}}" for _, heading, width in self._columns]
-            self.message(" ".join([_begin(self._run.clock, "%", _pace(self._run.clock)), *headings]))
+            # The heading of the pace has 7 characters.
+            pace = f"{run.clock}/s" if len(run.clock) <= 5 else "per s"
+            headings = [f"{heading:>{width}}" for _, heading, width in columns]
+            self.message(" ".join([_begin(run.clock, "%", pace), *headings]))
         self._rows += 1
-        fraction = self._run.fraction()
-        latest = self._run.latest
+        fraction = run.fraction()
         share = "-" if fraction is None else f"{100 * fraction:.1f}"
-        cells = [_begin(f"{self._run.steps:,}", share, text.pace(scalars[PACE]))]
-        cells += [f"{_cell(key, latest.get(key)):>{width}}" for key, _, width in self._columns]
+        cells = [_begin(f"{run.steps:,}", share, text.pace(scalars[PACE]))]
+        cells += [f"{_cell(key, run.latest.get(key)):>{width}}" for key, _, width in columns]
         self.message(" ".join(cells))
 
     def phase(self) -> None:
@@ -169,11 +145,7 @@ class _PlainView:
 
     def message(self, line: str) -> None:
         with self._lock:  # Warnings come from other threads.
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except OSError:
-                discard(self._stream)  # The disk is full, or the reader has gone.
+            write_line(self._stream, line)
 
     def close(self) -> None:
         """Nothing to do: every line has been flushed."""
@@ -199,11 +171,6 @@ def _cell(key: str, value: float | None) -> str:
     return text.interval(value) if key == ITERATION and value is not None else metric_text(key, value)
 
 
-def _pace(clock: str) -> str:
-    """The heading of a column of 7 characters."""
-    return f"{clock}/s" if len(clock) <= 5 else "per s"
-
-
 def _conclusion(summary: Mapping[str, Any], clock: str) -> str:
     reasons = {
         "return": "target return reached",
@@ -227,7 +194,7 @@ def _conclusion(summary: Mapping[str, Any], clock: str) -> str:
     return ", ".join(parts)
 
 
-def is_here() -> bool:
+def _is_kernel() -> bool:
     """True if this process is the kernel of a notebook, so that standard output is a cell."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
@@ -249,17 +216,13 @@ class NotebookView:
         self._panel = RunPanel(run, spinner=Spinner("line", style="cyan"))
         self._handle: Any = display(self._picture(), display_id=True)
 
-    def row(self, scalars: object) -> None:
+    def row(self, scalars: object = None) -> None:
         self._handle.update(self._picture())
 
-    def phase(self) -> None:
-        self._handle.update(self._picture())
+    phase = close = row
 
     def message(self, line: str) -> None:
         print(line)
-
-    def close(self) -> None:
-        self._handle.update(self._picture())
 
     def _picture(self) -> Any:
         import rich.console

@@ -25,11 +25,7 @@ _prepared: list[tuple[TextIO, int | None]] = []
 
 
 class LivePanel:
-    """The panel.
-
-    Attributes:
-      is_live: if the output can be redrawn; otherwise the panel is never drawn.
-    """
+    """The panel; `is_live` if the output can be redrawn, otherwise it is never drawn."""
 
     def __init__(self, draw: Callable[[], RenderableType], stream: TextIO | None = None) -> None:
         """Takes the function that makes the panel at each drawing, and the output (None: standard)."""
@@ -48,7 +44,7 @@ class LivePanel:
         import rich.console
         import rich.live
 
-        prepare(self._stream)
+        _prepare(self._stream)
         console = rich.console.Console(file=self._stream, force_terminal=True)
         self._live = rich.live.Live(console=console, refresh_per_second=8, get_renderable=self._draw)
         self._live.start()
@@ -68,30 +64,34 @@ class LivePanel:
         if self._live is not None:
             self._live.console.print(line, markup=False, highlight=False)
         elif self._stream is not None:
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except OSError:
-                discard(self._stream)  # Its reader has gone; what is shown continues.
+            write_line(self._stream, line)
 
     def close(self) -> None:
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.stop()
             self._live = None
-            restore()
+            _restore()
+
+
+def write_line(stream: TextIO, line: str) -> None:
+    """Writes a line at once; nothing from then on if the disk is full, or the reader has gone."""
+    try:
+        stream.write(line + "\n")
+        stream.flush()
+    except OSError:
+        discard(stream)
 
 
 def can_redraw(stream: TextIO) -> bool:
     """True if the stream is a terminal on which a display can be redrawn."""
     # `!jaxrl train` in a notebook has a terminal, but its cell cannot redraw a panel.
     in_notebook = "JPY_PARENT_PID" in os.environ
-    known_terminal = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-    known_terminal = known_terminal and not in_notebook
-    return known_terminal and (stream.encoding or "").lower().replace("-", "") == "utf8"
+    known = os.environ.get("TERM", "").lower() not in ("dumb", "unknown") and not in_notebook
+    return stream.isatty() and known and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def prepare(stream: TextIO) -> None:
+def _prepare(stream: TextIO) -> None:
     """Keeps the terminal from echoing Ctrl-C as ^C, which would push a display out of its place."""
     modes = None
     with contextlib.suppress(OSError, termios.error):
@@ -100,8 +100,7 @@ def prepare(stream: TextIO) -> None:
     _prepared.append((stream, modes))
 
 
-def restore() -> None:
-    """Undoes `prepare` once the display is closed."""
+def _restore() -> None:
     while _prepared:
         stream, modes = _prepared.pop()
         if modes is not None:
@@ -109,12 +108,12 @@ def restore() -> None:
 
 
 def restore_before_exit() -> None:
-    """Undoes `prepare` under a display that is still drawn, before the process ends at once."""
+    """Puts the terminal back under a display that is still drawn, before the process ends at once."""
     for stream, _ in _prepared:
         with contextlib.suppress(OSError, ValueError):
             stream.write(f"{_SHOW_CURSOR}\n")
             stream.flush()
-    restore()
+    _restore()
 
 
 def _set_modes(stream: TextIO, modes: int) -> None:
@@ -122,12 +121,8 @@ def _set_modes(stream: TextIO, modes: int) -> None:
         terminal = stream.fileno()
         now = termios.tcgetattr(terminal)
         now[3] = modes
-        if not _in_background(terminal):  # The kernel would stop this process for it.
+        in_background = False
+        with contextlib.suppress(OSError):  # not the terminal that started this
+            in_background = os.tcgetpgrp(terminal) != os.getpgrp()
+        if not in_background:  # The kernel would stop this process for it.
             termios.tcsetattr(terminal, termios.TCSANOW, now)
-
-
-def _in_background(terminal: int) -> bool:
-    try:
-        return os.tcgetpgrp(terminal) != os.getpgrp()
-    except OSError:  # not the terminal that started this
-        return False

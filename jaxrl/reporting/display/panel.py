@@ -20,12 +20,7 @@ MAX_WIDTH = 100
 
 _SPACIOUS = 24  # lines of a terminal; on fewer there are no blank ones in the panel
 _EVALUATION_COLORS = ("green", "yellow")
-_SECONDS = (
-    ("time/compile_seconds", "compile"),
-    ("time/train_seconds", "train"),
-    ("time/evaluate_seconds", "evaluate"),
-    ("time/save_seconds", "save"),
-)
+_PHASES = {f"time/{phase}_seconds": phase for phase in ("compile", "train", "evaluate", "save")}
 
 
 @dataclass(eq=False)
@@ -34,9 +29,9 @@ class RunPanel:
 
     Attributes:
       compact: draw only progress and curves.
-      state: of the run, beside the title; None for a line with the phase and the spinner.
+      state: of the run, beside the title; None for a line with the phase and the spinner, and one with the
+        load of the machine, as the run logged it.
       place: the path of the run, for the lower border.
-      load: draw the load of the machine, as the run logged it.
       notes: lines below everything else.
     """
 
@@ -45,13 +40,17 @@ class RunPanel:
     compact: bool = False
     state: Text | None = None
     place: str = ""
-    load: bool = True
     notes: Sequence[Text] = ()
     spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, MAX_WIDTH)
-        parts = list(self._short(width - 4) if self.compact else self._long(width - 4))
+        curves = list(_curves(self.run))
+        if self.compact:
+            short = [curve for curve in curves if curve[0] != LENGTH]
+            parts: list[RenderableType] = [self._bar(self._steps()), self._curves(width - 4, short)]
+        else:
+            parts = list(self._long(width - 4, curves))
         if console.height < _SPACIOUS:
             parts = [part for part in parts if not isinstance(part, Text) or part.plain]
         title = Text(self.run.title, style="bold", overflow="ellipsis", no_wrap=True)
@@ -63,11 +62,7 @@ class RunPanel:
             subtitle_align="left", box=box.ROUNDED, border_style="dim", width=width,
         )  # fmt: skip
 
-    def _short(self, width: int) -> Iterator[RenderableType]:
-        yield self._bar(self._steps())
-        yield self._curves(width, [curve for curve in _curves(self.run) if curve[0] != LENGTH])
-
-    def _long(self, width: int) -> Iterator[RenderableType]:
+    def _long(self, width: int, curves: Sequence[tuple[str, str, str]]) -> Iterator[RenderableType]:
         run = self.run
         if run.subtitle:
             yield _line(Text(run.subtitle, style="dim"))
@@ -76,17 +71,16 @@ class RunPanel:
         counts = [self._steps()]
         if run.clock != "updates":
             # Every algorithm counts its gradient steps under its own name.
-            counts += [
-                f"{text.count(x)} updates" for key, x in run.latest.items() if key.endswith("/updates")
-            ]
+            updates = [x for key, x in run.latest.items() if key.endswith("/updates")]
+            counts += [f"{text.count(x)} updates" for x in updates]
         spent = f" of {text.clock(run.total_seconds)}" if run.total_seconds else " elapsed"
         yield _line(Text(", ".join([*counts, text.clock(run.elapsed()) + spent])))
         if self.state is None:
             yield self._phase(width)
-        yield from (Text(), self._curves(width, list(_curves(run))))
+        yield from (Text(), self._curves(width, curves))
         if run.highlights:
             yield from (Text(), self._numbers(width))
-        lines = [self._seconds(), *([self._machine()] if self.load else [])]
+        lines = [self._seconds(), self._machine() if self.state is None else ""]
         if any(lines):
             yield Text()
             yield from (_line(Text(line, style="dim")) for line in lines if line)
@@ -147,7 +141,7 @@ class RunPanel:
 
     def _seconds(self) -> str:
         latest = self.run.latest
-        parts = [f"{label} {text.seconds(latest[key])}" for key, label in _SECONDS if key in latest]
+        parts = [f"{label} {text.seconds(latest[key])}" for key, label in _PHASES.items() if key in latest]
         if "checkpoint/step" in latest:
             parts.append(f"checkpoint at {text.count(latest['checkpoint/step'])}")
         return ", ".join(parts)
@@ -155,12 +149,9 @@ class RunPanel:
     def _machine(self) -> str:
         """The load of the cores and the devices, and the seconds of an iteration."""
         latest = self.run.latest
-        shares = {
-            "cores": ("host/cpu_utilization", "host/peak_memory_bytes"),
-            "devices": ("device/utilization", "device/peak_memory_bytes"),
-        }
-        found = {name: text.load(*map(latest.get, keys)) for name, keys in shares.items()}
-        parts = [f"{name} {shown}" for name, shown in found.items() if shown != "-"]
+        cores = text.load(latest.get("host/cpu_utilization"), latest.get("host/peak_memory_bytes"))
+        devices = text.load(latest.get("device/utilization"), latest.get("device/peak_memory_bytes"))
+        parts = [f"{name} {x}" for name, x in (("cores", cores), ("devices", devices)) if x != "-"]
         if ITERATION in latest:
             parts.append(f"{text.interval(latest[ITERATION])} per iteration")
         return ", ".join(parts)

@@ -77,7 +77,7 @@ class History:
         if not means:
             return ""
         low = min(means)
-        span = max(means) - min(means)
+        span = max(means) - low
         top = len(glyphs) - 1
         line = [glyphs[round((x - low) / span * top) if span else 0] for x in means]
         for values in marks:
@@ -91,14 +91,14 @@ class RunProgress:
     """State of one run's display.
 
     Attributes:
+      title: the task.
       subtitle: network, number of environments, devices.
       total_steps: budget in units of the run's clock, or None.
       total_seconds: budget in seconds of training, or None; training ends with the first budget used up.
       highlights: (metric, label) of the numbers to show.
       clock: the unit of the clock: "steps" of environments, or "updates".
       steps: the clock at the latest row.
-      latest: the latest value of every metric.
-      histories: the histories of the metrics that are drawn.
+      histories: of the metrics that are drawn.
       phase, phase_since: the present activity, and the time at which it began.
       finished: True if it has ended; the elapsed time then stands still.
     """
@@ -191,11 +191,8 @@ class RunProgress:
 
     def fraction(self) -> float | None:
         """The share of the budget that is used, in [0, 1]; None without a budget."""
-        parts = []
-        if self.total_steps:
-            parts.append(self.steps / self.total_steps)
-        if self.total_seconds:
-            parts.append(self.budget_used() / self.total_seconds)
+        budgets = ((self.steps, self.total_steps), (self.budget_used(), self.total_seconds))
+        parts = [used / budget for used, budget in budgets if budget]
         return min(max(parts), 1.0) if parts else None
 
     def remaining(self) -> float | None:
@@ -203,8 +200,7 @@ class RunProgress:
         if self.finished:
             return None
         candidates = []
-        pace = self._pace()
-        if self.total_steps and pace:
+        if self.total_steps and (pace := self._pace()):
             since_row = self.now() - self._rows[-1][0]
             candidates.append((self.total_steps - self.steps) / pace - since_row)
         if self.total_seconds:
@@ -213,9 +209,8 @@ class RunProgress:
 
     def _pace(self) -> float | None:
         """Steps per second of wall-clock time, evaluations and saves included."""
-        if len(self._rows) > 1:
-            (first, start) = self._rows[0]
-            (last, end) = self._rows[-1]
+        if self._rows:
+            (first, start), (last, end) = self._rows[0], self._rows[-1]
             if last > first and end > start:
                 return (end - start) / (last - first)
         pace = self.latest.get(PACE, math.nan)

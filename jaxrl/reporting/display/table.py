@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -29,32 +28,24 @@ def open_console() -> Console:
 def show(
     headings: Sequence[str], rows: Sequence[Sequence[str | Text]], *, names: int = 1, title: str = ""
 ) -> None:
-    """Prints a table.
+    """Prints a table, whose cells are text without markup or with a style of their own.
 
-    Args:
-      headings: one per column.
-      rows: cells, as text without markup or with a style of their own.
-      names: the number of first columns, of words, that each part of a wide table repeats.
-      title: the line above the table.
+    The first `names` columns hold words, and each part of a wide table repeats them.
     """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    encoding = open_console().encoding
+    console = open_console()
+    encoding = console.encoding
     headings = [printable(heading, encoding) for heading in headings]
     cells = [
         [cell if isinstance(cell, Text) else Text(printable(cell, encoding)) for cell in row] for row in rows
     ]
     widths = [max(map(_length, column)) for column in zip(headings, *cells, strict=True)]
-    room = open_console().width
-    for number, columns in enumerate(parts(widths, names, room)):
-        table = Table(
-            title=Text(title, style="bold") if title and not number else None,
-            title_justify="left",
-            box=None,
-            pad_edge=False,
-        )
+    for number, columns in enumerate(parts(widths, names, console.width)):
+        heading = Text(title, style="bold") if title and not number else None
+        table = Table(title=heading, title_justify="left", box=None, pad_edge=False)
         for index in columns:
             justify = "left" if index < names else "right"
             table.add_column(Text(headings[index]), justify=justify, header_style="dim", no_wrap=True)  # type: ignore[arg-type]
@@ -76,18 +67,14 @@ def show_fields(rows: Iterable[tuple[str, str]], indent: int, width: int = _UNBO
     room = max(min(console.width, width) if not console.is_terminal else console.width, indent + 20) - indent
     for name, content in rows:
         head = printable(name, console.encoding)
-        lines = textwrap.wrap(
-            printable(content, console.encoding), room, break_long_words=False, break_on_hyphens=False
-        )
+        shown = printable(content, console.encoding)
+        lines = textwrap.wrap(shown, room, break_long_words=False, break_on_hyphens=False)
         if head and len(head) >= indent:
-            print(
-                *textwrap.wrap(head, indent + room, subsequent_indent="  ", break_on_hyphens=False), sep="\n"
-            )
+            wrapped = textwrap.wrap(head, indent + room, subsequent_indent="  ", break_on_hyphens=False)
+            print(*wrapped, sep="\n")
             head = ""
-        for start, line in itertools.zip_longest(
-            [head] if head else [], lines or [""] * bool(head), fillvalue=""
-        ):
-            print(f"{start:<{indent}}{line}".rstrip())
+        for number, line in enumerate(lines or [""] * bool(head)):
+            print(f"{'' if number else head:<{indent}}{line}".rstrip())
 
 
 def parts(widths: Sequence[int], names: int, room: int) -> Iterator[list[int]]:

@@ -1,4 +1,4 @@
-"""HTML pages: of a report, and of one episode, to be stepped through without a server."""
+"""Reports as HTML and PDF, and the HTML page of an episode, to be stepped through without a server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import hashlib
 import html
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,13 @@ from jaxrl.config import flatten, installation, text, versions
 from jaxrl.config.version import __version__
 
 _FOLDER = Path(__file__).parent
+_GREY = (87, 96, 106)
+_ORANGE = (200, 80, 0)
+_PAGE_WIDTH = 180  # mm of an A4 page without margins
+_PICTURE_WIDTH = 150
+_FILM_WIDTH = 70
+_CHARACTER = 1.65  # width in tables, in mm
+_MAX_COLUMN = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +63,9 @@ def table_section(
     return Section(title, Table(title, headings, cells or [("-",) * len(headings)], names))
 
 
-def require_packages(extra: str, names: Sequence[str] = ("jinja2", "matplotlib")) -> None:
-    """Raises ConfigError if a package that a report needs is not installed; `extra` installs it."""
-    installation.require("the report", extra, *names)
+def require_packages(extra: str, names: Sequence[str] = ("jinja2", "matplotlib"), pdf: bool = False) -> None:
+    """Raises ConfigError if a package that a report or its PDF needs is missing; `extra` installs it."""
+    installation.require("the report", extra, *names, *(("fpdf", "PIL") if pdf else ()))
 
 
 def html_page(
@@ -73,10 +81,9 @@ def html_page(
     """A self-contained page; it lists the `problems` first, and `command` in its footer."""
     import jinja2
 
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    loader = jinja2.FileSystemLoader(_FOLDER)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    page = environment.get_template("page.html")
-    return page.render(
+    return environment.get_template("page.html").render(
         title=title,
         introduction=introduction,
         problems=problems,
@@ -86,6 +93,93 @@ def html_page(
         command=command,
         version=__version__,
     )
+
+
+def pdf_page(
+    *,
+    title: str,
+    introduction: str,
+    problems: Sequence[str],
+    problems_title: str,
+    sections: Sequence[Section],
+    notes: Sequence[str],
+) -> bytes:
+    """The same content as in `html_page`, on A4; of a video the first picture."""
+    import matplotlib
+    from fpdf import FPDF
+
+    pdf = FPDF(format="A4")
+    pdf.set_margin(15)
+    pdf.set_title(title)
+    pdf.set_draw_color(205)
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    for style, file in (("", "DejaVuSans.ttf"), ("B", "DejaVuSans-Bold.ttf")):
+        pdf.add_font("DejaVu", style, fonts / file)
+    pdf.add_page()
+    _write(pdf, title, 16, "B")
+    _write(pdf, introduction, 9)
+    if problems:
+        pdf.set_text_color(*_ORANGE)
+        _write(pdf, f"{problems_title}: " + "; ".join(problems), 9)
+        pdf.set_text_color(0)
+    for section in sections:
+        _pdf_section(pdf, section)
+    with pdf.unbreakable() as block:
+        _heading(block, "How to read this")
+        block.set_text_color(*_GREY)
+        for note in notes:
+            _write(block, note, 8)
+    return bytes(pdf.output())
+
+
+def _pdf_section(pdf: Any, section: Section) -> None:
+    from fpdf.fonts import FontFace
+
+    if section.table is None:
+        from PIL import Image
+
+        image = Image.open(io.BytesIO(section.png or section.gif)).convert("RGB")
+        width = _FILM_WIDTH if section.gif else _PICTURE_WIDTH
+        if pdf.will_page_break(width * image.height / image.width + 18):
+            pdf.add_page()
+        _heading(pdf, section.title)
+        pdf.image(image, w=width)
+        return
+    if pdf.will_page_break(18 + 8 * min(len(section.table.rows) + 1, 6)):
+        pdf.add_page()
+    _heading(pdf, section.title)
+    pdf.set_font("DejaVu", size=7.5)
+    # Characters of each column: enough for its longest cell and the longest word of its heading.
+    columns = zip(section.table.headings, *section.table.rows, strict=True)
+    longest = (max(map(len, [*heading.split(), *cells])) for heading, *cells in columns)
+    widths = tuple(min(3 + length, _MAX_COLUMN) for length in longest)
+    with pdf.table(
+        text_align=sides(section.table),
+        borders_layout="HORIZONTAL_LINES",
+        headings_style=FontFace(emphasis="BOLD", color=_GREY),
+        align="LEFT",
+        col_widths=widths,
+        width=min(_PAGE_WIDTH, _CHARACTER * sum(widths)),
+        line_height=5,
+        padding=(1, 1),
+    ) as table:
+        for cells in (section.table.headings, *section.table.rows):
+            table.row(cells)
+
+
+def sides(table: Table) -> tuple[str, ...]:
+    return tuple("LEFT" if index < table.names else "RIGHT" for index in range(len(table.headings)))
+
+
+def _heading(pdf: Any, line: str) -> None:
+    pdf.ln(4)
+    _write(pdf, line, 11, "B")
+
+
+def _write(pdf: Any, line: str, size: float, style: str = "") -> None:
+    pdf.set_font("DejaVu", style, size)
+    pdf.multi_cell(0, 1.5 * size / 2.83, line, align="L", new_x="LMARGIN", new_y="NEXT")
+    pdf.ln(1)
 
 
 def machine_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.config import ConfigError, versions
 from jaxrl.config.errors import errors_as
-from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
-from jaxrl.reporting.pages.page import Section, Table, html_page, require_packages
+from jaxrl.reporting.pages.figures import COLORS, empty_figure, picture
+from jaxrl.reporting.pages.page import Section, Table, html_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,14 +46,15 @@ def tables(record: Mapping[str, Any]) -> tuple[Table, Table, Table]:
     standings = Table("Standings", [*headings, "score", "won", "drawn", "lost"], rows)
     names = [each["name"] for each in record["standings"]]
 
-    def matrix(title: str, pairs: Mapping[tuple[str, str], str]) -> Table:
-        cells = [[one, *(pairs.get((one, other), "") for other in names)] for one in names]
+    def matrix(title: str, began: bool) -> Table:
+        games = _games(record, began)
+        cells = [[one, *("-".join(map(str, games.get((one, x), ()))) for x in names)] for one in names]
         return Table(title, ["player", *names], cells)
 
     return (
         standings,
-        matrix("Games won-drawn-lost by the row against the column", _pairs(record)),
-        matrix("Of these, games in which the row had the first move", _begun(record)),
+        matrix("Games won-drawn-lost by the row against the column", began=False),
+        matrix("Of these, games in which the row had the first move", began=True),
     )
 
 
@@ -61,25 +62,21 @@ def write(record: Mapping[str, Any], folder: str) -> list[str]:
     """Writes the files of a tournament; returns their paths.
 
     Raises:
-      ConfigError: a package is missing, or a file cannot be written.
+      ConfigError: a file cannot be written.
     """
-    require_packages("compare")
-    figure = _figure(record)
-    sections = [Section(table.title, table) for table in tables(record)]
-    svg = render(figure, "svg")
-    png = render(figure, "png")
-    sections.insert(1, Section("Elo and scores", name="elo", svg=svg, png=png))
+    figure = picture("Elo and scores", "elo", _figure(record))
+    standings, *matrices = (Section(table.title, table) for table in tables(record))
     page = html_page(
         title=f"Tournament in {record['game']}",
         introduction=f"{len(record['standings'])} players, {record['games_per_pair']:,} games of each pair, "
         "half from each seat.",
         problems=(),
-        sections=sections,
+        sections=[standings, figure, *matrices],
         notes=_NOTES,
         command="tournament",
     )
     stored = {**record, "versions": versions()}
-    contents = (page.encode(), (json.dumps(stored, indent=2) + "\n").encode(), png)
+    contents = (page.encode(), (json.dumps(stored, indent=2) + "\n").encode(), figure.png)
     paths = [os.path.join(folder, name) for name in FILES]
     with errors_as(ConfigError, f"`--output` (={folder!r}) cannot be written", OSError):
         os.makedirs(folder, exist_ok=True)
@@ -90,39 +87,26 @@ def write(record: Mapping[str, Any], folder: str) -> list[str]:
 
 
 def _half_width(standing: Mapping[str, Any]) -> float:
-    """Half the width of the interval around the most likely rating."""
     low, high = standing["elo_interval"]
     return float(high - low) / 2
 
 
-def _pairs(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """Games won, drawn and lost from both seats, by (one, other)."""
+def _games(record: Mapping[str, Any], began: bool) -> dict[tuple[str, str], list[int]]:
+    """Games won, drawn and lost, by (one, other): from both seats, or only those that one `began`."""
     found = {}
     for pair in record["pairs"]:
-        counts = [str(pair["first"][kind] + pair["second"][kind]) for kind in _KINDS]
-        found[pair["one"], pair["other"]] = "-".join(counts)
-        found[pair["other"], pair["one"]] = "-".join(reversed(counts))
+        first, second = ([pair[seat][kind] for kind in _KINDS] for seat in ("first", "second"))
+        both = [x + y for x, y in zip(first, second, strict=True)]
+        found[pair["one"], pair["other"]] = first if began else both
+        # What one lost the other won.
+        found[pair["other"], pair["one"]] = list(reversed(second if began else both))
     return found
 
 
 def _scores(record: Mapping[str, Any]) -> dict[tuple[str, str], float]:
     """The score from both seats, a draw half a win, by (one, other)."""
-    found = {}
-    for pair in record["pairs"]:
-        wins, draws, losses = (pair["first"][kind] + pair["second"][kind] for kind in _KINDS)
-        found[pair["one"], pair["other"]] = (wins + draws / 2) / (wins + draws + losses)
-        found[pair["other"], pair["one"]] = (losses + draws / 2) / (wins + draws + losses)
-    return found
-
-
-def _begun(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """Games won, drawn and lost by one, with the first move, against the other, by (one, other)."""
-    found = {}
-    for pair in record["pairs"]:
-        first, second = ([str(pair[seat][kind]) for kind in _KINDS] for seat in ("first", "second"))
-        found[pair["one"], pair["other"]] = "-".join(first)
-        found[pair["other"], pair["one"]] = "-".join(reversed(second))
-    return found
+    games = _games(record, began=False).items()
+    return {pair: (won + drawn / 2) / (won + drawn + lost) for pair, (won, drawn, lost) in games}
 
 
 def _figure(record: Mapping[str, Any]) -> Figure:

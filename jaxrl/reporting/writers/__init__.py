@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 from jaxrl.config import Config, ConfigError, installation, to_json
 from jaxrl.reporting.logs import log_to
-from jaxrl.reporting.writers.csv import CsvWriter
-from jaxrl.reporting.writers.jsonl import JsonlWriter
 from jaxrl.reporting.writers.services import MlflowTracker, NeptuneTracker, WandbTracker
 from jaxrl.reporting.writers.tensorboard import TensorBoardWriter
 from jaxrl.reporting.writers.tracker import Background, Tracker
-from jaxrl.reporting.writers.writer import MultiWriter, Writer
+from jaxrl.reporting.writers.writer import CsvWriter, JsonlWriter, MultiWriter, Writer
 
 __all__ = [
     "Background",
@@ -97,26 +95,19 @@ def require_packages(writers: Sequence[str]) -> None:
 
 def console(config: Config, highlights: Sequence[tuple[str, str]] = (), network: str = "") -> Console:
     """The display of a run of `config`, on standard output; `network` is in words."""
+    import jax
+
     from jaxrl.reporting.display.console import Console  # A writer itself.
 
+    last = config.seed + config.population.seeds - 1
+    seeds = f"seed {config.seed}" if last == config.seed else f"seeds {config.seed} to {last}"
+    environments = f"{config.env.num_envs:,} environments" if config.collects else ""
+    device = f"{config.device_count} x {jax.devices()[0].device_kind}"
     return Console(
-        title=f"{config.env.name}  {_seeds(config)}",
-        subtitle=_describe(config, network),
+        title=f"{config.env.name}  {seeds}",
+        subtitle="; ".join(filter(None, (network, environments, device))),
         total_steps=config.num_iterations * config.steps_per_iteration if config.stop.steps else None,
         total_seconds=config.stop.seconds,
         highlights=highlights,
         clock=config.clock,
     )
-
-
-def _seeds(config: Config) -> str:
-    last = config.seed + config.population.seeds - 1
-    return f"seed {config.seed}" if last == config.seed else f"seeds {config.seed} to {last}"
-
-
-def _describe(config: Config, network: str) -> str:
-    import jax
-
-    device = f"{config.device_count} x {jax.devices()[0].device_kind}"
-    environments = f"{config.env.num_envs:,} environments" if config.collects else ""
-    return "; ".join(filter(None, (network, environments, device)))

@@ -6,13 +6,11 @@ import threading
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jaxrl.config.data_files import is_number, parse_line, read_lines
-from jaxrl.reporting.writers.jsonl import EVALUATION
-from jaxrl.reporting.writers.writer import Writer
+from jaxrl.reporting.writers.writer import EVALUATION, Writer
 
 # The step of a row, and its kind: training or an evaluation.
 _Key = tuple[int, str]
@@ -108,8 +106,6 @@ class PopulationRows:
 
     def _close(self, key: _Key) -> None:
         """Writes the row of a step, if no member is missing and it comes after the last one."""
-        if key not in self._open:
-            return
         before = {member: rows[key] for member, rows in self._earlier.items() if key in rows}
         found = before | self._open[key]
         if not self._training <= found.keys():
@@ -141,9 +137,6 @@ class _MemberRows(Writer):
 
     def status(self, phase: str) -> None:
         self.rows.status(self.member, phase)
-
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Nothing to do: the population has a summary of its own."""
 
 
 def _kind(scalars: Mapping[str, float]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxrl.config import flatten
 from jaxrl.config.local_files import is_remote
-from jaxrl.reporting.writers.tracker import Row, Tracker, is_number, keep_off_terminal
+from jaxrl.reporting.writers.tracker import Row, Tracker, keep_off_terminal
 
 # Limits of one call of MLflow's interface.
 _MAX_METRICS = 1000
@@ -44,8 +44,7 @@ class MlflowTracker(Tracker):
         self._client = MlflowClient(tracking_uri=uri or f"sqlite:///{folder}/mlflow.db")
         run_id = self._ids.read() if resume else None
         if run_id is None:
-            artifacts = None if uri else f"file://{folder}/mlflow-artifacts"
-            run_id = self._create(artifacts)
+            run_id = self._create(None if uri else f"file://{folder}/mlflow-artifacts")
         self._client.update_run(run_id, status="RUNNING")
         self._run_id = run_id
         self._ids.write(run_id)
@@ -66,21 +65,21 @@ class MlflowTracker(Tracker):
     def close(self, summary: Mapping[str, Any] | None) -> None:
         from mlflow.entities import Metric, RunTag
 
+        status = "FAILED"
         if summary is not None:
-            numbers = {f"summary/{k}": float(v) for k, v in summary.items() if is_number(v)}
-            texts = {k: str(v) for k, v in summary.items() if not is_number(v)}
             step = int(summary.get(_STEP, 0))
-            metrics = [Metric(name, value, 0, step) for name, value in numbers.items()]
-            tags = [RunTag(name, text) for name, text in texts.items()]
+            numbers = {name: x for name, x in summary.items() if _is_number(x)}
+            metrics = [Metric(f"summary/{name}", float(x), 0, step) for name, x in numbers.items()]
+            tags = [RunTag(name, str(x)) for name, x in summary.items() if name not in numbers]
             self._client.log_batch(self._run_id, metrics=metrics, tags=tags)
-        self._client.set_terminated(self._run_id, _status(summary))
+            status = "KILLED" if str(summary.get("stop_reason")).startswith("SIG") else "FINISHED"
+        self._client.set_terminated(self._run_id, status)
 
     def _create(self, artifacts: str | None) -> str:
-        found = self._client.get_experiment_by_name(self._project)
-        experiment = (
-            found.experiment_id if found else self._client.create_experiment(self._project, artifacts)
-        )
-        return self._client.create_run(experiment, run_name=self._run_name).info.run_id
+        client = self._client
+        found = client.get_experiment_by_name(self._project)
+        experiment = found.experiment_id if found else client.create_experiment(self._project, artifacts)
+        return client.create_run(experiment, run_name=self._run_name).info.run_id
 
     def _log_config(self) -> None:
         """Logs the configuration as parameters, which are final: a resumed run keeps the ones it has."""
@@ -92,11 +91,8 @@ class MlflowTracker(Tracker):
             self._client.log_batch(self._run_id, params=batch)
 
 
-def _status(summary: Mapping[str, Any] | None) -> str:
-    """MLflow's word for the end of a run."""
-    if summary is None:
-        return "FAILED"
-    return "KILLED" if str(summary.get("stop_reason")).startswith("SIG") else "FINISHED"
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _batches(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
@@ -166,7 +162,8 @@ class WandbTracker(Tracker):
         import wandb
 
         settings = wandb.Settings(console="off", silent=True, init_timeout=_INIT_SECONDS)
-        if os.environ.get("WANDB_MODE", "online") == "online" and not _has_key():
+        online = os.environ.get("WANDB_MODE", "online") == "online"
+        if online and not (os.environ.get("WANDB_API_KEY") or wandb.api.api_key):
             # wandb would ask for it on the terminal, in the middle of the display.
             raise RuntimeError("no API key: run `wandb login`, or set WANDB_MODE=offline")
         self._run = wandb.init(
@@ -193,9 +190,3 @@ class WandbTracker(Tracker):
         if summary is not None:
             self._run.summary.update({f"summary/{name}": value for name, value in summary.items()})
         self._run.finish()
-
-
-def _has_key() -> bool:
-    import wandb
-
-    return bool(os.environ.get("WANDB_API_KEY") or wandb.api.api_key)

@@ -69,12 +69,16 @@ class TensorBoardWriter(Writer):
         self._write(step, [Summary(value=values)])
 
     def histograms(self, step: int, samples: Mapping[str, Sequence[float]]) -> None:
+        from tensorboardX import summary
+
         finite = finite_samples(samples)
-        self._write(step, [histogram(name, values) for name, values in finite.items()])
+        self._write(step, [summary.histogram(name, values, _BINS) for name, values in finite.items()])
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         if self._file is not None and self._config:
-            self._write(int(summary.get("steps", 0)), end_summaries(self._config))
+            from tensorboardX.summary import hparams
+
+            self._write(int(summary.get("steps", 0)), [hparams(_hyperparameters(self._config), {})[2]])
 
     def _write(self, step: int, contents: Sequence[Any]) -> None:
         try:
@@ -119,7 +123,7 @@ class TensorBoardWriter(Writer):
             step = self._start_step
             self._start_step = None
             if self._config:
-                self._write(step, start_summaries(self._config, self._highlights))
+                self._write(step, _start_summaries(self._config, self._highlights))
 
     def _event(self, **fields: Any) -> None:
         from tensorboardX.proto.event_pb2 import Event
@@ -127,8 +131,7 @@ class TensorBoardWriter(Writer):
         self._file.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
 
-def start_summaries(config: Mapping[str, Any], highlights: Sequence[tuple[str, str]]) -> list[Any]:
-    """The summaries at the beginning of a run: its configuration (JSON values) and the layout of charts."""
+def _start_summaries(config: Mapping[str, Any], highlights: Sequence[tuple[str, str]]) -> list[Any]:
     from tensorboardX import summary
 
     experiment, session, _ = summary.hparams(_hyperparameters(config), dict.fromkeys(_RESULTS, 0.0))
@@ -173,44 +176,23 @@ def layout(highlights: Sequence[tuple[str, str]], suite: bool = False) -> dict[s
     return charts
 
 
-def end_summaries(config: Mapping[str, Any]) -> list[Any]:
-    """The summaries at the end of a run."""
-    from tensorboardX import summary
-
-    return [summary.hparams(_hyperparameters(config), {})[2]]
-
-
-def histogram(name: str, values: Sequence[float]) -> Any:
-    """The summary of a distribution."""
-    from tensorboardX import summary
-
-    return summary.histogram(name, values, _BINS)
-
-
 def _hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    sections = [name for name, x in config.items() if isinstance(x, Mapping)]
-    others = [name for name in sections if name not in (*COMMON, "derived")]  # the algorithm's
-    names = (*_HYPERPARAMETERS, *others)
-    flat = flatten({name: config[name] for name in names if name in config})
+    common = (*COMMON, "derived")  # of every algorithm
+    others = [name for name, x in config.items() if isinstance(x, Mapping) and name not in common]
+    flat = flatten({name: config[name] for name in (*_HYPERPARAMETERS, *others) if name in config})
     # The table has its columns in this order, and is far wider than a screen.
     first = [name for name in ("seed", *(f"{other}.learning_rate" for other in others)) if name in flat]
-    ordered = {name: flat[name] for name in (*first, *flat)}
-    return {
-        name: str(x) if isinstance(x, (list, tuple)) else x for name, x in ordered.items() if x is not None
-    }
+    ordered = {name: flat[name] for name in (*first, *flat) if flat[name] is not None}
+    return {name: str(x) if isinstance(x, (list, tuple)) else x for name, x in ordered.items()}
 
 
 def _table(config: Mapping[str, Any]) -> str:
     """The configuration as Markdown, fields that differ from the default first."""
     defaults = default_config(algorithm_of(config)).to_dict()
-    default = {name: _plain(value) for name, value in flatten(defaults).items()}
+    default = {name: list(x) if isinstance(x, tuple) else x for name, x in flatten(defaults).items()}
     fields = {name: value for name, value in flatten(config).items() if name in default}
     changed = {name: value for name, value in fields.items() if value != default[name]}
     lines = ["| field | value | default |", "|---|---|---|"]
     lines += [f"| **{name}** | **{value}** | {default[name]} |" for name, value in changed.items()]
     lines += [f"| {name} | {value} | |" for name, value in fields.items() if name not in changed]
     return "\n".join(lines)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

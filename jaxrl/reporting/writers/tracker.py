@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from etils import epath
@@ -103,9 +103,8 @@ class Background(Writer):
         self._tracker = tracker
         self._every = every
         self._changed = threading.Condition()
-        self._inbox: deque[Row | None] = deque(
-            maxlen=_MAX_ROWS
-        )  # None: the rows that follow repeat earlier steps
+        # None: the rows that follow repeat earlier steps.
+        self._inbox: deque[Row | None] = deque(maxlen=_MAX_ROWS)
         self._thread: threading.Thread | None = None
         self._resumes = self._urgent = self._closing = self._warned = False
         self._summary: Mapping[str, Any] | None = None
@@ -150,9 +149,8 @@ class Background(Writer):
         thread.join(min(2.0, self._close_seconds))
         if thread.is_alive():
             # If it has not even started, waiting is unlikely to help.
-            seconds = self._close_seconds
-            if not self._opened:
-                seconds = min(seconds, CLOSE_SECONDS_AFTER_SIGNAL)
+            shortest = min(self._close_seconds, CLOSE_SECONDS_AFTER_SIGNAL)
+            seconds = self._close_seconds if self._opened else shortest
             _log.warning("waiting for %s, at most %.0f s", self._tracker.name, seconds)
             thread.join(seconds)
         if thread.is_alive():
@@ -193,21 +191,19 @@ class Background(Writer):
                 items = list(self._inbox)[:_ROWS_PER_CALL]
             if items[0] is None:
                 self._skipped_until = self._sent
-                taken = 1
-            else:
-                marker = items.index(None) if None in items else len(items)
-                rows = [row for row in items[:marker] if row is not None and row.step > self._skipped_until]
-                if rows:
-                    self._tracker.log(rows)
-                    self._sent = max(self._sent, rows[-1].step)
-                taken = marker
+                items = items[:1]
+            elif None in items:
+                items = items[: items.index(None)]
+            if rows := [row for row in items if row is not None and row.step > self._skipped_until]:
+                self._tracker.log(rows)
+                self._sent = max(self._sent, rows[-1].step)
             with self._changed:
                 # While the tracker was at work, a full inbox may have dropped some of these.
-                for item in items[:taken]:
+                for item in items:
                     if self._inbox and self._inbox[0] is item:
                         self._inbox.popleft()
 
-    def _attempt(self, call: Any) -> bool:
+    def _attempt(self, call: Callable[[], object]) -> bool:
         try:
             call()
         except Exception as error:
@@ -217,11 +213,6 @@ class Background(Writer):
                 _log.warning("%s fails, training continues: %s", self._tracker.name, text)
             return False
         return True
-
-
-def is_number(value: Any) -> bool:
-    """True if a value of a summary is a number, which can be plotted."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def keep_off_terminal(logger: str) -> None:

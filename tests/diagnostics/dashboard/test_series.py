@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jaxrl.diagnostics.dashboard.collection import matches
-from jaxrl.diagnostics.dashboard.series import MetricSeries, band
+from jaxrl.diagnostics.dashboard.collection import MetricSeries, band
+from jaxrl.diagnostics.dashboard.run_view import matches
 from jaxrl.runs.records import Run
 
 

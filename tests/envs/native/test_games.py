@@ -11,8 +11,8 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.envs.games import Game, players
-from jaxrl.envs.native.games.probe_game import PAYOFFS, ProbeGame
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
+from jaxrl.envs.native.probe_agents import PAYOFFS, ProbeGame
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 KEY = jax.random.key(0)

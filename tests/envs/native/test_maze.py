@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.native.maze import level as levels
-from jaxrl.envs.native.maze.layouts import LAYOUTS, parse
+from jaxrl.envs.native import maze_levels as levels
+from jaxrl.envs.native.maze_levels import LAYOUTS, parse
 from tests.envs.native import conformance
 
 NAME = "jaxrl:Maze"

@@ -14,7 +14,8 @@ import pytest
 from jaxrl import envs
 from jaxrl.envs import native
 from jaxrl.envs.base import Box, Discrete
-from jaxrl.envs.native.memory import cards, labyrinth
+from jaxrl.envs.native import random_words
+from jaxrl.envs.native.memory import card_games, labyrinth
 from tests.envs.native import conformance, popgym_package
 from tests.envs.native import memory_rules as rules
 
@@ -270,8 +271,10 @@ def test_draws_are_even():
 
     @jax.jit
     def draw(words):
-        kind = jax.vmap(lambda word: cards.deal(word, jnp.array([1, 0, 3, 4])))(words[:, 0])[0]
-        chosen = jax.vmap(lambda word: cards.choose(word, jnp.array([True, False, True, True])))(words[:, 1])
+        kind = jax.vmap(lambda word: card_games.deal(word, jnp.array([1, 0, 3, 4])))(words[:, 0])[0]
+        chosen = jax.vmap(lambda word: random_words.choose(word, jnp.array([True, False, True, True])))(
+            words[:, 1]
+        )
         maze = jax.vmap(lambda row: labyrinth.hunt_and_kill(row, 3))(words[:, 3:])
         start, goal = jax.vmap(lambda row: labyrinth.entrances(row, 3))(words[:, :3])
         return kind, chosen, maze, start, goal

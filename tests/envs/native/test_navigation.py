@@ -10,21 +10,23 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.native.navigation import Navigation, sensors
-from jaxrl.envs.native.navigation.room import (
+from jaxrl.envs.native import navigation_room
+from jaxrl.envs.native.navigation import Navigation
+from jaxrl.envs.native.navigation_room import (
     NavigationParams,
     Obstacles,
+    directions,
     lay_out,
     move_obstacles,
+    normal_noise,
     words_of_layout,
 )
-from jaxrl.envs.native.navigation.sensors import directions, normal_noise
 from jaxrl.envs.native.random_words import random_words
 from jaxrl.envs.vector import VectorEnv
 from tests.envs.native import conformance
 
 NAME = "jaxrl:Navigation"
-lidar = jax.jit(sensors.lidar, static_argnums=2)
+lidar = jax.jit(navigation_room.lidar, static_argnums=2)
 # Of any task: operation by operation, each room would be dozens of programs.
 reset = jax.jit(Navigation().reset)
 
@@ -231,7 +233,7 @@ def test_tasks_change_without_compiling():
         way = np.hypot(after.obstacles.x - before.obstacles.x, after.obstacles.y - before.obstacles.y)
         np.testing.assert_allclose(way[there], [0.1 * speed * (k < moving) for k in range(count)], atol=1e-5)
         assert np.linalg.norm(before.goal - before.position) <= 1 + speed + 1e-4
-        exact = np.asarray(sensors.log_scale(lidar(after.position, after.obstacles, 24)))
+        exact = np.asarray(navigation_room.log_scale(lidar(after.position, after.obstacles, 24)))
         assert (np.abs(obs[4:] - exact).max() > 0.05) == (noise > 0)
     assert len(traces) == 1
 

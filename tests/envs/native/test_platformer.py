@@ -12,9 +12,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.envs.native.platformer import level_files
-from jaxrl.envs.native.platformer.generation import dataset
-from jaxrl.envs.native.platformer.generation.generator import generate
-from jaxrl.envs.native.platformer.generation.solver import Contacts, solve, solves
+from jaxrl.envs.native.platformer.generator import generate
 from jaxrl.envs.native.platformer.level import CATEGORIES, PlatformerLevel
 from jaxrl.envs.native.platformer.physics import (
     JUMP,
@@ -25,6 +23,7 @@ from jaxrl.envs.native.platformer.physics import (
     jump_matters,
     start_of,
 )
+from jaxrl.envs.native.platformer.solver import Contacts, solve, solves
 from tests.envs.native import conformance
 
 NAME = "jaxrl:Platformer"
@@ -241,7 +240,7 @@ def test_every_shipped_level_is_solved_in_the_environment(part):
 
 @pytest.mark.slow
 def test_shipped_levels_are_as_written():
-    counts = dataset.verify_dataset(level_files.SHIPPED)
+    counts = level_files.verify_dataset(level_files.SHIPPED)
     assert set(counts) == {f"{part}/{category}" for part in level_files.PARTS for category in CATEGORIES}
 
 

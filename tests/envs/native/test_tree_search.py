@@ -14,9 +14,9 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.envs.base import Box, Discrete, EnvSpec
-from jaxrl.envs.games import Game, players, tree_search
-from jaxrl.envs.native.games.probe_game import ProbeGame
+from jaxrl.envs.games import Game, players
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
+from jaxrl.envs.native.probe_agents import ProbeGame
 from jaxrl.evaluation.tournament.contestants import Scripted
 from jaxrl.evaluation.tournament.tournament import play_both
 from tests.envs.native.test_games import LINES, after
@@ -66,7 +66,7 @@ class Arms(Game):
 def test_moves_that_end_a_game_are_visited_as_by_ucb1(simulations: int) -> None:
     """Auer et al. 2002, with results between 0 and 1 and a constant of sqrt(2)."""
     game = Arms()
-    found = np.asarray(tree_search.visits(game, game.start(KEY), KEY, simulations))
+    found = np.asarray(players.visits(game, game.start(KEY), KEY, simulations))
     counts, arms = np.array([1, 1, 0, 1]), [0, 1, 3]
     for n in range(3, simulations):
         bound = [(PAYOFFS[j] + 1) / 2 + math.sqrt(2 * math.log(n) / counts[j]) for j in arms]
@@ -134,7 +134,7 @@ def plain_visits(moves: tuple[int, ...], simulations: int, rng: random.Random) -
 def test_moves_are_visited_as_often_as_by_uct_in_python(moves: tuple[int, ...]) -> None:
     """The mean over 60 searches of each, within four standard errors of the difference."""
     game, count, simulations = TicTacToe(), 60, 300
-    search = jax.jit(jax.vmap(lambda key: tree_search.visits(game, after(game, moves), key, simulations)))
+    search = jax.jit(jax.vmap(lambda key: players.visits(game, after(game, moves), key, simulations)))
     found = np.asarray(search(jax.random.split(KEY, count)))
     rng = random.Random(0)
     plain = np.array([plain_visits(moves, simulations, rng) for _ in range(count)])
@@ -161,7 +161,7 @@ def test_each_seat_looks_for_its_own_best() -> None:
     """The best moves of the probe are 1 for both seats (`ProbeGame`), and its third is not allowed."""
     game = ProbeGame()
     for moves in ((), (1,), (0,), (1, 1), (1, 1, 1)):
-        found = np.asarray(tree_search.visits(game, after(game, moves), KEY, 200))
+        found = np.asarray(players.visits(game, after(game, moves), KEY, 200))
         assert found.sum() == 200
         assert found[2] == 0
         assert found[1] > found[0], moves

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.diagnostics.compiled_programs.launches import read_launches
+from jaxrl.diagnostics.launches import read_launches
 from jaxrl.networks.kernels import dense_gpu
 from jaxrl.networks.kernels.dense_gpu import Trunk
 from jaxrl.networks.kernels.dense_gpu_kernels import Shape

@@ -1,4 +1,4 @@
-"""Records of attempts at levels: a line of JSON each, written and read back."""
+"""Attempts at levels outside of JAX, and their records: a line of JSON each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,66 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from jaxrl.envs.bounded_files import parse_json, read_bytes
-from jaxrl.envs.native.platformer.game.attempt import Attempt
-from jaxrl.envs.native.platformer.physics import NUM_ACTIONS
+from jaxrl.envs.native.platformer.level import EXIT, SOLID, START, SWITCH, PlatformerLevel
+from jaxrl.envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE
+from jaxrl.envs.native.platformer.solver import Contacts
 
+# A tile is two letters wide, since letters of a terminal are twice as high as wide.
+_TILES = {SOLID: "██", START: "  ", ".": "  ", "x": "**", SWITCH: "()", EXIT: "[]"}
+_OPEN = "<>"
+_PRESSED = "  "
+_PLAYER = "@@"
 # The fields of `AttemptRecord`, as JSON has them.
 _KINDS = {"digest": str, "category": str, "actions": str, "success": bool}
 _DIGITS = frozenset("0123456789"[:NUM_ACTIONS])
+
+
+class Attempt:
+    """Plays a level by the rules of `jaxrl:Platformer`."""
+
+    def __init__(self, level: PlatformerLevel, max_steps: int):
+        self.level = level
+        self.actions = ""  # so far, as in `PlatformerLevel.solution`
+        self.over = False
+        self.success = False  # over at the exit
+        self.outcome = ""  # how it has ended, in words
+        self._contacts = Contacts(level)
+        self._max_steps = max_steps
+        self._on: Any = np.bool_(False)
+        self._body = self._contacts.start
+
+    def step(self, action: int) -> None:
+        self._body, on, mine, done = self._contacts.step(self._body, self._on, np.int32(action))
+        self._on = np.bool_(on)
+        self.actions += str(action)
+        self.success = bool(done)
+        late = len(self.actions) >= self._max_steps
+        self.outcome = "solved" if done else "a mine" if mine else "time is up" if late else ""
+        self.over = self.outcome != ""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Row and first column of the player in `picture`."""
+        x, y = (int(part) for part in self._body[:2])
+        return (y + SIZE // 2) // TILE, (x * 2 + TILE // 2) // TILE
+
+    def picture(self) -> list[str]:
+        """The level as lines of text, two letters a tile."""
+        letters = [[_TILES[letter] for letter in row] for row in self.level.rows]
+        if self._on:
+            (column, row), (exit_column, exit_row) = (
+                self.level.place_of(letter) for letter in (SWITCH, EXIT)
+            )
+            letters[row][column], letters[exit_row][exit_column] = _PRESSED, _OPEN
+        lines = ["".join(row) for row in letters]
+        row, left = self.place
+        lines[row] = lines[row][:left] + _PLAYER + lines[row][left + 2 :]
+        return lines
 
 
 class RecordError(ValueError):
@@ -22,39 +74,23 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True)
 class AttemptRecord:
-    """One attempt.
+    """One attempt."""
 
-    Attributes:
-      digest, category: of the level.
-      actions: a digit for the action of each step.
-      success: True if they reached the exit.
-    """
-
-    digest: str
+    digest: str  # of the level, as the category
     category: str
-    actions: str
-    success: bool
+    actions: str  # a digit for the action of each step
+    success: bool  # they reached the exit
 
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptRecord:
-        """The record of the play so far."""
-        level = attempt.level
-        return cls(
-            digest=level.digest, category=level.category, actions=attempt.actions, success=attempt.success
-        )
+        return cls(attempt.level.digest, attempt.level.category, attempt.actions, attempt.success)
 
     def line(self) -> str:
-        """The line of JSON, with its end."""
         return json.dumps(dataclasses.asdict(self)) + "\n"
 
 
 def read_records(file: Path) -> tuple[AttemptRecord, ...]:
-    """The attempts of a file, in the order in which they were played.
-
-    Raises:
-      OSError: the file cannot be read.
-      RecordError: a line is no record, or there is none.
-    """
+    """The attempts of a file, in the order in which they were played; RecordError if a line is none."""
     try:
         lines = read_bytes(file).decode().splitlines()
     except UnicodeDecodeError as error:

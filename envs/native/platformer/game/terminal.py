@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import locale
 import os
 import time
@@ -11,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from jaxrl.envs.native.platformer.game.attempt import Attempt
+from jaxrl.envs.native.platformer.game.record import Attempt
 from jaxrl.envs.native.platformer.level import PlatformerLevel
 
 MAX_STEPS = 2000  # of an attempt
@@ -25,31 +24,17 @@ _LETTERS = {"a": "left", "d": "right", "s": "down", "w": "up", " ": "up"}
 _ESCAPE_MILLISECONDS = "25"  # curses waits a second for what may follow the escape key, and so would the game
 
 
-class Moves(abc.ABC):
-    """The source of the actions of an attempt."""
+class KeyMoves:
+    """A person's actions: the first of their keys starts the clock."""
 
-    @abc.abstractmethod
-    def press(self, key: str) -> None:
-        """A key was pressed: "left", "right", "up", "down", or any other."""
-
-    @abc.abstractmethod
-    def action(self) -> int | None:
-        """The action of the next step; None while there is none."""
-
-    @property
-    @abc.abstractmethod
-    def hint(self) -> str:
-        """The text to show while there is no action."""
-
-
-class KeyMoves(Moves):
-    """A person's: the first of their keys starts the clock."""
+    hint = "arrow keys or a, d, w, s: begin"  # shown while there is no action
 
     def __init__(self) -> None:
         self._move: int | None = None
         self._held = 0
 
     def press(self, key: str) -> None:
+        """A key was pressed: "left", "right", "up", "down", or any other."""
         if key in ("left", "down", "right"):
             self._move = {"left": 0, "down": _NONE, "right": 2}[key]
         elif key == "up":
@@ -57,19 +42,18 @@ class KeyMoves(Moves):
             self._held = _HELD
 
     def action(self) -> int | None:
+        """The action of the next step; None while there is none."""
         if self._move is None:
             return None
         jump = self._held > 0
         self._held = max(self._held - 1, 0)
         return self._move + 3 * jump
 
-    @property
-    def hint(self) -> str:
-        return "arrow keys or a, d, w, s: begin"
 
-
-class RecordedMoves(Moves):
+class RecordedMoves:
     """The actions of a recording."""
+
+    hint = "the recording ends here: r again, n next, q leave"
 
     def __init__(self, actions: str) -> None:
         self._left = iter(actions)
@@ -81,30 +65,20 @@ class RecordedMoves(Moves):
         found = next(self._left, None)
         return None if found is None else int(found)
 
-    @property
-    def hint(self) -> str:
-        return "the recording ends here: r again, n next, q leave"
-
 
 @dataclass(frozen=True)
 class Round:
-    """One level as it is played, until a key asks for the next.
-
-    Attributes:
-      level: which level.
-      title: what it is called.
-      moves: makes what decides the actions; called for each attempt.
-    """
+    """One level as it is played, until a key asks for the next."""
 
     level: PlatformerLevel
     title: str
-    moves: Callable[[], Moves]
+    moves: Callable[[], KeyMoves | RecordedMoves]  # of each attempt
 
 
 def show(
     rounds: Sequence[Round], first: int, endless: bool, seconds: float, keep: Callable[[Attempt], None]
 ) -> None:
-    """Takes over the terminal until a key asks to leave.
+    """Takes over the terminal until a key asks to leave; curses.error if it cannot show the game.
 
     Args:
       rounds: in their order.
@@ -112,34 +86,24 @@ def show(
       endless: begin anew after the last; otherwise it is over then.
       seconds: between two steps.
       keep: is given each attempt with at least one step when it is over or left, by an interrupt too.
-
-    Raises:
-      curses.error: the terminal cannot show it.
     """
     import curses
 
     os.environ.setdefault("ESCDELAY", _ESCAPE_MILLISECONDS)
-    curses.wrapper(lambda window: _play(_Screen(window), rounds, first, endless, seconds, keep))
 
+    def play(window: Any) -> None:
+        screen, index, wish = _Screen(window), first, _AGAIN
+        while wish != _LEAVE and (endless or index < len(rounds)):
+            now = rounds[index % len(rounds)]
+            attempt = Attempt(now.level, MAX_STEPS)
+            try:
+                wish = _attempt(screen, attempt, now, seconds)
+            finally:
+                if attempt.actions:
+                    keep(attempt)
+            index += wish == _NEXT
 
-def _play(
-    screen: _Screen,
-    rounds: Sequence[Round],
-    index: int,
-    endless: bool,
-    seconds: float,
-    keep: Callable[[Attempt], None],
-) -> None:
-    wish = _AGAIN
-    while wish != _LEAVE and (endless or index < len(rounds)):
-        now = rounds[index % len(rounds)]
-        attempt = Attempt(now.level, MAX_STEPS)
-        try:
-            wish = _attempt(screen, attempt, now, seconds)
-        finally:
-            if attempt.actions:
-                keep(attempt)
-        index += wish == _NEXT
+    curses.wrapper(play)
 
 
 def _attempt(screen: _Screen, attempt: Attempt, now: Round, seconds: float) -> str:
@@ -177,12 +141,7 @@ class _Screen:
         import curses
 
         self._window = window
-        self._names = {
-            curses.KEY_LEFT: "left",
-            curses.KEY_RIGHT: "right",
-            curses.KEY_UP: "up",
-            curses.KEY_DOWN: "down",
-        }
+        self._names = {getattr(curses, f"KEY_{x.upper()}"): x for x in ("left", "right", "up", "down")}
         if not curses.tigetstr("cup"):
             raise curses.error("it cannot move its cursor")
         try:
@@ -202,6 +161,8 @@ class _Screen:
 
     def draw(self, attempt: Attempt, title: str, hint: str) -> None:
         """Shows a line of text, as much of the level as fits around the player, and another line of text."""
+        import curses
+
         level = attempt.level
         height, width = self._window.getmaxyx()
         steps = f"{len(attempt.actions)} steps (optimal: {level.optimal_steps or '?'})"
@@ -209,11 +170,7 @@ class _Screen:
         picture = window_of(attempt.picture(), (height - 2, width - 1), attempt.place)
         self._window.erase()
         for row, line in enumerate([f"{title}, {level.category}: {steps}", *picture, last]):
-            self._write(row, line[: width - 1])
+            shown = line[: width - 1] if self._has_blocks else line[: width - 1].replace("█", "#")
+            with suppress(curses.error):  # the terminal has become smaller
+                self._window.addstr(row, 0, shown)
         self._window.refresh()
-
-    def _write(self, row: int, line: str) -> None:
-        import curses
-
-        with suppress(curses.error):  # the terminal has become smaller
-            self._window.addstr(row, 0, line if self._has_blocks else line.replace("█", "#"))

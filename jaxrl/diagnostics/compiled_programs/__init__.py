@@ -1,1 +1,0 @@
-"""Readers of compiled programs: their operations, exchanges and memory."""

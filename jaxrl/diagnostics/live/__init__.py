@@ -1,1 +1,0 @@
-"""Runs as they train: their folders, the load of this machine, and a screen of both."""
