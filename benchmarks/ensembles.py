@@ -21,7 +21,7 @@ import jaxrl
 from jaxrl.envs import registry
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.policy_function import ActingFunction
-from jaxrl.inference.ensemble_function import EnsembleFunction
+from jaxrl.inference.ensemble import EnsembleFunction
 
 _WARM_UP = 50  # calls
 

@@ -65,44 +65,28 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         command_line.require_writable_folder("to", flags.to)
     registry = ModelRegistry(flags.to, "--to", writable=True)
 
-    from jaxrl.inference import mlflow_registry
-    from jaxrl.inference.deployment import DeploymentOrder, deploy
+    from jaxrl.inference import deployment
     from jaxrl.reporting.writers.tracker import keep_off_terminal
 
     if flags.mlflow:
-        mlflow_registry.require(flags.mlflow)
-        for library in mlflow_registry.LIBRARIES:
+        deployment.require_mlflow(flags.mlflow)
+        for library in deployment.MLFLOW_LIBRARIES:
             keep_off_terminal(library)
-    order = DeploymentOrder(
-        run=workdir,
-        name=name,
-        gates=gates,
-        stage=flags.stage,
-        checkpoint=flags.checkpoint,
-        episodes=flags.episodes,
-        seed=flags.seed,
-        licence=flags.licence,
-        trust=flags.trust,
-    )
-    made = deploy(order, registry)
+    settings = ("stage", "checkpoint", "episodes", "seed", "licence", "trust")
+    asked = {name: getattr(flags, name) for name in settings}
+    made = deployment.deploy(workdir, registry, name, gates=gates, **asked)
     _show(name, made)
     if uri := flags.mlflow:
         with registry.fetch(name, made.number) as folder:
-            version = mlflow_registry.MlflowVersion(
-                name=name,
-                folder=folder,
-                stages=tuple(made.moved),
-                metrics=made.evaluation,
-                tags={"jaxrl": made.place, "step": str(made.step)},
-            )
-            command_line.say(f"mlflow      {name} version {mlflow_registry.register(uri, version)} at {uri}")
+            version = deployment.register_with_mlflow(uri, name, folder, made)
+        command_line.say(f"mlflow      {name} version {version} at {uri}")
     return 0
 
 
 def _show(name: str, made: Deployment) -> None:
     from jaxrl.evaluation.result import cut
 
-    print(f"checkpoint  {made.checkpoint}")
+    print(f"checkpoint  {made.policy.checkpoint}")
     if made.evaluation:
         shown = {"mean": "mean return", "success_rate": "success rate"}
         found = [
@@ -111,7 +95,7 @@ def _show(name: str, made: Deployment) -> None:
         command_line.say(f"evaluated   {count(made.evaluation['episodes'])} episodes, {', '.join(found)}")
         if said := cut(made.evaluation["unfinished"], made.evaluation["episodes"]):
             command_line.say(f"cut off     {said}")
-    if made.mode == SAMPLED:
+    if made.policy.mode == SAMPLED:
         command_line.say(
             "note        evaluations during training were better sampled; models take the most likely action"
         )

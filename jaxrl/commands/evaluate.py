@@ -127,29 +127,16 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     print(f"checkpoint  {trained.checkpoint}")
     draws = trained.draws(sample)
     if flags.levels:
-        _levels(trained, flags.levels, flags, asked, draws)
+        from jaxrl.evaluation import levels
+
+        played = asked | {"episodes": flags.episodes or _EPISODES_OF_LEVEL}
+        levels.run(trained, flags.levels, sample=draws, cvar=flags.cvar, **played)
     elif asked["episodes"]:
         _play(trained, asked, sample)
     environment = asked["environment"] or trained.config.env.name
     for line in _show_episodes(trained, flags, environment, draws, asked["seed"]):
         command_line.say(line)
     return 0
-
-
-def _levels(
-    trained: TrainedPolicy, levels: int, flags: _Flags, asked: Mapping[str, Any], draws: bool
-) -> None:
-    from jaxrl.evaluation.levels import job
-
-    question = job.LevelQuestion(
-        levels=levels,
-        episodes=flags.episodes or _EPISODES_OF_LEVEL,
-        sample=draws,
-        seed=asked["seed"],
-        environment=asked["environment"],
-        cvar=bool(flags.cvar),
-    )
-    job.run(trained, question)
 
 
 def _full_name(environment: str, trained: TrainedPolicy) -> str:
@@ -166,7 +153,7 @@ def _full_name(environment: str, trained: TrainedPolicy) -> str:
 def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None) -> None:
     """Plays, shows and records the requested episodes, each mode in a record of its own."""
     from jaxrl.evaluation import trained_policy
-    from jaxrl.evaluation.modes import MODES, mode_name, modes_of
+    from jaxrl.evaluation.result import MODES, mode_name, modes_of
 
     modes = modes_of(trained.agent, MODES if sample is None else (mode_name(sample),))
     found = trained_policy.evaluate(trained, modes=modes, **asked)
@@ -221,7 +208,7 @@ def _show_episodes(
     from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation import inspection
-    from jaxrl.evaluation.evaluators import EvaluationTask
+    from jaxrl.evaluation.evaluator import EvaluationTask
     from jaxrl.evaluation.suites import video
     from jaxrl.reporting.pages.page import episode_page
 
@@ -239,9 +226,8 @@ def _show_episodes(
 def _suite(workdir: str, suite: str, flags: _Flags, sample: bool | None) -> int:
     from jaxrl.evaluation.suites import job
 
-    given = {name: getattr(flags, name) for name in ("checkpoint", "episodes", "seed", "video")}
-    asked = job.SuiteQuestion(suite, sample=sample, **given)
-    job.run(workdir, asked, _show_suite, command_line.say, flags.trust)
+    asked = {name: getattr(flags, name) for name in ("checkpoint", "episodes", "seed", "video", "trust")}
+    job.run(workdir, suite, _show_suite, command_line.say, sample=sample, **asked)
     return 0
 
 

@@ -71,10 +71,11 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
     from jaxrl.inference.export import export
 
-    result = export(workdir, kind, output, sample=sample, **_export_settings(flags))
-    if sample is None and result.mode != result.actions:
+    result = export([workdir], kind, output, sample=sample, **_export_settings(flags))
+    mode = result.description["mode"]
+    if sample is None and mode != result.description["actions"]:
         command_line.say(
-            f"note        evaluations during training were better {result.mode}: sample from the "
+            f"note        evaluations during training were better {mode}: sample from the "
             f"distribution that {kind} returns, or take --format=stablehlo"
         )
     return _report(result, kind, output)
@@ -89,9 +90,9 @@ def _ensemble(flags: _Flags, runs: Sequence[str]) -> int:
         raise ConfigError("`--output` is missing: name the folder for the export of several runs")
     output = _output(flags, "")
 
-    from jaxrl.inference.ensemble_function import export_ensemble
+    from jaxrl.inference.export import export
 
-    return _report(export_ensemble(runs, kind, output, **_export_settings(flags)), kind, output)
+    return _report(export(runs, kind, output, **_export_settings(flags)), kind, output)
 
 
 def _output(flags: _Flags, default: str) -> str:
@@ -123,13 +124,13 @@ def _export_settings(flags: _Flags) -> dict[str, Any]:
 
 def _report(result: Exported, kind: str, output: str) -> int:
     """Prints what was written and how it was checked; returns the exit code."""
-    for checkpoint in result.checkpoints:
-        print(f"checkpoint  {checkpoint}")
-    print(f"actions     {result.actions}")
-    print(f"batch       {result.batch}")
-    _show(result.check, result.runtime)
+    for policy in result.policies:
+        print(f"checkpoint  {policy.checkpoint}")
+    print(f"actions     {result.description['actions']}")
+    print(f"batch       {result.description['batch']}")
+    _show(result.check, result.description["check"]["runtime"])
     if not result.check.same:
-        acts = "the trained policy" if len(result.checkpoints) == 1 else "the trained policies together"
+        acts = "the trained policy" if len(result.policies) == 1 else "the trained policies together"
         print(f"error: the {kind} export does not act as {acts}; nothing was written", file=sys.stderr)
         return 1
     for name, size in result.files.items():

@@ -89,16 +89,11 @@ def _game(game: str, flags: _Flags) -> int:
     import jax
 
     from jaxrl.config.common_names import full_name
-    from jaxrl.evaluation.tournament.contestants import EntryTerms, enter
+    from jaxrl.evaluation.tournament.contestants import enter
     from jaxrl.evaluation.tournament.session import GameSession, converse
 
-    terms = EntryTerms(
-        full_name("GAME", game)[0] if game else "",
-        label="GAME",
-        samples=not flags.best_moves,
-        trust=flags.trust,
-    )
-    (opponent,) = enter([flags.opponent], terms)
+    named = full_name("GAME", game)[0] if game else ""
+    (opponent,) = enter([flags.opponent], named, "GAME", samples=not flags.best_moves, trust=flags.trust)
     session = GameSession(opponent, flags.seat, jax.random.key(flags.seed))
     converse(session, input, command_line.say)
     return 0

@@ -96,7 +96,7 @@ def require_solver(player: str | None) -> None:
 def record_solver(env: str, output: str, episodes: int | None, seed: int, minari: bool) -> int:
     """Records the solver of an environment; returns the exit code."""
     from jaxrl.config.level_datasets import with_all_parts
-    from jaxrl.evaluation.simulated_replays import plays_levels
+    from jaxrl.evaluation.recordings import plays_levels
 
     env = with_all_parts(env)
     if plays_levels(env):
@@ -107,13 +107,12 @@ def record_solver(env: str, output: str, episodes: int | None, seed: int, minari
     )
 
 
-def write_simulated(**asked: Any) -> int:
-    """Simulates replays, prints the outcome; see `jaxrl.evaluation.simulated_replays`."""
-    from jaxrl.evaluation.simulated_replays import SimulatedReplays
+def write_simulated(output: str, **asked: Any) -> int:
+    """Simulates replays, prints the outcome; see `jaxrl.evaluation.recordings.simulate`."""
+    from jaxrl.evaluation import recordings
 
-    job = SimulatedReplays(**asked)
-    command_line.require_writable_folder("output", job.output)
-    manifest, sifted = job.write(_tell)
+    command_line.require_writable_folder("output", output)
+    manifest, sifted = recordings.simulate(output, tell=_tell, **asked)
     for source, reason in list(sifted.dropped.items())[:_MOST_NAMED]:
         print(f"dropped {source}: {reason}")
     if len(sifted.dropped) > _MOST_NAMED:
@@ -127,7 +126,7 @@ def write_simulated(**asked: Any) -> int:
     lengths = [len(e) for e in sifted.episodes]
     print(f"length    {sum(lengths) / len(lengths):.2f}, from {min(lengths)} to {max(lengths)}")
     print(f"players   {', '.join(sorted({e.player for e in sifted.episodes if e.player})) or 'unknown'}")
-    return _conclude(job.output, manifest)
+    return _conclude(output, manifest)
 
 
 def show_categories(categories: dict[str, int]) -> None:
@@ -136,13 +135,12 @@ def show_categories(categories: dict[str, int]) -> None:
         print(f"levels    {', '.join(f'{name} {count}' for name, count in categories.items())}")
 
 
-def write_recording(**asked: object) -> int:
-    """Records, prints what was written, and returns the exit code; see `jaxrl.evaluation.recordings`."""
-    from jaxrl.evaluation.recordings import Recording
+def write_recording(output: str, **asked: Any) -> int:
+    """Records, prints what was written, returns the exit code; see `jaxrl.evaluation.recordings.record`."""
+    from jaxrl.evaluation import recordings
 
-    recording = Recording(**asked)  # type: ignore[arg-type]
-    command_line.require_writable_folder("output", recording.output)
-    return _conclude(recording.output, recording.write(_tell))
+    command_line.require_writable_folder("output", output)
+    return _conclude(output, recordings.record(output, tell=_tell, **asked))
 
 
 def _conclude(output: str, manifest: dict[str, Any]) -> int:

@@ -76,8 +76,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         hint = did_you_mean(flags.runtime, RUNTIMES)
         raise ConfigError(f"`--runtime` (={flags.runtime!r}) is none{hint}")
 
-    from jaxrl.inference.serving import server, targets
-    from jaxrl.inference.serving.server_options import ServerOptions
+    from jaxrl.inference.serving import ServerOptions, served_policy, server
     from jaxrl.runs import web
 
     tpu_slices.hush_libtpu()
@@ -93,7 +92,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     )
     server.check_options(options)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    target = targets.RegistryTarget.parse(left[0]) if targets.is_named(left[0]) else None
+    named = served_policy.is_named(left[0])
+    target = served_policy.RegistryTarget.parse(left[0]) if named else None
     if flags.follow and (target is None or not target.moves):
         raise ConfigError(f"`--follow` needs a stage, NAME@STAGE; `MODEL` is {left[0]!r}")
     number = target.number() if target else 0
@@ -101,7 +101,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         if target is not None:
             policy = target.read(number, options)
         else:
-            policy = targets.read_folder(left[0], flags.checkpoint, flags.trust, options)
+            policy = served_policy.read_folder(left[0], flags.checkpoint, flags.trust, options)
         for timing in policy.timings:
             command_line.say(f"{'runtime' if timing is policy.timings[0] else 'slower':<11} {timing}")
         server.serve(policy, options, listening, target, number, command_line.say)

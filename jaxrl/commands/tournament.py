@@ -51,17 +51,16 @@ def main(flags: _Flags, names: Sequence[str]) -> int:
         command_line.require_writable_folder("output", output)
 
     from jaxrl.evaluation.tournament import tournament
-    from jaxrl.evaluation.tournament.contestants import EntryTerms, Trained, enter
+    from jaxrl.evaluation.tournament.contestants import Trained, enter
     from jaxrl.reporting.display import table
     from jaxrl.reporting.pages import tournament as report
     from jaxrl.reporting.pages.page import require_packages
 
     if output:
         require_packages("compare")
-    entry = EntryTerms(
-        flags.game, checkpoint=flags.checkpoint, samples=not flags.best_moves, trust=flags.trust
+    contestants = enter(
+        names, flags.game, checkpoint=flags.checkpoint, samples=not flags.best_moves, trust=flags.trust
     )
-    contestants = enter(names, entry)
     for each in contestants:
         if isinstance(each, Trained):
             command_line.say(f"{each.name}: {each.checkpoint}")

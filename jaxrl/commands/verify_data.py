@@ -8,16 +8,13 @@ all are as written; 1: the first fault, with its file; 2: bad input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import CommandArguments, flag
 from jaxrl.config.errors import ConfigError, RunError, errors_as
-
-if TYPE_CHECKING:
-    from jaxrl.evaluation.episodes_check import EpisodesCheck
 
 _PICKLES, _HDF5 = (".pkl", ".pickle"), (".hdf5", ".h5")  # refused with the remedy, and read
 
@@ -50,14 +47,13 @@ def main(flags: _Flags, _: Sequence[str]) -> int:
     is_file = folder.suffix in _PICKLES or (folder.suffix in _HDF5 and folder.is_file())
     if not is_file and not folder.is_dir():
         raise ConfigError(f"`--data` (={given!r}) is no folder")
-    from jaxrl.evaluation.episodes_check import check_episodes
+    from jaxrl.evaluation.recordings import check_episodes
 
     checked = check_episodes(folder, flags.env, flags.simulate)
-    return _levels(folder) if checked is None else _show(checked)
+    return _levels(folder) if checked is None else _show(*checked)
 
 
-def _show(checked: EpisodesCheck) -> int:
-    found = checked.summary
+def _show(found: Mapping[str, Any], simulated: int, is_compared: bool) -> int:
     print(f"episodes  {found['episodes']}, {found['steps']:,} steps")
     for label in ("length", "return"):
         low, mean, high = found[label]
@@ -65,11 +61,11 @@ def _show(checked: EpisodesCheck) -> int:
     if "success" in found:
         print(f"success   {found['success']:.1%}")
     command_line.say(f"players   {', '.join(found['players']) or 'unknown'}")
-    if checked.simulated:
-        print(f"simulated {checked.simulated} of {found['episodes']} again: all are as written")
+    if simulated:
+        print(f"simulated {simulated} of {found['episodes']} again: all are as written")
     if unmarked := found.get("unmarked_ends"):
         print(f"note      {unmarked} of {found['episodes']} end without a mark: taken as cut off there")
-    state = "as written" if checked.is_compared else "complete"
+    state = "as written" if is_compared else "complete"
     print(f"all are {state}, finite, and of the environment's spaces")
     return 0
 

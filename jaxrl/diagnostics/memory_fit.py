@@ -17,8 +17,8 @@ from jaxrl.config import Config, ConfigError, check_config, resolve
 from jaxrl.config.environment import is_on_host
 from jaxrl.diagnostics.compiled_programs import Work, read_work
 from jaxrl.diagnostics.launches import Launches, read_launches
-from jaxrl.evaluation import evaluators
-from jaxrl.evaluation.modes import modes_of
+from jaxrl.evaluation.evaluator import EvaluationTask, build
+from jaxrl.evaluation.result import modes_of
 from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.topologies import DescribedDevices
@@ -108,8 +108,8 @@ def examine(
     trained = time.perf_counter() - started
     evaluated = None
     if evaluation and not complaint:
-        task = evaluators.EvaluationTask.of(config.env, runtime.spec)
-        evaluator = evaluators.build(config, task, runtime.agent, topology)
+        task = EvaluationTask.of(config.env, runtime.spec)
+        evaluator = build(config, task, runtime.agent, topology)
         policy = runtime.learning.abstract_state().learner.policy
         modes = modes_of(runtime.agent, config.evaluate.modes)
         _, complaint = _compile(lambda: evaluator.compile(policy, config.evaluate.episodes, modes))

@@ -13,11 +13,16 @@ from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
-from jaxrl.evaluation import modes
-from jaxrl.evaluation.evaluator import Evaluator, Modes, Played
-from jaxrl.evaluation.evaluators import EvaluationTask
-from jaxrl.evaluation.modes import RecentReturns, modes_of
-from jaxrl.evaluation.result import Result, report_values, samples
+from jaxrl.evaluation.evaluator import EvaluationTask, Evaluator, Modes, Played
+from jaxrl.evaluation.result import (
+    RecentReturns,
+    Result,
+    add_means,
+    deciding_mode,
+    modes_of,
+    report_values,
+    samples,
+)
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.levels import SuiteLevels, SuitePlayer
 from jaxrl.evaluation.suites.summary import metrics
@@ -28,12 +33,7 @@ from jaxrl.types import Acting
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """The environments that are played at each evaluation.
-
-    Attributes:
-      tasks: by the prefix of their metrics.
-      suite: `evaluate.suite`, or None.
-    """
+    """The environments of each evaluation, by the prefix of their metrics, and `evaluate.suite`, or None."""
 
     tasks: Mapping[str, EvaluationTask]
     suite: SuiteLevels | None
@@ -59,8 +59,8 @@ class EvaluationPlan:
     @property
     def every_task(self) -> set[EvaluationTask]:
         """The tasks that need an evaluator."""
-        levels = self.suite.tasks if self.suite else ()
-        return {*self.tasks.values(), *levels}
+        categories = self.suite.categories.values() if self.suite else ()
+        return {*self.tasks.values(), *(level.task for category in categories for level in category)}
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,7 @@ class Evaluation:
 
 
 class Evaluators:
-    """Plays a plan with the policy of a run.
-
-    Attributes:
-      modes: the modes in `evaluate.modes` that the policy has.
-    """
+    """Plays a plan with the policy of a run, in the `modes` of `evaluate.modes` that the policy has."""
 
     def __init__(
         self,
@@ -119,10 +115,9 @@ class Evaluators:
         modes: Modes | None = None,
     ) -> Played:
         """Plays episodes of one environment; the configuration gives what is left out here."""
+        count = episodes or self._config.evaluate.episodes
         evaluator = self._evaluators[self._plan.tasks[prefix]]
-        return evaluator.play(
-            state, self._key(iteration), episodes or self._config.evaluate.episodes, modes or self.modes
-        )
+        return evaluator.play(state, self._key(iteration), count, modes or self.modes)
 
     def _key(self, iteration: int) -> jax.Array:
         """The key of the evaluation after so many iterations."""
@@ -131,9 +126,9 @@ class Evaluators:
     def compile(self, state: Acting) -> list[Callable[[], object]]:
         """Jobs that compile ahead what a call takes, for threads; `state` may be abstract."""
         episodes = self._config.evaluate.episodes
-        own = [self._evaluators[task] for task in self._plan.tasks.values()]
         jobs: list[Callable[[], object]] = [
-            functools.partial(each.compile, state, episodes, self.modes) for each in own
+            functools.partial(self._evaluators[task].compile, state, episodes, self.modes)
+            for task in self._plan.tasks.values()
         ]
         jobs += self._suite.compile(state, self.modes) if self._suite else []
         return [*jobs, lambda: self._key(0)]
@@ -148,8 +143,7 @@ class Evaluators:
         played = {prefix: self.play(prefix, state, iteration) for prefix in self._plan.tasks}
         of_suite = self._suite.play(state, self.modes) if self._suite else {}
         results = {mode: Result.of(played["eval/"][mode], mode) for mode in self.modes}
-        means = {mode: result.mean for mode, result in results.items()}
-        decides = modes.deciding_mode(modes.add(recent, means))
+        decides = deciding_mode(add_means(recent, {mode: result.mean for mode, result in results.items()}))
         row: dict[str, float] = {}
         found: dict[str, Any] = {}
         for mode in self.modes:

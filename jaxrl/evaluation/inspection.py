@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import io
 import math
 import os
@@ -16,40 +15,17 @@ import numpy as np
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs import filming
 from jaxrl.envs.base import Discrete
-from jaxrl.envs.numbering import counted_from_zero, own_numbers
+from jaxrl.envs.numbering import counted_from_zero
 from jaxrl.envs.pictures import CannotRender, Shot
-from jaxrl.evaluation.evaluators import EvaluationTask
-from jaxrl.evaluation.modes import mode_name
+from jaxrl.evaluation.evaluator import EvaluationTask
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
+from jaxrl.evaluation.result import mode_name
 from jaxrl.evaluation.suites import video
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 MAX_STEPS = 1000  # of a page; a longer episode is cut
 _WIDTH = 320  # pixels of a picture at most
 _MOST_UNITS = 128  # of the carry, that are shown; evenly spread
-
-
-@dataclasses.dataclass(frozen=True)
-class EpisodeRow:
-    """One step of an episode.
-
-    Attributes:
-      picture: a PNG, or "" if the environment cannot be drawn; base64.
-      action: the numbers that the environment took; None after the last step.
-      value: the policy's estimate of the return from here.
-      choice: the values behind the action, by name: probabilities, or means and deviations, or Q-values.
-      reward: of this action.
-      carry: of the core before this step, by its first units.
-      reports: the environment's reports of this action, by name.
-    """
-
-    picture: str
-    action: list[float]
-    value: float
-    choice: dict[str, list[float]]
-    reward: float
-    carry: list[float]
-    reports: dict[str, float]
 
 
 Page = Callable[[Mapping[str, str], Sequence[Mapping[str, Any]]], str]
@@ -75,7 +51,7 @@ def write(
         "seed": str(seed),
         "end": "the episode's" if ended else f"cut after {MAX_STEPS:,} steps",
     }
-    page = page_of(facts, [dataclasses.asdict(row) for row in rows])
+    page = page_of(facts, rows)
     with errors_as(ConfigError, f"`--inspect`: {file} cannot be written", OSError):
         os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
         with open(file, "w", encoding="utf-8") as stream:
@@ -85,41 +61,37 @@ def write(
 
 def play(
     trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int
-) -> tuple[list[EpisodeRow], bool]:
-    """Plays one episode; returns its steps, and False if it was cut off."""
-    if trained.spec.agents:
-        raise CannotRender(f"{trained.spec.name} has several agents; a page shows one")
+) -> tuple[list[dict[str, Any]], bool]:
+    """Plays one episode; returns its steps, and False if it was cut off.
+
+    A step has the `picture`, a PNG as base64 or "" if the environment cannot be drawn; the `action` as the
+    environment took it; the `value` that the policy expects from here; the values behind its `choice` by
+    name; the `carry` before the step, by some of its units; and the `reward` and `reports` of the action.
+    """
     spec = trained.spec
+    if spec.agents:
+        raise CannotRender(f"{spec.name} has several agents; a page shows one")
     act = jax.jit(function := PolicyFunction.of(trained, sample))
     _, carry, *_ = function.example(1)
     film = filming.film(task.env, task.wrappers, seed)
-    rows: list[EpisodeRow] = []
+    rows: list[dict[str, Any]] = []
     shot = next(film)
     reset = np.ones(1, bool)
     try:
         for t in range(MAX_STEPS):
             if shot.over:
                 break
-            rest = [] if shot.mask is None else [shot.mask[None]]
-            rest += [np.array([seed, t], np.uint32)] if sample else []
-            obs = jax.tree.map(lambda x: np.asarray(x)[None], shot.obs)
-            out = jax.device_get(act(own_numbers(spec.observation_space, obs), carry, reset, *rest))
-            picture = _picture(shot)
-            before = _units(carry)
+            out = jax.device_get(act(*video.arguments(function, shot, carry, reset, (seed, t))))
+            row: dict[str, Any] = {"picture": _picture(shot), "carry": _units(carry)}
             carry = out["carry"]
             reset = np.zeros(1, bool)
             shot = film.send(counted_from_zero(spec.action_space, out["action"][0]))
-            rows.append(
-                EpisodeRow(
-                    picture=picture,
-                    action=_numbers(out["action"][0]),
-                    value=_round(float(out["value"][0])),
-                    choice=_choice(out["distribution"], isinstance(spec.action_space, Discrete)),
-                    reward=_round(shot.reward),
-                    carry=before,
-                    reports={name: _round(x) for name, x in shot.reports.items()},
-                )
-            )
+            row["action"] = _numbers(out["action"][0])
+            row["value"] = _round(float(out["value"][0]))
+            row["choice"] = _choice(out["distribution"], isinstance(spec.action_space, Discrete))
+            row["reward"] = _round(shot.reward)
+            row["reports"] = {name: _round(x) for name, x in shot.reports.items()}
+            rows.append(row)
     finally:
         film.close()
     return rows, shot.over

@@ -25,10 +25,6 @@ from jaxrl.types import Acting, Array, PyTree
 _ROWS = 64  # batch size at which the FLOPs of a forward pass are counted
 
 
-class NotPolymorphic(Exception):
-    """A network can be written for a fixed batch size only. The message is one line."""
-
-
 @dataclasses.dataclass(frozen=True)
 class PolicyMean:
     """The mean by which several policies act together.
@@ -51,20 +47,17 @@ class ActingFunction(abc.ABC):
 
     Attributes:
       sample: True if actions are sampled, from a key.
+      mean: the mean of the policies, None of a single one.
     """
 
     spec: EnvSpec
     sample: bool
+    mean: PolicyMean | None = None
 
     @property
     @abc.abstractmethod
     def parts(self) -> Mapping[str, PolicyFunction]:
         """The policies that it consists of, by the prefix of their names: `""`, or `member_0.` and so on."""
-
-    @property
-    @abc.abstractmethod
-    def mean(self) -> PolicyMean | None:
-        """The mean of the policies, None of a single one."""
 
     @abc.abstractmethod
     def with_parts(self, parts: Sequence[PolicyFunction]) -> ActingFunction:
@@ -126,21 +119,13 @@ class PolicyFunction(ActingFunction):
     def parts(self) -> Mapping[str, PolicyFunction]:
         return {"": self}
 
-    @property
-    def mean(self) -> None:
-        return None
-
     def with_parts(self, parts: Sequence[PolicyFunction]) -> PolicyFunction:
         (found,) = parts
         return found
 
     @classmethod
     def of(cls, trained: TrainedPolicy, sample: bool = False) -> PolicyFunction:
-        """On the default device alone, with the parameters that acting needs.
-
-        Raises:
-          ConfigError: the policy has nothing to sample.
-        """
+        """With the parameters that acting needs, on the default device; ConfigError if it cannot sample."""
         agent = trained.agent
         if sample:
             agent.require_samples()
@@ -149,11 +134,7 @@ class PolicyFunction(ActingFunction):
 
     @classmethod
     def untrained(cls, config: Config) -> PolicyFunction:
-        """With fresh parameters: it acts as fast as a trained one.
-
-        Raises:
-          ConfigError: the network does not suit the environment.
-        """
+        """With fresh parameters: acts as fast as a trained one; ConfigError if the network does not suit."""
         spec = spec_of(config.env)
         agent = algorithms.build_agent(config, spec)
         return cls(agent, spec, jax.jit(agent.init)(jax.random.key(0)))
@@ -183,7 +164,6 @@ class PolicyFunction(ActingFunction):
             return jax.jit(self.agent.prepare)(self.state) if self.agent.network.prepare else self.state
 
     def example(self, batch: int) -> tuple[Any, ...]:
-        """Arguments of zeros for a batch."""
         carry = self.agent.initial_carry(batch)
         arguments: list[Any] = [zeros(self.spec.observation_space, (batch,)), carry, jnp.ones(batch, bool)]
         if self.spec.has_action_mask:
@@ -252,12 +232,3 @@ def normalized_names(space: Space) -> list[str]:
     """The parts of an observation that a normaliser scales, by flat names, in the normaliser's order."""
     example = quantities(space, zeros(space))
     return [name for name, x in flat(example, "obs") if jnp.issubdtype(x.dtype, jnp.floating)]
-
-
-def signature(arrays: dict[str, Any], batched: bool = True) -> dict[str, Any]:
-    """Shapes and dtypes as JSON values; the batch dimension is `"batch"`."""
-
-    def shape(name: str, x: Any) -> list[Any]:
-        return ["batch", *x.shape[1:]] if batched and name != "key" else list(x.shape)
-
-    return {name: {"shape": shape(name, x), "dtype": str(x.dtype)} for name, x in arrays.items()}

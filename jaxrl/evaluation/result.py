@@ -1,21 +1,28 @@
-"""The result of the episodes of an evaluation."""
+"""Results of evaluations, their modes (greedy or sampled actions), and the mode that decides."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from jaxrl.config.sections import GREEDY
+from jaxrl.algorithms import Agent
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.experience.collector import report_metric
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
+MODES = (GREEDY, SAMPLED)
 CONFIDENCE = 0.95
+# Evaluations over which the modes are compared: single ones differ by chance.
+LAST_EVALUATIONS = 3
+
+# Mean returns of the last evaluations, oldest first, by mode.
+RecentReturns = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Result:
 
     @property
     def cut(self) -> str:
-        """`2 of 4 episodes were cut off: ...`; "" if none was."""
+        """A sentence on the episodes that were cut off; "" if none was."""
         return cut(self.unfinished, self.episodes)
 
     @classmethod
@@ -70,7 +77,7 @@ class Result:
 
 
 def cut(unfinished: float, episodes: float) -> str:
-    """`Result.cut` of these numbers."""
+    """`2 of 4 episodes were cut off: ...`; "" if none was."""
     if not unfinished:
         return ""
     limit = f"after {DEFAULT_MAX_EPISODE_STEPS:,} steps: the environment has no time limit"
@@ -103,3 +110,34 @@ def samples(episodes: Episodes) -> dict[str, Any]:
         "returns": np.asarray(episodes.episode_return)[played],
         "lengths": np.asarray(episodes.length)[played],
     }
+
+
+def modes_of(agent: Agent, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The wanted modes that an agent has: without samples the greedy one alone; ConfigError if none."""
+    found = tuple(mode for mode in wanted if agent.samples or mode != SAMPLED)
+    if not found:
+        agent.require_samples()
+    return found
+
+
+def add_means(recent: RecentReturns, means: Mapping[str, float]) -> dict[str, tuple[float, ...]]:
+    """The recent returns after one more evaluation, whose mean returns are `means`, by mode."""
+    return {mode: (*recent.get(mode, ()), mean)[-LAST_EVALUATIONS:] for mode, mean in means.items()}
+
+
+def deciding_mode(recent: RecentReturns) -> str:
+    """The mode with the higher mean return over the last evaluations; of equal ones the first.
+
+    A return that is not finite never decides against one that is.
+    """
+
+    def mean(mode: str) -> float:
+        found = sum(recent[mode]) / len(recent[mode])
+        return found if math.isfinite(found) else -math.inf
+
+    return max(recent, key=mean)
+
+
+def mode_name(sample: bool) -> str:
+    """The mode that samples actions, or the greedy one."""
+    return SAMPLED if sample else GREEDY

@@ -16,7 +16,7 @@ from jaxrl import algorithms
 from jaxrl.config import Config, ConfigError, resolve
 from jaxrl.config.environment import spec_of
 from jaxrl.evaluation.during_training import EvaluationPlan
-from jaxrl.evaluation.modes import modes_of
+from jaxrl.evaluation.result import modes_of
 from jaxrl.experience.collector import declared_metrics
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.types import Axis

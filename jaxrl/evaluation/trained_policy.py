@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import jax
 
@@ -11,14 +10,13 @@ from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec, from_json
 from jaxrl.config.errors import RunError, errors_as
-from jaxrl.config.sections import GREEDY, SAMPLED, EnvConfig
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.config.trust import admit
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.host_env import HostEnvError
-from jaxrl.evaluation import evaluators
-from jaxrl.evaluation.evaluator import Modes
-from jaxrl.evaluation.result import Result, report_values
+from jaxrl.evaluation.evaluator import EvaluationTask, Modes, build
+from jaxrl.evaluation.result import MODES, Result, report_values
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.parallel import sharding, tpu_slices
 from jaxrl.runs import members
@@ -105,7 +103,10 @@ def load(
         wanted = {_STORED: jax.eval_shape(agent.init, jax.random.key(0))}
         abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
         found = checkpoints.restore_partial(step, (_STORED,), abstract)
-        mode = _mode(checkpoints.meta(step).get(MODE), agent, config.evaluate.modes)
+        stored = checkpoints.meta(step).get(MODE)
+        # Without an evaluation the first of the run's modes.
+        mode = str(stored) if stored in MODES else config.evaluate.modes[0]
+        mode = mode if agent.samples else GREEDY
     except CorruptCheckpoint as error:
         # Only a trainer may set it aside and take another; here the user chooses.
         intact = ", ".join(str(s) for s in checkpoints.intact_steps()) or "none"
@@ -115,20 +116,13 @@ def load(
     return TrainedPolicy(workdir, config, spec, agent, found[_STORED], step, topology, mode, chosen)
 
 
-def _mode(stored: object, agent: Agent, modes: Sequence[str]) -> str:
-    """The mode of a checkpoint; without an evaluation the first of the run's modes."""
-    if not agent.samples:
-        return GREEDY
-    return str(stored) if stored in (GREEDY, SAMPLED) else modes[0]
-
-
 def evaluate(
     trained: TrainedPolicy, episodes: int, modes: Modes, seed: int = 0, environment: str = ""
 ) -> dict[str, tuple[Result, dict[str, float]]]:
     """Plays exactly `episodes` episodes in each mode, on all devices of the policy.
 
     Args:
-      modes: see `jaxrl.evaluation.modes`.
+      modes: see `jaxrl.evaluation.result.MODES`.
       seed: decides the resets, and the actions that are sampled.
       environment: play another one, with the same spaces and the wrappers of the run.
 
@@ -141,23 +135,19 @@ def evaluate(
       RunError: an environment on the host failed.
     """
     config = trained.config
-    task = evaluators.EvaluationTask.of(config.env, trained.spec)
+    env = config.env
+    task = EvaluationTask.of(env, trained.spec)
     if environment:
-        check_same_spaces("--environment", environment, config.env)
-        task = evaluators.EvaluationTask(environment, config.env.wrappers, _reports(config.env, environment))
-    player = evaluators.build(config, task, trained.agent, trained.topology)
+        check_same_spaces("--environment", environment, env)
+        reports = EpisodeReports.of(registry.spec_of(environment, env.wrappers), env.success)
+        with errors_as(ConfigError, f"`--environment` (={environment!r})", ValueError):
+            for key in reports.info_keys:
+                registry.check_info_key(environment, env.wrappers, key)
+        task = EvaluationTask(environment, env.wrappers, reports)
+    player = build(config, task, trained.agent, trained.topology)
     with errors_as(RunError, "", HostEnvError):
         played = player.play(trained.state, jax.random.key(seed), episodes, modes)
     return {mode: (Result.of(x, mode), report_values(task.reports, x)) for mode, x in played.items()}
-
-
-def _reports(env: EnvConfig, environment: str) -> EpisodeReports:
-    """The reports of `environment`, with the success of the run's configuration."""
-    reports = EpisodeReports.of(registry.spec_of(environment, env.wrappers), env.success)
-    with errors_as(ConfigError, f"`--environment` (={environment!r})", ValueError):
-        for key in reports.info_keys:
-            registry.check_info_key(environment, env.wrappers, key)
-    return reports
 
 
 def _choose(checkpoints: Checkpointer, wanted: str) -> tuple[int, str]:

@@ -53,22 +53,6 @@ class EquivalenceCheck:
 
 def compare(
     function: ActingFunction,
-    runner: Runner,
-    env_name: str,
-    wrappers: Sequence[str] = (),
-    steps: int = 200,
-    environments: int = 8,
-    seed: int = 0,
-) -> EquivalenceCheck:
-    """Lets `function` act in its environment and shows `runner` the same observations.
-
-    Arguments and errors as in `compare_all`, for one runner.
-    """
-    return compare_all(function, {"": runner}, env_name, wrappers, steps, environments, seed)[""]
-
-
-def compare_all(
-    function: ActingFunction,
     runners: Mapping[str, Runner],
     env_name: str,
     wrappers: Sequence[str] = (),
@@ -81,10 +65,8 @@ def compare_all(
     Each keeps its own carry throughout, so that errors in it accumulate.
 
     Args:
-      function: the trained policy, whose actions are played.
       runners: by name; each has the arguments and results of `function`, as numpy arrays.
-      env_name, wrappers: the environment, on the device or the host.
-      steps: how many to play.
+      steps: how many to play in each environment.
       environments: how many to play in parallel.
       seed: for resets and sampled actions.
 
@@ -98,7 +80,8 @@ def compare_all(
     carry = function.example(rows)[1]
     theirs = dict.fromkeys(runners, carry)
     rng = np.random.default_rng(seed)
-    played = _play(env_name, wrappers, rows, seed)
+    play = _host if registry.is_host(env_name) else _device
+    played = play(env_name, wrappers, rows, seed)
     resets = 0
     different = dict.fromkeys(runners, 0)
     largest = {name: {"value": 0.0, "distribution": 0.0, "carry": 0.0} for name in runners}
@@ -143,10 +126,6 @@ def _distance(a: Any, b: Any) -> float:
         return float("inf")
     found = [np.max(np.abs(ours[k] - theirs[k]) / (1 + np.abs(ours[k]))) for k in ours]
     return float(np.max(found)) if found else 0.0
-
-
-def _play(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
-    return (_host if registry.is_host(name) else _device)(name, wrappers, count, seed)
 
 
 def _device(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:

@@ -6,21 +6,23 @@ import dataclasses
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxrl.config import Config, ConfigError, to_json, versions
+from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.local_files import replacing, require_no_links
+from jaxrl.config.sections import GREEDY
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation import trained_policy
-from jaxrl.evaluation.modes import mode_name
-from jaxrl.evaluation.policy_function import ActingFunction, NotPolymorphic, PolicyFunction, flat, signature
+from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat
+from jaxrl.evaluation.result import mode_name
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.inference import arrays, onnx, stablehlo
+from jaxrl.inference import formats, onnx
+from jaxrl.inference.ensemble import EnsembleFunction
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
 
 DESCRIPTION = "policy.json"
@@ -31,29 +33,22 @@ _ENVIRONMENTS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """An export: what was written and how it was checked.
+    """An export of policies: what was written and how it was checked.
 
     Attributes:
-      checkpoints: which one, of each policy, in words.
-      actions: how they are chosen, greedy or sampled.
-      mode: in which evaluations during training judged the policy.
-      batch: the batch sizes that it takes, in words.
-      runtime: the program that ran the files in the check.
-      check: the comparison with the policy; nothing was written unless it is the `same`.
+      description: the content of policy.json.
+      check: the comparison with the policies; nothing was written unless it is the `same`.
       files: sizes in bytes, by name.
     """
 
-    checkpoints: tuple[str, ...]
-    actions: str
-    mode: str
-    batch: str
-    runtime: str
+    policies: Sequence[TrainedPolicy]
+    description: Mapping[str, Any]
     check: EquivalenceCheck
-    files: dict[str, int]
+    files: Mapping[str, int]
 
 
 def export(
-    workdir: str,
+    runs: Sequence[str],
     kind: str,
     output: str,
     checkpoint: str = "best",
@@ -62,15 +57,16 @@ def export(
     steps: int = 200,
     trust: bool = False,
 ) -> Exported:
-    """Exports a policy of a run and checks it.
+    """Exports the policy of a run, or the ensemble of several, and checks it.
 
     Args:
-      workdir: the run's folder.
+      runs: their folders; the check plays the environment of the first one.
       kind: stablehlo, onnx, numpy or safetensors.
       output: local folder, made if it is missing; files of an earlier export are replaced.
       checkpoint: "best", "latest" or a step.
       sample: True samples actions, from an additional input `key` (stablehlo only), False takes the most
         likely ones; None: stablehlo as evaluations during training judged the policy, the others the latter.
+        Actions of an ensemble are greedy.
       batch: fixed batch size; None for any.
       steps: how many to play for the check.
       trust: import the modules that the run's configuration names.
@@ -80,13 +76,17 @@ def export(
       CheckpointError: there is no such checkpoint, or it is damaged.
       RunError: the network cannot be written in this format, or an environment failed.
     """
-    policy = trained_policy.load(workdir, checkpoint, devices=1, trust=trust)
-    draws = policy.draws(sample) if kind == "stablehlo" else bool(sample)
-    function = PolicyFunction.of(policy, draws)
+    policies = [trained_policy.load(run, checkpoint, devices=1, trust=trust) for run in runs]
+    function: ActingFunction
+    if len(policies) > 1:
+        function = EnsembleFunction.of([PolicyFunction.of(policy) for policy in policies])
+    else:
+        (policy,) = policies
+        function = PolicyFunction.of(policy, policy.draws(sample) if kind == "stablehlo" else bool(sample))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        description = write(policy, function, folder, kind, batch)
-        return check_export(function, folder, description, Path(output), [policy], steps, batch)
+        description = write(policies, function, folder, kind, batch)
+        return check_export(function, folder, description, Path(output), policies, steps, batch)
 
 
 def check_export(
@@ -98,52 +98,53 @@ def check_export(
     steps: int,
     batch: int | None,
 ) -> Exported:
-    """Compares the files of `folder` with `function`, and publishes them if they act as it does.
+    """Compares the files of `folder` with `function`; publishes them in `output` if they act as it does.
 
-    Args:
-      folder: written already.
-      description: the content of policy.json so far.
-      output: where the files go.
-      policies: whose environment, the first one's, is played.
-      batch: the requested batch size; None for any.
-
-    Raises:
-      ConfigError, RunError: as for `export`.
+    `description` is the content of policy.json so far; the environment of the first of the `policies` is
+    played. `steps`, `batch` and errors are as in `export`.
     """
     runner, runtime = read(function, folder, description["format"])
     env = policies[0].config.env
     environments = batch or (_ENVIRONMENTS if description["batch"] == ANY_SIZE else 1)
     with errors_as(RunError, "", HostEnvError):
-        check = compare(function, runner, env.name, env.wrappers, steps, environments)
+        (check,) = compare(function, {"": runner}, env.name, env.wrappers, steps, environments).values()
     description["check"] = dataclasses.asdict(check) | {"runtime": runtime}
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
     files = [*description["files"], DESCRIPTION]
-    found = {name: (folder / name).stat().st_size for name in files}
+    sizes = {name: (folder / name).stat().st_size for name in files}
     if check.same:
         _publish(folder, output, files, [policy.folder for policy in policies])
-    return Exported(
-        checkpoints=tuple(policy.checkpoint for policy in policies),
-        actions=description["actions"],
-        mode=description["mode"],
-        batch=description["batch"],
-        runtime=runtime,
-        check=check,
-        files=found,
-    )
+    return Exported(policies, description, check, sizes)
 
 
 def write(
-    policy: TrainedPolicy, function: PolicyFunction, folder: Path, kind: str, batch: int | None = None
+    policies: Sequence[TrainedPolicy],
+    function: ActingFunction,
+    folder: Path,
+    kind: str,
+    batch: int | None = None,
 ) -> dict[str, Any]:
-    """Writes an export without checking it; returns the content of policy.json.
-
-    Raises:
-      ConfigError, RunError: as for `export`.
-    """
-    files, sizes = write_files(function, folder, kind, batch)
+    """Writes an export of `function`, of `policies`, unchecked; returns policy.json; raises as `export`."""
+    files, sizes = _write_files(function, folder, kind, batch)
+    config = policies[0].config
+    arguments = function.example(1)
+    outputs = onnx.outputs(function) if kind == "onnx" else dict(flat(jax.eval_shape(function, *arguments)))
+    facts = [_facts(policy) for policy in policies]
+    if function.mean is None:
+        (described,) = facts
+    else:
+        members = {f"member_{i}": each for i, each in enumerate(facts)}
+        described = {"mode": GREEDY, "mean": dataclasses.asdict(function.mean), "members": members}
     description = {
-        **describe_function(function, policy.config, kind),
-        **facts(policy),
+        "format": kind,
+        "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},
+        "actions": mode_name(function.sample),
+        "arguments": ["obs", "carry", "reset", *function.extras],
+        "inputs": _signature(function.inputs(arguments)),
+        "outputs": _signature(outputs),
+        "arrays": _signature(formats.arrays_by_name(function), batched=False),
+        "versions": versions(),
+        **described,
         "files": files,
         "batch": sizes,
     }
@@ -154,51 +155,40 @@ def write(
 def read(function: ActingFunction, folder: Path, kind: str) -> tuple[Runner, str]:
     """(function that runs the files of an export of `function`, name of its runtime)."""
     if kind in ("numpy", "safetensors"):
-        return arrays.read(folder, function)
+        return formats.read_arrays(folder, function)
     if kind == "onnx":
         return onnx.read(folder, function), "onnxruntime"
-    return stablehlo.read(folder), "jax"
+    return formats.read_stablehlo(folder), "jax"
 
 
-def write_files(
+def _write_files(
     function: ActingFunction, folder: Path, kind: str, batch: int | None
 ) -> tuple[list[str], str]:
     """Writes all but policy.json; returns (names of the files, batch sizes that they take, in words)."""
-    if kind != "stablehlo" and any(_is_normalized_by_task(part) for part in function.parts.values()):
+    normalizers = (part.state.obs_stats for part in function.parts.values())
+    if kind != "stablehlo" and any(stats is not None and stats.count.ndim for stats in normalizers):
         raise ConfigError(
             f"`--format` (={kind!r}) must be stablehlo where observations are normalised task by task"
         )
     if kind in ("numpy", "safetensors"):
-        return arrays.write(function, folder, kind), ANY_SIZE
-    form = onnx if kind == "onnx" else stablehlo
+        return formats.write_arrays(function, folder, kind), ANY_SIZE
+    write = onnx.write if kind == "onnx" else formats.write_stablehlo
     try:
-        return form.write(function, folder, batch), f"{batch} only" if batch else ANY_SIZE
-    except NotPolymorphic as error:
-        return form.write(function, folder, 1), f"1 only: {error}"
+        return write(function, folder, batch), f"{batch} only" if batch else ANY_SIZE
+    except formats.NotPolymorphic as error:
+        return write(function, folder, 1), f"1 only: {error}"
 
 
-def _is_normalized_by_task(function: PolicyFunction) -> bool:
-    stats = function.state.obs_stats
-    return stats is not None and bool(stats.count.ndim)
+def _signature(arrays: dict[str, Any], batched: bool = True) -> dict[str, Any]:
+    """Shapes and dtypes as JSON values; the batch dimension is `"batch"`."""
+
+    def shape(name: str, x: Any) -> list[Any]:
+        return ["batch", *x.shape[1:]] if batched and name != "key" else list(x.shape)
+
+    return {name: {"shape": shape(name, x), "dtype": str(x.dtype)} for name, x in arrays.items()}
 
 
-def describe_function(function: ActingFunction, config: Config, kind: str) -> dict[str, Any]:
-    """The part of policy.json that is about arguments and results."""
-    arguments = function.example(1)
-    outputs = onnx.outputs(function) if kind == "onnx" else dict(flat(jax.eval_shape(function, *arguments)))
-    return {
-        "format": kind,
-        "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},
-        "actions": mode_name(function.sample),
-        "arguments": ["obs", "carry", "reset", *function.extras],
-        "inputs": signature(function.inputs(arguments)),
-        "outputs": signature(outputs),
-        "arrays": signature(arrays.arrays_by_name(function), batched=False),
-        "versions": versions(),
-    }
-
-
-def facts(policy: TrainedPolicy) -> dict[str, Any]:
+def _facts(policy: TrainedPolicy) -> dict[str, Any]:
     """The part of policy.json that is about one policy."""
     config = policy.config
     is_normalized = policy.state.obs_stats is not None

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl.config import Config, ConfigError
+from jaxrl.config.errors import errors_as
 from jaxrl.config.fields import at_least, between, check, shorten
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space, zeros
 from jaxrl.envs.spaces import bounds, has_choice
@@ -19,6 +20,7 @@ from jaxrl.envs.wrappers.agents import CENTRAL, OWN
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat
 from jaxrl.evaluation.trained_policy import TrainedPolicy
+from jaxrl.inference.serving.arrays_of_spaces import cast
 
 if TYPE_CHECKING:
     from jaxrl.inference.ensemble import EnsemblePolicy
@@ -86,7 +88,10 @@ class LoadedPolicy:
         self.step = trained.step
         self.mode = trained.mode
         self._trained = trained
-        self._initial_carry = functools.cache(lambda batch: _zeros(trained, batch))
+        zeros_of = trained.agent.initial_carry
+        self._initial_carry = functools.cache(
+            lambda batch: jax.tree.map(np.asarray, jax.device_get(zeros_of(batch)))
+        )
         self._program = functools.cache(lambda sample: action_program(PolicyFunction.of(trained, sample)))
         self._seed = seed
         self._draws = itertools.count()
@@ -154,6 +159,10 @@ class LoadedPolicy:
         _, arguments = self._arguments(obs, carry, reset, action_mask)
         return jax.device_get(self._judgement(*arguments))
 
+    @functools.cached_property
+    def _judgement(self) -> Any:
+        return _program(self.function)
+
     def arguments(self, obs: Any, carry: Any, reset: Any, action_mask: Any) -> tuple[bool, list[Any]]:
         """(whether `obs` is one observation, the arrays that the policy acts by, [B, ...]).
 
@@ -175,7 +184,7 @@ class LoadedPolicy:
         own = _cast_all("obs", obs, space[OWN])
         x = jax.tree.leaves(own)[0]
         part = jax.tree.leaves(_plain(space[OWN]))[0]
-        leading = x.shape[: x.ndim - _rank(part)]
+        leading = x.shape[: x.ndim - len(part.shape)]
         return {CENTRAL: jax.tree.map(np.asarray, zeros(space[CENTRAL], leading)), OWN: own}
 
     def _arguments(self, obs: Any, carry: Any, reset: Any, mask: Any) -> tuple[bool, list[Any]]:
@@ -184,23 +193,21 @@ class LoadedPolicy:
         lift = (lambda x: np.asarray(x)[None]) if single else np.asarray
         expected = self._initial_carry(batch)
         carry_B = expected if carry is None else _check_carry(jax.tree.map(lift, carry), expected)
-        reset_B = np.full(batch, carry is None) if reset is None else _flags("reset", reset)
-        if reset is not None:
-            reset_B = np.broadcast_to(_check_shape("reset", reset_B, () if single else (batch,)), (batch,))
+        if reset is None:
+            reset_B = np.full(batch, carry is None)
+        else:
+            given = _check_shape("reset", _flags("reset", reset), () if single else (batch,))
+            reset_B = np.broadcast_to(given, (batch,))
         return single, [obs_B, carry_B, reset_B, *self._mask(mask, lift, batch)]
-
-    @functools.cached_property
-    def _judgement(self) -> Any:
-        return _program(self.function)
 
     def _batch(self, obs: Any) -> tuple[bool, int, Any]:
         """(whether it is one observation, how many there are, [B, *O] of the space's dtype)."""
         space = self.spec.observation_space
         parts = _cast_all("obs", obs, space)
-        ranks = jax.tree.leaves(jax.tree.map(_rank, _plain(space)))
+        arrays = jax.tree.leaves(_plain(space))
         leading = {
-            jax.tree_util.keystr(path, simple=True, separator="."): x.shape[: x.ndim - rank]
-            for (path, x), rank in zip(jax.tree.leaves_with_path(parts), ranks, strict=True)
+            jax.tree_util.keystr(path, simple=True, separator="."): x.shape[: x.ndim - len(array.shape)]
+            for (path, x), array in zip(jax.tree.leaves_with_path(parts), arrays, strict=True)
         }
         if len({*leading.values()}) > 1:
             raise ConfigError(f"`obs` must have one batch dimension for all keys, it has {leading}")
@@ -229,10 +236,6 @@ class LoadedPolicy:
         return [found]
 
 
-def _zeros(trained: TrainedPolicy, batch: int) -> Any:
-    return jax.tree.map(np.asarray, jax.device_get(trained.agent.initial_carry(batch)))
-
-
 def action_program(function: ActingFunction) -> Any:
     """The compiled function with `action` and `carry` alone: nothing else is computed."""
     return _program(function, lambda out: (out["action"], out["carry"]))
@@ -250,11 +253,6 @@ def _plain(space: Space) -> Any:
     return {key: _plain(part) for key, part in space.spaces} if isinstance(space, Dict) else space
 
 
-def _rank(space: Space) -> int:
-    assert not isinstance(space, Dict)
-    return len(space.shape)
-
-
 def _cast_all(name: str, given: Any, space: Space) -> Any:
     """Observations of a space, see `_cast`; a dict of them by key for a `Dict`."""
     if not isinstance(space, Dict):
@@ -266,37 +264,13 @@ def _cast_all(name: str, given: Any, space: Space) -> Any:
 
 
 def _cast(name: str, given: Any, space: Space) -> np.ndarray:
-    """One observation of a space, or a batch of them; floats become float32, integers the space's type.
-
-    Raises:
-      ConfigError: the shape or type is another, or a value is not finite or no choice of the space.
-    """
+    """`arrays_of_spaces.cast`, of whose errors ConfigErrors are made."""
     assert not isinstance(space, Dict)
-    try:
-        array = np.asarray(given)
-    except ValueError as error:
-        raise ConfigError(f"`{name}` must be an array, not {type(given).__name__}: {error}") from error
-    shape = tuple(space.shape)
-    dtype = np.dtype(space.dtype)
-    integers = np.issubdtype(array.dtype, np.integer) and np.issubdtype(dtype, np.integer)
-    if not integers and not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ConfigError(f"`{name}` is of {array.dtype}, it must be of {dtype}")
-    if 0 in array.shape or array.shape not in (shape, (*array.shape[:1], *shape)):
-        batch = ", ".join(map(str, ("B", *shape)))
-        raise ConfigError(
-            f"`{name}` has the shape {list(array.shape)}, it must be {list(shape)} or [{batch}]"
-        )
-    with np.errstate(over="ignore"):
-        cast = array.astype(dtype)
-    if integers and (cast != array).any():
-        raise ConfigError(f"`{name}` holds an integer that {dtype} does not hold")
-    if not np.isfinite(cast).all():
-        raise ConfigError(f"`{name}` must be finite in {dtype}")
+    low, high = None, None
     if isinstance(space, Discrete | MultiDiscrete):
         low, high = (bound.astype(int) for bound in bounds(space))
-        if ((cast < low) | (cast > high)).any():
-            raise ConfigError(f"`{name}` must be from {low.tolist()} to {high.tolist()}")
-    return cast
+    with errors_as(ConfigError, "", ValueError):
+        return cast(name, given, tuple(space.shape), np.dtype(space.dtype), low, high)
 
 
 def _flags(name: str, given: Any) -> np.ndarray:
@@ -311,9 +285,7 @@ def _flags(name: str, given: Any) -> np.ndarray:
 
 
 def _check_carry(carry: Any, expected: Any) -> Any:
-    given = jax.tree.structure(carry)
-    wanted = jax.tree.structure(expected)
-    if given != wanted:  # type: ignore[operator]
+    if jax.tree.structure(carry) != jax.tree.structure(expected):  # type: ignore[operator]
         raise ConfigError("`carry` must be what `act` returned, or None")
     for (name, x), (_, like) in zip(flat(carry), flat(expected), strict=True):
         _check_shape(f"carry {name}", x, like.shape)
@@ -324,9 +296,8 @@ def _check_carry(carry: Any, expected: Any) -> Any:
 
 def _check_shape(name: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if x.shape != shape:
-        raise ConfigError(
-            f"`{name}` has the shape {list(x.shape)}, it must be {list(shape)} with these `obs`"
-        )
+        wanted = f"it must be {list(shape)} with these `obs`"
+        raise ConfigError(f"`{name}` has the shape {list(x.shape)}, {wanted}")
     return x
 
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import html
 import importlib.util
 import json
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxrl.config import ConfigError, to_json, versions
+from jaxrl.config import Config, ConfigError, to_json, versions
 from jaxrl.config.errors import RunError, errors_as
+from jaxrl.config.text import count, number, one_line
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation.policy_function import PolicyFunction
+from jaxrl.evaluation.result import cut
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.inference import export, model_card
-from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare_all
+from jaxrl.inference import export
+from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
 from jaxrl.runs import storage
 from jaxrl.runs.clones import data_of
 from jaxrl.runs.commits import commits, origin
@@ -31,48 +34,29 @@ from jaxrl.runs.records import stored_object
 from jaxrl.runs.registry import write_checksums
 
 SCHEMA = 1
-OBSERVATIONS = 500  # that the formats are checked on
 _ENVIRONMENTS = 4
 _MOST_BOUNDS = 4096  # that are listed; of more only the outermost
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelDetails:
-    """The part of a model's record that the policy itself does not give.
-
-    Attributes:
-      licence: the licence of the model, such as an SPDX identifier.
-      evaluation: metrics by name, of the episodes that were played before the deployment; may be empty.
-      gates: the conditions that held, as text.
-    """
-
-    licence: str = ""
-    evaluation: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    gates: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelContent:
-    """The files and forms that `write` wrote.
-
-    Attributes:
-      checks: the comparison with the run's policy, by format.
-      left_out: why a format is missing, by format.
-    """
-
-    checks: Mapping[str, EquivalenceCheck]
-    left_out: Mapping[str, str]
-
-
 def write(
-    policy: TrainedPolicy, folder: Path, details: ModelDetails, observations: int = OBSERVATIONS
-) -> ModelContent:
+    policy: TrainedPolicy,
+    folder: Path,
+    licence: str = "",
+    evaluation: Mapping[str, float] | None = None,
+    gates: Sequence[str] = (),
+    observations: int = 500,
+) -> tuple[dict[str, EquivalenceCheck], dict[str, str]]:
     """Writes a model and its checksums.
 
     Args:
       folder: an empty local folder.
-      details: for its record.
+      licence: of the model, such as an SPDX identifier.
+      evaluation: metrics by name, of the episodes that were played before the deployment.
+      gates: the conditions that held, as text.
       observations: how many the formats are checked on, in `_ENVIRONMENTS` environments.
+
+    Returns:
+      (comparisons with the run's policy, reasons for missing formats), by format.
 
     Raises:
       RunError: a format does not act as the policy does, or an environment failed.
@@ -82,21 +66,53 @@ def write(
     env = policy.config.env
     steps = -(-observations // _ENVIRONMENTS)
     with errors_as(RunError, "", HostEnvError):
-        checks = compare_all(function, runners, env.name, env.wrappers, steps, _ENVIRONMENTS)
+        checks = compare(function, runners, env.name, env.wrappers, steps, _ENVIRONMENTS)
     for kind, check in checks.items():
         if not check.same:
             rows = check.steps * check.environments
             raise RunError(
                 f"the {kind} form does not act as the run: {check.different_actions} of {rows} actions differ"
             )
-    record = _record(policy, details, forms, checks, left_out)
-    _write_json(folder / "config.json", to_json(policy.config))
-    _write_json(folder / "spaces.json", describe(policy.spec))
-    _write_json(folder / "evaluation.json", dict(details.evaluation))
-    _write_json(folder / "model.json", record)
-    (folder / "MODEL.md").write_text(model_card.text(record, policy.config))
+    config = policy.config
+    identity = ""
+    with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
+        identity = RunFolder(policy.folder).stored_identity
+    # Missing of a run that still trains.
+    trained = stored_object(RunFolder(policy.folder).path / "summary.json")
+    record = {
+        "schema": SCHEMA,
+        "environment": {"name": env.name, "wrappers": list(env.wrappers)},
+        "algorithm": config.algorithm,
+        "licence": licence or "not stated",
+        "forms": forms,
+        "left_out": left_out,
+        "checks": {kind: dataclasses.asdict(check) for kind, check in checks.items()},
+        "evaluation": dict(evaluation or {}),
+        "gates": list(gates),
+        "provenance": {
+            "run": policy.folder,
+            "identity": identity,
+            "step": policy.step,
+            "seed": config.seed,
+            "trained_from": trained.get("commits", {}),
+            "trained_with": trained.get("versions", {}),
+            "data": data_of(policy.folder),
+            "deployed_from": dict(commits()),
+            "deployed_with": versions(),
+            **origin(),
+        },
+    }
+    files = {
+        "config": to_json(config),
+        "spaces": describe(policy.spec),
+        "evaluation": record["evaluation"],
+        "model": record,
+    }
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+    (folder / "MODEL.md").write_text(card(record, config))
     write_checksums(folder)
-    return ModelContent(checks, left_out)
+    return checks, left_out
 
 
 def _write_forms(
@@ -114,7 +130,7 @@ def _write_forms(
         with tempfile.TemporaryDirectory() as temporary:
             place = Path(temporary)
             try:
-                description = export.write(policy, function, place, kind)
+                description = export.write([policy], function, place, kind)
                 runners[kind], _ = export.read(function, place, kind)
             except (ConfigError, RunError) as error:
                 left_out[kind] = str(error)
@@ -123,51 +139,6 @@ def _write_forms(
             for file in (*description["files"], export.DESCRIPTION):
                 shutil.copyfile(place / file, folder / file)
     return forms, runners, left_out
-
-
-def _record(
-    policy: TrainedPolicy,
-    details: ModelDetails,
-    forms: Mapping[str, Any],
-    checks: Mapping[str, EquivalenceCheck],
-    left_out: Mapping[str, str],
-) -> dict[str, Any]:
-    config = policy.config
-    # Missing of a run that still trains.
-    trained = stored_object(RunFolder(policy.folder).path / "summary.json")
-    return {
-        "schema": SCHEMA,
-        "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},
-        "algorithm": config.algorithm,
-        "licence": details.licence or "not stated",
-        "forms": dict(forms),
-        "left_out": dict(left_out),
-        "checks": {kind: dataclasses.asdict(check) for kind, check in checks.items()},
-        "evaluation": dict(details.evaluation),
-        "gates": list(details.gates),
-        "provenance": {
-            "run": policy.folder,
-            "identity": _identity(policy.folder),
-            "step": policy.step,
-            "seed": config.seed,
-            "trained_from": trained.get("commits", {}),
-            "trained_with": trained.get("versions", {}),
-            "data": data_of(policy.folder),
-            "deployed_from": dict(commits()),
-            "deployed_with": versions(),
-            **origin(),
-        },
-    }
-
-
-def _identity(run: str) -> str:
-    with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
-        return RunFolder(run).stored_identity
-    return ""
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def describe(spec: EnvSpec) -> dict[str, Any]:
@@ -193,12 +164,8 @@ def _space(space: Space) -> dict[str, Any]:
     if isinstance(space, Discrete):
         return {"type": "discrete", **array, "n": int(space.n), **_start(space.start)}
     if isinstance(space, MultiDiscrete):
-        return {
-            "type": "multi_discrete",
-            **array,
-            "nvec": [int(n) for n in space.nvec],
-            **_start(space.start),
-        }
+        nvec = [int(n) for n in space.nvec]
+        return {"type": "multi_discrete", **array, "nvec": nvec, **_start(space.start)}
     assert isinstance(space, Box)
     return {"type": "box", **array, "low": _bound(space.low, min), "high": _bound(space.high, max)}
 
@@ -216,3 +183,77 @@ def _bound(values: tuple[float, ...], outermost: Any) -> Any:
 
 def _finite(x: float) -> float | None:
     return float(x) if math.isfinite(x) else None
+
+
+def card(record: Mapping[str, Any], config: Config) -> str:
+    """The card, in Markdown, of the content of model.json."""
+    origin = record["provenance"]
+    environment = record["environment"]
+    facts = {
+        "environment": environment["name"],
+        "wrappers": ", ".join(environment["wrappers"]) or "none",
+        "algorithm": record["algorithm"],
+        "network": f"{config.network.encoder} encoder, {config.network.core} core",
+        "licence": record["licence"],
+        "run": origin["run"],
+        "identity of the run": origin["identity"] or "unknown",
+        "step": f"{origin['step']:,}",
+        "seed": origin["seed"],
+        "commit": _commit(origin["trained_from"]),
+        "data": _data(origin["data"]),
+        "deployed by": f"{origin['command']} on {origin['host']}",
+    }
+    lines = ["# Model card", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
+    lines += ["", "## Evaluation", ""]
+    if record["evaluation"]:
+        lines += ["| metric | value |", "|---|---|"]
+        for name, value in record["evaluation"].items():
+            shown = count(value) if float(value).is_integer() else number(value)
+            lines.append(f"| {_cell(name)} | {shown} |")
+        lines += ["", "Greedy episodes in the environment above, played before the deployment."]
+        if said := cut(record["evaluation"].get("unfinished", 0), record["evaluation"]["episodes"]):
+            lines += ["", f"{said}. Their returns are of what was played."]
+    else:
+        lines.append("None was made.")
+    if record["gates"]:
+        lines += ["", f"Conditions that held: {_cell(', '.join(record['gates']))}."]
+    lines += ["", "## Formats", ""]
+    lines += ["| format | files | observations | differing actions |", "|---|---|---|---|"]
+    for kind, form in record["forms"].items():
+        check = record["checks"][kind]
+        rows = check["steps"] * check["environments"]
+        lines.append(f"| {kind} | {', '.join(form['files'])} | {rows} | {check['different_actions']} |")
+    for kind, why in record["left_out"].items():
+        lines += ["", f"No {kind}: {_cell(why)}"]
+    lines += [
+        "",
+        "`policy.json` and `spaces.json` describe the files and their arguments; `checksums.json` has the",
+        "SHA-256 of each. `jaxrl serve` answers by whichever format is fastest.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _commit(found: Mapping[str, Any]) -> str:
+    said = [
+        f"{place} {entry.get('commit')}{'' if entry.get('clean') else ' with changes'}"
+        for place, entry in found.items()
+        if isinstance(entry, Mapping)
+    ]
+    return "; ".join(said) or "unknown"
+
+
+def _data(found: Mapping[str, Any]) -> str:
+    """The demonstrations that were learnt from, as `clones.data_of` has them."""
+    if not found:
+        return "none recorded"
+    said = [f"{count(found[name])} {name}" for name in ("episodes", "steps") if name in found]
+    said += [f"played by {', '.join(map(str, found['players']))}"] if found.get("players") else []
+    said += [f"digest {found['digest']}"] if "digest" in found else []
+    return ", ".join([found["folder"], *said, f"learnt in {found['run']}"])
+
+
+def _cell(value: object) -> str:
+    """Text of anyone in one cell, without Markdown or HTML of its own."""
+    return html.escape(one_line(value), quote=False).replace("|", "\\|").replace("`", "\\`")

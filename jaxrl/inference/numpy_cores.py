@@ -25,23 +25,15 @@ EPSILON = np.float32(1e-2)
 
 @dataclasses.dataclass(frozen=True)
 class NumpyCore:
-    """A type of core.
-
-    Attributes:
-      step: the function of its weights by name, input, carry and description.
-      carry: the shapes of the arrays of its carry, without the batch, from its description.
-    """
+    """A type of core: its step, and the shapes of its carry's arrays, without the batch."""
 
     step: Callable[[Weights, Array, Carry, Description], tuple[Array, Carry]]
     carry: Callable[[Description], dict[str, tuple[int, ...]]]
 
 
 def gelu(x: Array) -> Array:
-    return (
-        np.float32(0.5)
-        * x
-        * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)))
-    )
+    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
+    return np.float32(0.5) * x * (1 + np.tanh(inner))
 
 
 def sigmoid(x: Array) -> Array:
@@ -117,9 +109,7 @@ def _fast_weights(
 
 def _gated_delta(weights: Weights, u: Array, parts: list[Array], carry: Carry) -> tuple[Array, Carry]:
     query, key, value = (silu(part) for part in parts)
-    query, key = (
-        part / np.sqrt(np.square(part).sum(axis=-1, keepdims=True) + EPSILON) for part in (query, key)
-    )
+    query, key = (x / np.sqrt(np.square(x).sum(axis=-1, keepdims=True) + EPSILON) for x in (query, key))
     decay, strength = np.split(u @ weights("rates") + weights("bias"), 2, axis=-1)
     state = carry["state"] * (1 - sigmoid(decay))[..., None, None]  # exp(-softplus(x)) = 1 - sigmoid(x)
     error = sigmoid(strength)[..., None] * (value - _read(state, key))

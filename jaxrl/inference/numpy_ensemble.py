@@ -39,7 +39,7 @@ class NumpyEnsemble:
         self, obs: Any, carry: Any, reset: Array, action_mask: Array | None = None
     ) -> dict[str, Any]:
         found = {name: member(obs, carry[name], reset, action_mask) for name, member in self.members.items()}
-        action, distribution = self._choose_action(found)
+        action, distribution = choose(found, self.description["mean"])
         return {
             "action": action,
             "value": np.mean([x["value"] for x in found.values()], axis=0),
@@ -47,25 +47,27 @@ class NumpyEnsemble:
             "carry": {name: x["carry"] for name, x in found.items()},
         }
 
-    def _choose_action(self, found: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
-        """(action, distribution)."""
-        mean = self.description["mean"]
-        if mean["of"] == "actions":
-            action = np.mean([x["action"] for x in found.values()], axis=0)
-            return action, {name: x["distribution"] for name, x in found.items()}
-        kind = "q" if mean["of"] == "q" else "logits"
-        ends = np.cumsum(mean["sizes"])[:-1]
-        each = [np.split(x["distribution"][kind], ends, axis=-1) for x in found.values()]
-        means = [
-            np.mean(part if kind == "q" else [_log_softmax(x) for x in part], axis=0)
-            for part in zip(*each, strict=True)
-        ]
-        best = [x.argmax(axis=-1).astype(np.int32) for x in means]
-        action = np.stack(best, axis=-1) if mean["is_vector"] else best[0]
-        action = _policies.in_own_numbers(action, mean)
-        return action, {kind: np.concatenate(means, axis=-1)}
+
+def choose(found: dict[str, Any], mean: dict[str, Any], xp: Any = np) -> tuple[Array, dict[str, Any]]:
+    """(action, distribution) of what members returned, by their names; `mean` is as in policy.json.
+
+    `xp` is the module of the arrays: numpy, or jax.numpy.
+    """
+    if mean["of"] == "actions":
+        action = xp.mean(xp.stack([x["action"] for x in found.values()]), axis=0)
+        return action, {name: x["distribution"] for name, x in found.items()}
+    kind = "q" if mean["of"] == "q" else "logits"
+    ends = np.cumsum(mean["sizes"])[:-1]
+    each = [xp.split(x["distribution"][kind], ends, axis=-1) for x in found.values()]
+    means = [
+        xp.mean(xp.stack([x if kind == "q" else _log_softmax(x, xp) for x in part]), axis=0)
+        for part in zip(*each, strict=True)
+    ]
+    best = [x.argmax(axis=-1).astype(np.int32) for x in means]
+    action = xp.stack(best, axis=-1) if mean["is_vector"] else best[0]
+    return _policies.in_own_numbers(action, mean), {kind: xp.concatenate(means, axis=-1)}
 
 
-def _log_softmax(logits: Array) -> Array:
+def _log_softmax(logits: Array, xp: Any) -> Array:
     shifted = logits - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted - xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))

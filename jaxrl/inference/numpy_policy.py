@@ -31,6 +31,8 @@ _cores: Any = importlib.import_module(f"{__package__}.numpy_cores" if __package_
 MASKED_LOGIT = np.float32(-1e9)
 
 Array = Any
+Described = dict[str, Any]  # a part of policy.json
+Chosen = tuple[Array, dict[str, Array]]  # the action, and the numbers that it was chosen by
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
@@ -43,12 +45,11 @@ def read_arrays(folder: str | Path, prefix: str = "") -> dict[str, Array]:
     folder = Path(folder)
     if (folder / "policy.npz").exists():
         with np.load(folder / "policy.npz", allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files if name.startswith(prefix)}
-    else:
-        from safetensors.numpy import load_file
+            return {x.removeprefix(prefix): file[x] for x in file.files if x.startswith(prefix)}
+    from safetensors.numpy import load_file
 
-        found = {x: y for x, y in load_file(folder / "policy.safetensors").items() if x.startswith(prefix)}
-    return {name.removeprefix(prefix): x for name, x in found.items()}
+    found = load_file(folder / "policy.safetensors").items()
+    return {name.removeprefix(prefix): x for name, x in found if name.startswith(prefix)}
 
 
 class NumpyPolicy:
@@ -123,17 +124,23 @@ class NumpyPolicy:
             x = _OPERATIONS[layer["op"]](self, layer, x)
         return x
 
-    def _initial(self, core: dict[str, Any], batch: int) -> dict[str, Any]:
+    def _initial(self, core: Described, batch: int) -> dict[str, Any]:
         if core["type"] == "stack":
             return {f"layer_{i}": self._initial(layer, batch) for i, layer in enumerate(core["layers"])}
         shapes = _cores.CORES[core["type"]].carry(core)
         return {name: np.zeros((batch, *shape), np.float32) for name, shape in shapes.items()}
 
     def _remember(
-        self, core: dict[str, Any], x: Array, carry: dict[str, Any], reset: Array
+        self, core: Described, x: Array, carry: dict[str, Any], reset: Array
     ) -> tuple[Array, dict[str, Any]]:
+        after: dict[str, Any] = {}
         if core["type"] == "stack":
-            return self._remember_layers(core, x, carry, reset)
+            # Each core normalises and adds by itself, or has a norm before it and is added to the one below.
+            for i, layer in enumerate(core["layers"]):
+                normed = self.run(core["norms"][i - 1 : i], x) if i else x
+                y, after[f"layer_{i}"] = self._remember(layer, normed, carry[f"layer_{i}"], reset)
+                x = x + y if i and core["norms"] else y
+            return x, after
         carry = {
             name: np.where(reset.reshape(-1, *[1] * (value.ndim - 1)), np.float32(0), value)
             for name, value in carry.items()
@@ -143,17 +150,6 @@ class NumpyPolicy:
             x = x @ weights("embedding") + weights("embedding_bias")
         y, after = _cores.CORES[core["type"]].step(weights, x, carry, core)
         return (self.run([{"op": core["activation"]}], y) if "activation" in core else y), after
-
-    def _remember_layers(
-        self, core: dict[str, Any], x: Array, carry: dict[str, Any], reset: Array
-    ) -> tuple[Array, dict[str, Any]]:
-        """Each core normalises and adds by itself, or has a norm before it and is added to the one below."""
-        after = {}
-        for i, layer in enumerate(core["layers"]):
-            normed = self.run(core["norms"][i - 1 : i], x) if i else x
-            y, after[f"layer_{i}"] = self._remember(layer, normed, carry[f"layer_{i}"], reset)
-            x = x + y if i and core["norms"] else y
-        return x, after
 
 
 def in_own_numbers(action: Array, described: dict[str, Any]) -> Array:
@@ -187,13 +183,13 @@ def _patches(x: Array, size: int, stride: int, padding: str, fill: float = 0.0) 
     return np.stack(parts, axis=3)
 
 
-def _convolution(policy: NumpyPolicy, layer: dict[str, Any], x: Array) -> Array:
+def _convolution(policy: NumpyPolicy, layer: Described, x: Array) -> Array:
     kernel, bias = (policy.array(f"{layer['weights']}.{part}") for part in ("kernel", "bias"))
     patches = _patches(x.astype(np.float32), len(kernel), layer["stride"], layer["padding"])
     return patches.reshape(*patches.shape[:3], -1) @ kernel.reshape(-1, kernel.shape[-1]) + bias
 
 
-def _layer_norm(policy: NumpyPolicy, layer: dict[str, Any], x: Array) -> Array:
+def _layer_norm(policy: NumpyPolicy, layer: Described, x: Array) -> Array:
     scale, bias = (policy.array(f"{layer['weights']}.{part}") for part in ("scale", "bias"))
     axes = tuple(range(-layer["axes"], 0))
     x = x - x.mean(axis=axes, keepdims=True)
@@ -205,7 +201,7 @@ def _on_floats(function: Callable[[Array], Array]) -> Operation:
     return lambda policy, layer, x: function(x.astype(np.float32))
 
 
-Operation = Callable[[NumpyPolicy, dict[str, Any], Array], Array]
+Operation = Callable[[NumpyPolicy, Described, Array], Array]
 _OPERATIONS: dict[str, Operation] = {
     "one_hot": lambda policy, layer, x: _one_hot(x, layer["sizes"], layer.get("start")),
     "channels_last": lambda policy, layer, x: _channels_last(x, layer["order"]),
@@ -225,9 +221,7 @@ _OPERATIONS: dict[str, Operation] = {
 }
 
 
-def _categorical(
-    policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
-) -> tuple[Array, Any]:
+def _categorical(policy: NumpyPolicy, head: Described, x: Array, mask: Array | None) -> Chosen:
     logits = _mask_scores(policy.dense(f"{head['weights']}.logits", x), mask)
     return _best(logits), {"logits": logits}
 
@@ -240,32 +234,26 @@ def _best(x: Array) -> Array:
     return x.argmax(axis=-1).astype(np.int32)
 
 
-def _multi_categorical(
-    policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
-) -> tuple[Array, Any]:
+def _multi_categorical(policy: NumpyPolicy, head: Described, x: Array, mask: Array | None) -> Chosen:
     _, distribution = _categorical(policy, head, x, mask)
     parts = np.split(distribution["logits"], np.cumsum(head["nvec"])[:-1], axis=-1)
     return np.stack([_best(part) for part in parts], axis=-1), distribution
 
 
-def _gaussian(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
+def _gaussian(policy: NumpyPolicy, head: Described, x: Array, mask: Array | None) -> Chosen:
     mean = policy.dense(f"{head['weights']}.mean", x)
     log_std = np.broadcast_to(policy.array(f"{head['weights']}.log_std"), mean.shape)
     return _within(head, mean), {"mean": mean, "log_std": log_std}
 
 
-def _tanh_gaussian(
-    policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
-) -> tuple[Array, Any]:
+def _tanh_gaussian(policy: NumpyPolicy, head: Described, x: Array, mask: Array | None) -> Chosen:
     _, distribution = _gaussian(policy, head, x, mask)
     low, high = _bounds(head)
     unit = np.float32(0.5) * (np.tanh(distribution["mean"]) + 1)
     return np.clip(low + unit * (high - low), low, high), distribution
 
 
-def _gaussian_mixture(
-    policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
-) -> tuple[Array, Any]:
+def _gaussian_mixture(policy: NumpyPolicy, head: Described, x: Array, mask: Array | None) -> Chosen:
     shape = (len(x), head["components"], len(head["low"]))
     logits, mean, std = (policy.dense(f"{head['weights']}.{part}", x) for part in ("logits", "mean", "std"))
     mean = (mean + policy.array(f"{head['weights']}.center")).reshape(shape)
@@ -274,12 +262,12 @@ def _gaussian_mixture(
     return _within(head, mean[np.arange(len(x)), _best(logits)]), distribution
 
 
-def _q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
+def _q(policy: NumpyPolicy, head: Described, x: Array, mask: Array | None) -> Chosen:
     q = _mask_scores(policy.dense(f"{head['weights']}.q", x), mask)
     return _best(q), {"q": q}
 
 
-def _dueling_q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
+def _dueling_q(policy: NumpyPolicy, head: Described, x: Array, mask: Array | None) -> Chosen:
     value, advantage = (policy.dense(f"{head['weights']}.{part}", x) for part in ("value", "advantage"))
     q = _mask_scores(value + advantage - advantage.mean(axis=-1, keepdims=True), mask)
     return _best(q), {"q": q}
@@ -299,7 +287,7 @@ def _bounds(head: dict[str, Any]) -> tuple[Array, Array]:
     return low, np.array([np.inf if x is None else x for x in head["high"]], np.float32)
 
 
-_HEADS: dict[str, Callable[..., tuple[Array, Any]]] = {
+_HEADS: dict[str, Callable[..., Chosen]] = {
     "categorical": _categorical,
     "multi_categorical": _multi_categorical,
     "gaussian": _gaussian,

@@ -9,12 +9,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from jaxrl.config import installation
 from jaxrl.config.errors import RunError
-from jaxrl.evaluation.policy_function import ActingFunction, NotPolymorphic, flat
-from jaxrl.inference import stablehlo
+from jaxrl.evaluation.policy_function import ActingFunction, flat
+from jaxrl.inference import formats
 from jaxrl.inference.equivalence import Runner
 from jaxrl.inference.onnx_graph import Graph, Unsupported, Value, computed_in, constant, element_type
 from jaxrl.inference.onnx_primitives import ELEMENTWISE, STRUCTURAL, VIEWS, joined
@@ -29,10 +30,7 @@ _LONGEST_LOOP = 100
 
 
 def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str]:
-    """Writes the graph; returns the names of the files.
-
-    Args:
-      batch: a fixed batch size; None for any.
+    """Writes the graph, for a batch size or any; returns the names of the files.
 
     Raises:
       ConfigError: the package onnx is missing.
@@ -65,17 +63,10 @@ def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str
 def _graph(function: ActingFunction, batch: int | None) -> Graph:
     """The graph of a policy: its parameters are known, the arguments are inputs."""
     states = [part.state for part in function.parts.values()]
-    arguments: Any = jax.eval_shape(lambda: function.example(batch or 1))
-    if batch is None:
-        arguments = stablehlo.symbolic(function, arguments)
-    run = jax.make_jaxpr(lambda states, *arguments: function.with_states(states)(*arguments))
-    try:
+    arguments = formats.shapes(function, batch)
+    with formats.traced("ONNX", batch):
+        run = jax.make_jaxpr(lambda states, *arguments: function.with_states(states)(*arguments))
         program = run(states, *arguments)
-    except Exception as error:  # whatever a user's network raises when traced with an unknown size
-        text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        if batch is None:
-            raise NotPolymorphic(text) from error
-        raise RunError(f"the network cannot be exported to ONNX: {text}") from error
     known = [
         constant(x, f"{prefix}{jax.tree_util.keystr(path, simple=True, separator='.')}")
         for prefix, state in zip(function.parts, states, strict=True)
@@ -88,10 +79,8 @@ def _graph(function: ActingFunction, batch: int | None) -> Graph:
     try:
         found = add_program(graph, program, [*known, *given])
         for (name, x), result in zip(names.items(), found, strict=True):
-            if computed_in(x.dtype) == x.dtype:
-                graph.op("Identity", graph.full(result), result=name)
-            else:
-                graph.op("Cast", graph.full(result), to=element_type(x.dtype), result=name)
+            to = {} if computed_in(x.dtype) == x.dtype else {"to": element_type(x.dtype)}
+            graph.op("Cast" if to else "Identity", graph.full(result), result=name, **to)
     except Unsupported as error:
         raise RunError(
             f"the network has no form in ONNX because of {error}; export it with --format=stablehlo"
@@ -117,14 +106,9 @@ def read(folder: Path, function: ActingFunction) -> Runner:
     def run(*arguments: Any) -> dict[str, Any]:
         given = {name: np.asarray(x) for name, x in function.inputs(arguments).items()}
         found = dict(zip(names, session.run(names, given), strict=True))
-        result: dict[str, Any] = {"distribution": {}, "carry": jax.tree.map(lambda x: x, arguments[1])}
-        for name, x in found.items():
-            *path, leaf = name.removeprefix("next_").split(".")
-            node = result
-            for key in path:
-                node = node.setdefault(key, {})
-            node[leaf] = x
-        return result
+        leaves = [found.pop(f"next_{name}") for name, _ in flat(arguments[1], "carry")]
+        carry = jax.tree.unflatten(jax.tree.structure(arguments[1]), leaves)
+        return {"distribution": {}, **unflatten_dict(found, sep="."), "carry": carry}
 
     return run
 
@@ -175,7 +159,12 @@ def _add(graph: Graph, equation: JaxprEqn, given: list[Value]) -> list[Value]:
     if is_known and is_static and is_operation:
         return _computed(equation, [np.broadcast_to(x, y.shape) for x, y in zip(known, given, strict=True)])
     if name == "cond":
-        return _branch(graph, params, given)
+        which, *arguments = given
+        if which.known is None:
+            raise Unsupported("a branch that depends on inputs")
+        branches = params["branches"]
+        taken = branches[min(max(int(which.known), 0), len(branches) - 1)]
+        return add_program(graph, _closed(taken), arguments)
     if name == "scan":
         return _loop(graph, equation, program, given)
     if program is not None:
@@ -215,15 +204,6 @@ def _elementwise(graph: Graph, equation: JaxprEqn, given: list[Value]) -> Value:
     sizes = itertools.zip_longest(*(x.stored[::-1] for x in given), fillvalue=1)
     stored = tuple(next((n for n in each if n != 1), 1) for each in sizes)[::-1]
     return Value(out.shape, computed_in(out.dtype), stored, result)
-
-
-def _branch(graph: Graph, params: dict[str, Any], given: list[Value]) -> list[Value]:
-    """Adds the branch that is taken."""
-    which, *arguments = given
-    if which.known is None:
-        raise Unsupported("a branch that depends on inputs")
-    branches = params["branches"]
-    return add_program(graph, _closed(branches[min(max(int(which.known), 0), len(branches) - 1)]), arguments)
 
 
 def _closed(program: Jaxpr | ClosedJaxpr) -> ClosedJaxpr:

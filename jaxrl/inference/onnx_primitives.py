@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jax.lax import RoundingMethod
 
-from jaxrl.inference.onnx_graph import Graph, Unsupported, Value, computed_in, element_type
-from jaxrl.inference.onnx_indexing import dynamic_slice, gather
-
-Params = dict[str, Any]
+from jaxrl.inference.onnx_graph import (
+    Graph,
+    Params,
+    Unsupported,
+    Value,
+    computed_in,
+    dynamic_slice,
+    element_type,
+    gather,
+)
 
 
 def _node(kind: str, **attributes: Any) -> Callable[..., str]:
     return lambda graph, params, *x: graph.op(kind, *x, **attributes)
 
 
-def _logical(kind: str) -> Callable[..., str]:
+def _logical(kind: str, graph: Graph, params: Params, *x: str) -> str:
     """Of truth values, or bit by bit."""
+    return graph.op(kind if params["dtype"] == np.bool_ else f"Bitwise{kind}", *x)
 
-    def add(graph: Graph, params: Params, *x: str) -> str:
-        return graph.op(kind if params["dtype"] == np.bool_ else f"Bitwise{kind}", *x)
 
-    return add
+def _cast(graph: Graph, x: str, dtype: Any) -> str:
+    return graph.op("Cast", x, to=element_type(computed_in(dtype)))
 
 
 def _select(graph: Graph, params: Params, which: str, *cases: str) -> str:
     if len(cases) != 2:
         raise Unsupported(f"a choice of {len(cases)}")
     return graph.where(params["dtype"], which, cases[1], cases[0])
-
-
-def _convert(graph: Graph, params: Params, x: str) -> str:
-    return graph.op("Cast", x, to=element_type(computed_in(params["new_dtype"])))
 
 
 def _integer_power(graph: Graph, params: Params, x: str) -> str:
@@ -48,10 +51,6 @@ def _round(graph: Graph, params: Params, x: str) -> str:
     if params["rounding_method"] != RoundingMethod.TO_NEAREST_EVEN:
         raise Unsupported("rounding of halves away from zero")
     return graph.op("Round", x)
-
-
-def _is_finite(graph: Graph, params: Params, x: str) -> str:
-    return graph.op("Not", graph.op("Or", graph.op("IsNaN", x), graph.op("IsInf", x)))
 
 
 # On names of values in stored shapes, which broadcast; `dtype` is the last argument's.
@@ -70,10 +69,7 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
     },
     "round": _round,
     "rem": _node("Mod", fmod=1),
-    "and": _logical("And"),
-    "or": _logical("Or"),
-    "xor": _logical("Xor"),
-    "not": _logical("Not"),
+    **{kind.lower(): partial(_logical, kind) for kind in ("And", "Or", "Xor", "Not")},
     "ne": lambda graph, params, x, y: graph.op("Not", graph.op("Equal", x, y)),
     "square": lambda graph, params, x: graph.op("Mul", x, x),
     "rsqrt": lambda graph, params, x: graph.op("Reciprocal", graph.op("Sqrt", x)),
@@ -82,9 +78,11 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
     "log1p": lambda graph, params, x: graph.op("Log", graph.op("Add", x, np.float32(1))),
     "clamp": lambda graph, params, low, x, high: graph.op("Min", graph.op("Max", x, low), high),
     "integer_pow": _integer_power,
-    "is_finite": _is_finite,
+    "is_finite": lambda graph, params, x: graph.op(
+        "Not", graph.op("Or", graph.op("IsNaN", x), graph.op("IsInf", x))
+    ),
     "select_n": _select,
-    "convert_element_type": _convert,
+    "convert_element_type": lambda graph, params, x: _cast(graph, x, params["new_dtype"]),
 }  # fmt: skip
 
 
@@ -101,23 +99,19 @@ def joined(graph: Graph, name: str, given: Sequence[Value]) -> str | None:
     return None
 
 
-def _reduce(kind: str) -> Callable[..., Value]:
-    def add(graph: Graph, params: Params, x: Value) -> Value:
-        x = _stored_along(graph, x, params["axes"])
-        name = graph.number(x)
-        if x.dtype == np.bool_:
-            name = graph.op("Cast", name, to=element_type(np.int32))
-        axes = [i - len(x.shape) for i in params["axes"]]
-        name = graph.op(kind, name, np.array(axes, np.int64), keepdims=0)
-        if x.dtype == np.bool_:
-            name = graph.op("Cast", name, to=element_type(np.bool_))
-        shape, stored = (
-            tuple(n for i, n in enumerate(sizes, -len(sizes)) if i not in axes)
-            for sizes in (x.shape, x.stored)
-        )
-        return Value(shape, computed_in(x.dtype), stored, name)
-
-    return add
+def _reduce(kind: str, graph: Graph, params: Params, x: Value) -> Value:
+    x = _stored_along(graph, x, params["axes"])
+    name = graph.number(x)
+    if x.dtype == np.bool_:
+        name = _cast(graph, name, np.int32)
+    axes = [i - len(x.shape) for i in params["axes"]]
+    name = graph.op(kind, name, np.array(axes, np.int64), keepdims=0)
+    if x.dtype == np.bool_:
+        name = _cast(graph, name, np.bool_)
+    shape, stored = (
+        tuple(n for i, n in enumerate(sizes, -len(sizes)) if i not in axes) for sizes in (x.shape, x.stored)
+    )
+    return Value(shape, computed_in(x.dtype), stored, name)
 
 
 def _stored_along(graph: Graph, x: Value, axes: Sequence[int]) -> Value:
@@ -128,17 +122,9 @@ def _stored_along(graph: Graph, x: Value, axes: Sequence[int]) -> Value:
     return Value(x.shape, computed_in(x.dtype), x.shape, graph.full(x))
 
 
-def _argument_of(kind: str) -> Callable[..., str]:
-    def add(graph: Graph, params: Params, x: Value) -> str:
-        (axis,) = params["axes"]
-        name = graph.op(kind, graph.full(x), axis=axis, keepdims=0)
-        return graph.op("Cast", name, to=element_type(computed_in(params["index_dtype"])))
-
-    return add
-
-
-def _concatenate(graph: Graph, params: Params, *x: Value) -> str:
-    return graph.op("Concat", *map(graph.full, x), axis=params["dimension"])
+def _argument_of(kind: str, graph: Graph, params: Params, x: Value) -> str:
+    (axis,) = params["axes"]
+    return _cast(graph, graph.op(kind, graph.full(x), axis=axis, keepdims=0), params["index_dtype"])
 
 
 def _stack(graph: Graph, params: Params, *x: Value) -> str:
@@ -233,31 +219,26 @@ def _convolution(graph: Graph, params: Params, x: Value, kernel: Value) -> str:
     return name
 
 
-def _pool(kind: str) -> Callable[..., str]:
-    def add(graph: Graph, params: Params, x: Value) -> str:
-        window, strides = params["window_dimensions"], params["window_strides"]
-        padding = np.array(params["padding"])
-        is_whole = [
-            (n, k) == (1, 1) and not p.any() for n, k, p in zip(window, strides, padding, strict=True)
-        ]
-        others = [i for i, whole in enumerate(is_whole) if whole]
-        if len(others) < 2 or any(n != 1 for n in (*params["base_dilation"], *params["window_dilation"])):
-            raise Unsupported("a window over rows or channels, or one with gaps")
-        order = others[:2] + [i for i in range(len(window)) if i not in others[:2]]
-        size = [window[i] for i in order[2:]]
-        of_average: dict[str, Any] = {"count_include_pad": 1} if kind == "AveragePool" else {}
-        y = graph.op(
-            kind,
-            graph.full(graph.transposed(x, order)),
-            kernel_shape=size,
-            strides=[strides[i] for i in order[2:]],
-            pads=padding[order[2:]].T.reshape(-1).tolist(),
-            **of_average,
-        )
-        y = graph.op("Mul", y, np.float32(np.prod(size))) if of_average else y
-        return graph.op("Transpose", y, perm=np.argsort(order).tolist())
-
-    return add
+def _pool(kind: str, graph: Graph, params: Params, x: Value) -> str:
+    window, strides = params["window_dimensions"], params["window_strides"]
+    padding = np.array(params["padding"])
+    is_whole = [(n, k) == (1, 1) and not p.any() for n, k, p in zip(window, strides, padding, strict=True)]
+    others = [i for i, whole in enumerate(is_whole) if whole]
+    if len(others) < 2 or any(n != 1 for n in (*params["base_dilation"], *params["window_dilation"])):
+        raise Unsupported("a window over rows or channels, or one with gaps")
+    order = others[:2] + [i for i in range(len(window)) if i not in others[:2]]
+    size = [window[i] for i in order[2:]]
+    of_average: dict[str, Any] = {"count_include_pad": 1} if kind == "AveragePool" else {}
+    y = graph.op(
+        kind,
+        graph.full(graph.transposed(x, order)),
+        kernel_shape=size,
+        strides=[strides[i] for i in order[2:]],
+        pads=padding[order[2:]].T.reshape(-1).tolist(),
+        **of_average,
+    )
+    y = graph.op("Mul", y, np.float32(np.prod(size))) if of_average else y
+    return graph.op("Transpose", y, perm=np.argsort(order).tolist())
 
 
 def _cumulative_sum(graph: Graph, params: Params, x: Value) -> str:
@@ -267,15 +248,14 @@ def _cumulative_sum(graph: Graph, params: Params, x: Value) -> str:
 
 # On values; a result that is a name alone is stored in its whole shape.
 STRUCTURAL: dict[str, Callable[..., str | Value | list[Value]]] = {
-    "reduce_sum": _reduce("ReduceSum"),
-    "reduce_max": _reduce("ReduceMax"),
-    "reduce_min": _reduce("ReduceMin"),
-    "reduce_prod": _reduce("ReduceProd"),
-    "reduce_or": _reduce("ReduceMax"),
-    "reduce_and": _reduce("ReduceMin"),
-    "argmax": _argument_of("ArgMax"),
-    "argmin": _argument_of("ArgMin"),
-    "concatenate": _concatenate,
+    **{f"reduce_{kind.lower()}": partial(_reduce, f"Reduce{kind}") for kind in ("Sum", "Max", "Min", "Prod")},
+    "reduce_or": partial(_reduce, "ReduceMax"),
+    "reduce_and": partial(_reduce, "ReduceMin"),
+    "argmax": partial(_argument_of, "ArgMax"),
+    "argmin": partial(_argument_of, "ArgMin"),
+    "concatenate": lambda graph, params, *x: graph.op(
+        "Concat", *map(graph.full, x), axis=params["dimension"]
+    ),
     "stack": _stack,
     "unstack": _unstack,
     "split": _split,
@@ -284,8 +264,8 @@ STRUCTURAL: dict[str, Callable[..., str | Value | list[Value]]] = {
     "pad": _pad,
     "dot_general": _product,
     "conv_general_dilated": _convolution,
-    "reduce_window_max": _pool("MaxPool"),
-    "reduce_window_sum": _pool("AveragePool"),
+    "reduce_window_max": partial(_pool, "MaxPool"),
+    "reduce_window_sum": partial(_pool, "AveragePool"),
     "cumsum": _cumulative_sum,
     "gather": gather,
     "dynamic_slice": dynamic_slice,

@@ -18,8 +18,7 @@ from jaxrl.config import Config, ConfigError
 from jaxrl.config.errors import told
 from jaxrl.config.sections import GREEDY
 from jaxrl.evaluation.during_training import Evaluators
-from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played, await_episodes, dealt
-from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.evaluator import STREAM, EvaluationTask, Evaluator, Modes, Played, await_episodes, dealt
 from jaxrl.parallel.process_exit import watch_progress
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.exchange import Exchange

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import Config
 from jaxrl.evaluation.during_training import EvaluationPlan
-from jaxrl.evaluation.evaluator import Modes, Played, dealt, player
-from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
+from jaxrl.evaluation.evaluator import EvaluationTask, Modes, Played, agent_of, dealt, player
 from jaxrl.parallel.sharding import SHARDED, Topology
 from jaxrl.population.placement import Placement
 from jaxrl.population.shared_calls import SharedFunction

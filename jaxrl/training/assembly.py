@@ -11,7 +11,7 @@ from typing import Any
 from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
-from jaxrl.evaluation.evaluators import build
+from jaxrl.evaluation.evaluator import build
 from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.compilation import await_turn
 from jaxrl.parallel.process_group import everywhere, is_first

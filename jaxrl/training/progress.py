@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxrl.config.sections import GREEDY, SAMPLED
-from jaxrl.evaluation.modes import RecentReturns
-from jaxrl.evaluation.result import Result
+from jaxrl.evaluation.result import RecentReturns, Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.reduction import Interval
 from jaxrl.runs.checkpoint import checkpoint_record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.evaluation import modes
 from jaxrl.evaluation.during_training import Evaluation
+from jaxrl.evaluation.result import add_means
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.training.checkpoints import StartingPoint
 from jaxrl.training.progress import Progress
@@ -122,7 +122,7 @@ class RunState:
         progress = self._progress
         recent = progress.recent_returns
         if evaluation is not None:
-            recent = modes.add(recent, {mode: x.mean for mode, x in evaluation.results.items()})
+            recent = add_means(recent, {mode: x.mean for mode, x in evaluation.results.items()})
         self._progress = dataclasses.replace(
             progress,
             evaluation=None if evaluation is None else evaluation.deciding,

@@ -14,8 +14,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import Config, ConfigError, largest_device_count, resolve
 from jaxrl.config.fields import at_least, check
 from jaxrl.config.resolution import require_config
-from jaxrl.evaluation.modes import add, deciding_mode, mode_name
-from jaxrl.evaluation.result import Result
+from jaxrl.evaluation.result import Result, add_means, deciding_mode, mode_name
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces
 from jaxrl.parallel.process_group import is_first
@@ -205,7 +204,7 @@ class Trainer:
         played = self._assembly.evaluators.play("eval/", policy, self.progress.iteration, episodes, modes)
         results = {mode: Result.of(found, mode) for mode, found in played.items()}
         means = {mode: result.mean for mode, result in results.items()}
-        return results[deciding_mode(add(self.progress.recent_returns, means))]
+        return results[deciding_mode(add_means(self.progress.recent_returns, means))]
 
     def set(self, **hyperparameters: float) -> None:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.

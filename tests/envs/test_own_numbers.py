@@ -19,7 +19,7 @@ from jaxrl.envs.mixture import TaskLayout
 from jaxrl.envs.numbering import counted_from_zero, own_numbers
 from jaxrl.envs.spaces import bounds, sample
 from jaxrl.evaluation import inspection
-from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.evaluator import EvaluationTask
 from jaxrl.experience.demonstrations import (
     DatasetFault,
     Episode,
@@ -165,7 +165,7 @@ def test_the_page_of_an_episode_shows_the_actions_that_were_taken() -> None:
     rows, ended = inspection.play(policy, task, sample=True, seed=0)
     assert ended
     assert len(rows) == STEPS
-    assert [row.action for row in rows] == [[row.reward] for row in rows]
+    assert [row["action"] for row in rows] == [[row["reward"]] for row in rows]
 
 
 @pytest.mark.slow

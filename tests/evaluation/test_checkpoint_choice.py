@@ -13,11 +13,10 @@ import jaxrl
 from jaxrl.commands import COMMANDS, arguments_of
 from jaxrl.config import ConfigError, to_json
 from jaxrl.evaluation import trained_policy
-from jaxrl.evaluation.recordings import Recording
-from jaxrl.evaluation.suites.job import SuiteQuestion
-from jaxrl.evaluation.tournament.contestants import EntryTerms
-from jaxrl.inference.deployment import DeploymentOrder
-from jaxrl.inference.ensemble_function import export_ensemble
+from jaxrl.evaluation.recordings import record
+from jaxrl.evaluation.suites import job
+from jaxrl.evaluation.tournament.contestants import enter
+from jaxrl.inference.deployment import deploy
 from jaxrl.inference.export import export
 from jaxrl.metrics.reduction import Interval
 from jaxrl.pipeline.settings import STAGES
@@ -54,15 +53,9 @@ def test_the_best_by_evaluation_is_taken_and_of_a_run_without_any_the_latest(tmp
 
 
 def test_every_command_and_function_has_the_same_default() -> None:
-    functions = (trained_policy.load, jaxrl.load, export, export_ensemble)
+    functions = (trained_policy.load, jaxrl.load, export, record, job.run, enter, deploy)
     found = {f.__module__: inspect.signature(f).parameters["checkpoint"].default for f in functions}
-    for orders in (
-        Recording,
-        EntryTerms,
-        DeploymentOrder,
-        SuiteQuestion,
-        *(kind.settings for kind in STAGES.values()),
-    ):
+    for orders in (kind.settings for kind in STAGES.values()):
         fields = {field.name: field.default for field in dataclasses.fields(orders)}
         if "checkpoint" in fields:
             found[orders.__name__] = fields["checkpoint"]

@@ -14,7 +14,7 @@ import jaxrl
 from jaxrl.commands import evaluate
 from jaxrl.envs import filming, registry
 from jaxrl.evaluation import inspection, trained_policy
-from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.evaluator import EvaluationTask
 from tests.commands.refusals import refused
 from tests.inference.runs import save_run
 
@@ -35,17 +35,19 @@ def test_each_step_is_what_the_policy_does(run: Path) -> None:
     trained = trained_policy.load(str(run))
     rows, ended = inspection.play(trained, EvaluationTask(CARTPOLE, ()), sample=False, seed=3)
     assert ended
-    assert sum(row.reward for row in rows) == len(rows)  # 1 for each step
+    assert sum(row["reward"] for row in rows) == len(rows)  # 1 for each step
     policy, carry = jaxrl.load(run), None
     film = filming.film(CARTPOLE, (), 3)
     shot = next(film)
     for row in rows:
         units = [] if carry is None else np.concatenate([carry["policy"][k] for k in sorted(carry["policy"])])
-        np.testing.assert_allclose(row.carry, units if len(units) else np.zeros(len(row.carry)), atol=1e-3)
+        np.testing.assert_allclose(
+            row["carry"], units if len(units) else np.zeros(len(row["carry"])), atol=1e-3
+        )
         action, carry = policy.act(shot.obs, carry)
-        assert row.action == [float(action)]
-        assert int(np.argmax(row.choice["probability"])) == action
-        assert sum(row.choice["probability"]) == pytest.approx(1, abs=1e-3)
+        assert row["action"] == [float(action)]
+        assert int(np.argmax(row["choice"]["probability"])) == action
+        assert sum(row["choice"]["probability"]) == pytest.approx(1, abs=1e-3)
         shot = film.send(action)
     assert shot.over
 
@@ -66,10 +68,10 @@ def test_reports_of_a_step_are_those_of_the_environment(tmp_path: Path) -> None:
     state, _ = jax.jit(env.reset)(reset_key, env.default_task)
     advance = jax.jit(env.step)
     for t, row in enumerate(rows):
-        state, step = advance(jax.random.fold_in(key, t), state, np.asarray(row.action, np.float32))
+        state, step = advance(jax.random.fold_in(key, t), state, np.asarray(row["action"], np.float32))
         said = {name: float(step.info[name]) for name in ("success", "collision")}
-        assert row.reports == {name: x for name, x in said.items() if not np.isnan(x)}
-    assert rows[-1].reports.keys() == said.keys()
+        assert row["reports"] == {name: x for name, x in said.items() if not np.isnan(x)}
+    assert rows[-1]["reports"].keys() == said.keys()
 
 
 @pytest.mark.slow

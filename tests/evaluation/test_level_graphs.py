@@ -11,7 +11,7 @@ from jaxrl import algorithms
 from jaxrl.config import default_config, resolve
 from jaxrl.envs import registry
 from jaxrl.envs.base import zeros
-from jaxrl.evaluation.evaluators import agent_of
+from jaxrl.evaluation.evaluator import agent_of
 
 NAME = "jaxrl:Platformer(observation='graph', category='simple'{})"
 

@@ -14,9 +14,9 @@ from jaxrl import algorithms
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs import registry
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.evaluation import evaluator, modes
+from jaxrl.evaluation import evaluator
 from jaxrl.evaluation.evaluator import DeviceEvaluator
-from jaxrl.evaluation.result import Result
+from jaxrl.evaluation.result import RecentReturns, Result, add_means, deciding_mode, modes_of
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import Topology
 from jaxrl.reporting.writers import MultiWriter
@@ -32,16 +32,16 @@ BOTH = ("greedy", "sampled")
 
 
 def test_the_higher_mean_over_three_evaluations_decides() -> None:
-    recent: modes.RecentReturns = {}
+    recent: RecentReturns = {}
     decided = []
     for greedy, sampled in ((1.0, 1.0), (0.0, 5.0), (7.0, 0.0), (0.0, 5.0), (0.0, 0.0), (0.0, 0.0)):
-        recent = modes.add(recent, {"greedy": greedy, "sampled": sampled})
-        decided.append(modes.deciding_mode(recent))
+        recent = add_means(recent, {"greedy": greedy, "sampled": sampled})
+        decided.append(deciding_mode(recent))
     # Means: (1, 1), (1/2, 3), (8/3, 2), (7/3, 10/3), (7/3, 5/3), (0, 5/3).
     assert decided == ["greedy", "sampled", "greedy", "sampled", "greedy", "sampled"]
     assert recent == {"greedy": (0.0, 0.0, 0.0), "sampled": (5.0, 0.0, 0.0)}
-    assert modes.deciding_mode({"sampled": (2.0,), "greedy": (2.0,)}) == "sampled"  # the first of equals
-    assert modes.deciding_mode({"greedy": (math.nan,), "sampled": (-9.0,)}) == "sampled"
+    assert deciding_mode({"sampled": (2.0,), "greedy": (2.0,)}) == "sampled"  # the first of equals
+    assert deciding_mode({"greedy": (math.nan,), "sampled": (-9.0,)}) == "sampled"
 
 
 @pytest.mark.slow
@@ -74,8 +74,8 @@ def test_a_policy_that_draws_nothing_plays_greedily_alone() -> None:
 
 
 def progress_after(greedy: float, sampled: float) -> Progress:
-    recent = modes.add({}, {"greedy": greedy, "sampled": sampled})
-    mode = modes.deciding_mode(recent)
+    recent = add_means({}, {"greedy": greedy, "sampled": sampled})
+    mode = deciding_mode(recent)
     mean = recent[mode][-1]
     result = Result(1, mean, 0.0, mean, mean, mean, mean, 1.0, 0.0, 0, mode)
     return Progress(Interval.empty({}), evaluation=result, recent_returns=recent)
@@ -119,8 +119,8 @@ def test_a_policy_acts_as_it_was_judged(tmp_path: Path) -> None:
 
 def test_modes_that_an_agent_lacks_are_left_out() -> None:
     env = registry.make("gymnax:CartPole-v1")
-    assert modes.modes_of(tiny_agent(env.spec), BOTH) == BOTH
+    assert modes_of(tiny_agent(env.spec), BOTH) == BOTH
     without = algorithms.build_agent(resolve(config_fields("dqn"), 1), env.spec)
-    assert modes.modes_of(without, BOTH) == ("greedy",)
+    assert modes_of(without, BOTH) == ("greedy",)
     with pytest.raises(ConfigError, match="nothing to sample"):
-        modes.modes_of(without, ("sampled",))
+        modes_of(without, ("sampled",))

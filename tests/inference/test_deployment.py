@@ -11,7 +11,7 @@ import pytest
 from jaxrl.commands.deploy import main as deploy
 from jaxrl.commands.models import main as models
 from jaxrl.config import default_config, resolve
-from jaxrl.inference import arrays, model_card
+from jaxrl.inference import formats, model_folder
 from jaxrl.inference.numpy_policy import NumpyPolicy
 from tests.inference.runs import save_run
 
@@ -80,7 +80,7 @@ def test_a_model_explains_itself(registry: Path) -> None:
     # A return of what was played before a cut is no return.
     assert "cut off" not in card
     evaluation = {**record["evaluation"], "unfinished": 3.0}
-    card = model_card.text({**record, "evaluation": evaluation}, resolve(default_config(), 1))
+    card = model_folder.card({**record, "evaluation": evaluation}, resolve(default_config(), 1))
     assert "3 of 8 episodes were cut off after 10,000 steps" in card
 
 
@@ -98,12 +98,12 @@ def test_a_closed_gate_deploys_nothing(run: Path, registry: Path, capfd: pytest.
 def test_a_form_that_acts_differently_deploys_nothing(
     run: Path, registry: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = arrays.arrays_by_name
+    named = formats.arrays_by_name
 
     def wrong(function: object) -> dict[str, np.ndarray]:
         return {k: -x if k.startswith("params.head") else x for k, x in named(function).items()}  # type: ignore[arg-type]
 
-    monkeypatch.setattr(arrays, "arrays_by_name", wrong)
+    monkeypatch.setattr(formats, "arrays_by_name", wrong)
     assert deploy(["jaxrl deploy", str(run), f"--to={registry}", "--episodes=0"]) == 1
     assert "form does not act as the run" in capfd.readouterr().err
     assert [p.name for p in (registry / "walker/versions").iterdir()] == ["1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxrl
 from jaxrl.commands.export import main as export
-from jaxrl.inference import PolicyFunction, ensemble_function
+from jaxrl.inference import PolicyFunction, numpy_ensemble
 from jaxrl.inference import export as exporting
-from jaxrl.inference.ensemble import EnsemblePolicy
-from jaxrl.inference.ensemble_function import EnsembleFunction
+from jaxrl.inference.ensemble import EnsembleFunction, EnsemblePolicy
 from jaxrl.inference.loaded_policy import LoadedPolicy
 from tests.envs.numbered_environments import NUMBERED, VECTORS
 from tests.inference.runs import observations, policy_of, save_run
@@ -91,7 +92,7 @@ def test_an_unlikely_action_weighs_more_than_a_likely_one() -> None:
         f"member_{i}": {"distribution": {"logits": np.log(row)[None].astype(np.float32) + i}}
         for i, row in enumerate(chances)
     }
-    action, distribution = together._choose_action(found)
+    action, distribution = numpy_ensemble.choose(found, dataclasses.asdict(together.mean), jnp)
     np.testing.assert_allclose(distribution["logits"][0], np.log(chances).mean(axis=0), rtol=1e-5)
     assert action[0] == 1  # 0.07 * 0.4 > 0.03 * 0.599 > 0.9 * 0.001
 
@@ -129,7 +130,7 @@ def test_every_format_acts_as_the_members_do_together(name: str, tmp_path: Path)
     runners = {}
     for kind in ("numpy", "safetensors", "onnx", "stablehlo"):
         (tmp_path / kind).mkdir()
-        said = ensemble_function.write(policies, function, tmp_path / kind, kind)
+        said = exporting.write(policies, function, tmp_path / kind, kind)
         assert said["batch"] == "any size"
         runners[kind], runtime = exporting.read(function, tmp_path / kind, kind)
         assert runtime == {"onnx": "onnxruntime", "stablehlo": "jax"}.get(kind, "numpy")

@@ -18,7 +18,7 @@ from jax.extend.mlir.dialects import stablehlo as hlo
 
 from jaxrl.commands.export import main
 from jaxrl.evaluation import trained_policy
-from jaxrl.inference import PolicyFunction, arrays, stablehlo
+from jaxrl.inference import PolicyFunction, formats
 from jaxrl.inference import export as exporting
 from jaxrl.inference.equivalence import compare
 from jaxrl.inference.numpy_policy import NumpyPolicy
@@ -163,7 +163,7 @@ def test_every_format_computes_what_the_policy_does(name: str, tmp_path: Path) -
     runners = {}
     for kind in ("numpy", "safetensors", "onnx", "stablehlo"):
         (tmp_path / kind).mkdir()
-        assert exporting.write(policy, function, tmp_path / kind, kind)["batch"] == "any size"
+        assert exporting.write([policy], function, tmp_path / kind, kind)["batch"] == "any size"
         runners[kind], _ = exporting.read(function, tmp_path / kind, kind)
     # ONNX Runtime warns of each constant that no node reads, on the user's terminal.
     graph = onnx.load(tmp_path / "onnx" / "policy.onnx").graph
@@ -203,7 +203,7 @@ def test_command_plays_and_says_so(
 @pytest.mark.slow
 def test_sampled_actions_follow_the_key(run: Path, tmp_path: Path) -> None:
     assert export(run, "stablehlo", "--sample", f"--output={tmp_path}", "--steps=40") == 0
-    call = stablehlo.read(tmp_path)
+    call = formats.read_stablehlo(tmp_path)
     function = PolicyFunction.of(trained_policy.load(str(run)), sample=True)
     obs, carry, reset, _ = function.example(256)
     drawn = [call(obs, carry, reset, np.array(key, np.uint32))["action"] for key in ([0, 1], [0, 1], [0, 2])]
@@ -213,7 +213,7 @@ def test_sampled_actions_follow_the_key(run: Path, tmp_path: Path) -> None:
 
 def test_description_names_inputs_outputs_and_arrays(tmp_path: Path) -> None:
     policy = policy_of(**NETWORKS["lstm"])
-    said = exporting.write(policy, PolicyFunction.of(policy), tmp_path, "numpy")
+    said = exporting.write([policy], PolicyFunction.of(policy), tmp_path, "numpy")
     assert said["step"] == 7
     assert said["inputs"]["obs"] == {"shape": ["batch", 4], "dtype": "float32"}
     assert said["inputs"]["carry.policy.c"] == said["outputs"]["carry.value.h"]
@@ -243,7 +243,7 @@ def test_numpy_needs_nothing_of_this_package(run: Path, tmp_path: Path) -> None:
 def test_an_export_that_acts_otherwise_is_noticed(tmp_path: Path) -> None:
     policy = policy_of(**NETWORKS["lstm"])
     function = PolicyFunction.of(policy)
-    exporting.write(policy, function, tmp_path, "numpy")
+    exporting.write([policy], function, tmp_path, "numpy")
     right = NumpyPolicy(tmp_path)
     moved, biased = NumpyPolicy(tmp_path), NumpyPolicy(tmp_path)
     moved._arrays["normalizer.obs.mean"] = moved._arrays["normalizer.obs.mean"] + 0.1
@@ -254,8 +254,8 @@ def test_an_export_that_acts_otherwise_is_noticed(tmp_path: Path) -> None:
         "normaliser": moved,
         "value": biased,
     }
-    assert compare(function, right, "gymnax:CartPole-v1", steps=40).same
-    found = {name: compare(function, run, "gymnax:CartPole-v1", steps=40) for name, run in wrong.items()}
+    found = compare(function, {"right": right, **wrong}, "gymnax:CartPole-v1", steps=40)
+    assert found.pop("right").same
     assert not [name for name, check in found.items() if check.same]
     assert found["forgets"].different_actions > 0
     assert found["value"].different_actions == 0
@@ -265,14 +265,14 @@ def test_an_export_that_acts_otherwise_is_noticed(tmp_path: Path) -> None:
 def test_different_actions_write_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    written = arrays.arrays_by_name
+    written = formats.arrays_by_name
 
     def reversed_logits(function: PolicyFunction) -> dict[str, np.ndarray]:
         found = written(function)
         name = "params.head.logits.kernel"
         return found | {name: np.ascontiguousarray(found[name][:, ::-1])}
 
-    monkeypatch.setattr(arrays, "arrays_by_name", reversed_logits)
+    monkeypatch.setattr(formats, "arrays_by_name", reversed_logits)
     assert export(run, "numpy", f"--output={tmp_path}/new", "--steps=20") == 1
     assert "does not act as the trained policy; nothing was written" in capfd.readouterr().err
     assert not (tmp_path / "new").exists()
@@ -349,7 +349,7 @@ def test_stablehlo_is_in_the_form_that_older_versions_of_jax_read(
     function = PolicyFunction.of(policy)
 
     def written() -> list[str]:
-        exporting.write(policy, function, tmp_path, "stablehlo", None)
+        exporting.write([policy], function, tmp_path, "stablehlo", None)
         return re.findall("StableHLO_v([0-9.]+)", (tmp_path / "policy.stablehlo").read_text("latin1"))
 
     assert written() == [oldest]

@@ -13,7 +13,7 @@ import pytest
 
 from jaxrl.algorithms import AuxiliaryLoss
 from jaxrl.config.errors import RunError
-from jaxrl.inference import PolicyFunction, stablehlo
+from jaxrl.inference import PolicyFunction, formats
 from jaxrl.inference import export as exporting
 from jaxrl.inference.numpy_policy import NumpyPolicy
 from tests.inference.runs import policy_of
@@ -63,7 +63,7 @@ def test_parameters_of_an_auxiliary_loss_are_left_out_and_wrong_inputs_refused(t
         ppo__auxiliary_loss="tests.inference.test_export_networks:NOTHING_TO_ACT_BY",
     )
     assert set(policy.state.params) > {"auxiliary"}
-    said = exporting.write(policy, PolicyFunction.of(policy), tmp_path, "numpy")
+    said = exporting.write([policy], PolicyFunction.of(policy), tmp_path, "numpy")
     assert said["arrays"].keys() == NumpyPolicy(tmp_path)._arrays.keys()
     assert not [name for name in said["arrays"] if "auxiliary" in name]
     numpy_policy = NumpyPolicy(tmp_path)
@@ -93,7 +93,7 @@ def test_networks_that_are_not_built_in_are_exported(fields: dict[str, Any], tmp
     arguments = function.example(2)
     ours = jax.device_get(jax.jit(function)(*arguments))
     for kind, runtime in (("numpy", "jax"), ("stablehlo", "jax"), ("onnx", "onnxruntime")):
-        exporting.write(policy, function, tmp_path, kind)
+        exporting.write([policy], function, tmp_path, kind)
         runner, name = exporting.read(function, tmp_path, kind)
         assert name == runtime
         jax.tree.map(
@@ -113,7 +113,7 @@ def test_a_network_without_a_form_in_onnx_is_refused_with_the_reason(
 ) -> None:
     policy = policy_of(env__name="gymnax:CartPole-v1", network__core="none", **fields)
     with pytest.raises(RunError, match=f"because of {reason}; export it with --format=stablehlo"):
-        exporting.write(policy, PolicyFunction.of(policy), tmp_path, "onnx")
+        exporting.write([policy], PolicyFunction.of(policy), tmp_path, "onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -124,13 +124,13 @@ def test_a_network_that_needs_its_batch_size_is_exported_for_one(tmp_path: Path)
     )
     function = PolicyFunction.of(policy)
     for kind in ("onnx", "stablehlo"):
-        description = exporting.write(policy, function, tmp_path, kind)
+        description = exporting.write([policy], function, tmp_path, kind)
         assert description["batch"].startswith("1 only: ")
     assert exporting.check_export(
         function, tmp_path, description, tmp_path / "out", [policy], 5, None
     ).check.same
-    assert exporting.write(policy, function, tmp_path, "stablehlo", batch=3)["batch"] == "3 only"
-    assert stablehlo.read(tmp_path)(*function.example(3))["value"].shape == (3,)
+    assert exporting.write([policy], function, tmp_path, "stablehlo", batch=3)["batch"] == "3 only"
+    assert formats.read_stablehlo(tmp_path)(*function.example(3))["value"].shape == (3,)
 
 
 @pytest.mark.slow
@@ -147,6 +147,6 @@ def test_networks_over_graphs_take_any_batch(architecture: str, tmp_path: Path) 
     arguments = function.example(3)
     expected = jax.device_get(jax.jit(function)(*arguments))
     for kind in ("stablehlo", "onnx"):
-        assert exporting.write(policy, function, tmp_path, kind)["batch"] == "any size"
+        assert exporting.write([policy], function, tmp_path, kind)["batch"] == "any size"
         found = exporting.read(function, tmp_path, kind)[0](*arguments)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), expected, found)

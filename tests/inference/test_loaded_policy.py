@@ -149,7 +149,7 @@ def test_masks_of_components_may_be_a_list_and_allow_something_of_each() -> None
     ("obs", "arguments", "said"),
     [
         (np.zeros((2, 5)), {}, r"`obs` has the shape \[2, 5\], it must be \[4\] or \[B, 4\]"),
-        (np.array(["a"] * 4), {}, "`obs` is of <U1, it must be of float32"),
+        (np.array(["a"] * 4), {}, "`obs` is of str32, it must be of float32"),
         (np.zeros((0, 4)), {}, r"`obs` has the shape \[0, 4\], it must be"),
         ({"obs": np.zeros(4)}, {}, "`obs` is of object, it must be of float32"),
         (np.full((2, 4), np.nan), {}, "`obs` must be finite in float32"),

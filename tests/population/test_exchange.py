@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from jaxrl.config.sections import GREEDY, SAMPLED
-from jaxrl.evaluation import modes
 from jaxrl.evaluation.during_training import Evaluation
-from jaxrl.evaluation.result import Result
+from jaxrl.evaluation.result import Result, add_means, deciding_mode
 from jaxrl.experience.episodes import Episodes
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.exchange import Candidate, Exchange, Range
@@ -118,8 +117,8 @@ def test_the_mode_of_a_copy_is_not_chosen_by_the_policy_before_it() -> None:
     for _ in range(3):
         run.record_evaluation(evaluation(greedy=-200.0, sampled=-100.0))
     run.adopt(run.state.learner)
-    recent = modes.add(run.progress.recent_returns, {GREEDY: 100.0, SAMPLED: 50.0})
-    assert modes.deciding_mode(recent) == GREEDY
+    recent = add_means(run.progress.recent_returns, {GREEDY: 100.0, SAMPLED: 50.0})
+    assert deciding_mode(recent) == GREEDY
 
 
 def evaluation(greedy: float, sampled: float) -> Evaluation:

@@ -12,7 +12,7 @@ import pytest
 
 import jaxrl
 from jaxrl.commands.convert import main
-from jaxrl.inference import PolicyFunction, arrays
+from jaxrl.inference import PolicyFunction, formats
 from jaxrl.training import conversion
 from tests.compiled_programs import SMALL
 from tests.inference.runs import observations, policy_of
@@ -36,7 +36,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported")
     function = PolicyFunction.of(policy_of(**FIELDS))
     for kind in ("numpy", "safetensors"):
-        arrays.write(function, folder, kind)
+        formats.write_arrays(function, folder, kind)
     return folder
 
 
@@ -119,6 +119,6 @@ def test_bad_input(
 @pytest.mark.slow
 def test_an_auxiliary_loss_starts_fresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fields = FIELDS | {"ppo__auxiliary_loss": "tests.inference.test_export_networks:NOTHING_TO_ACT_BY"}
-    arrays.write(PolicyFunction.of(policy_of(**fields)), tmp_path, "numpy")
+    formats.write_arrays(PolicyFunction.of(policy_of(**fields)), tmp_path, "numpy")
     arguments = (f"--input={tmp_path / 'policy.npz'}", f"--workdir={tmp_path / 'run'}", "ppo")
     assert convert(*arguments, *flags(**fields)) == 0, capsys.readouterr().err

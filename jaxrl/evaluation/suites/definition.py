@@ -12,13 +12,12 @@ from jaxrl.config.data_files import require_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import above, at_least, check
 from jaxrl.config.files import suite_file, suite_names
-from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.config.success import Success
 from jaxrl.envs.base import InfoMetric
+from jaxrl.evaluation.result import MODES
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
-# The fields of a level; the suite sets the defaults of all but the first.
-# Of each field: its type and rules.
+# The type and rules of each field of a level; the suite sets the defaults of all but the first.
 _LEVEL: dict[str, tuple[Any, ...]] = {
     "env": (str,),
     "wrappers": (tuple[str, ...],),
@@ -29,9 +28,7 @@ _LEVEL: dict[str, tuple[Any, ...]] = {
     "tasks": (str,),
 }
 _SUITE: dict[str, tuple[Any, ...]] = {"name": (str,), "modes": (tuple[str, ...],), "seed": (int, at_least(0))}
-# The label of a level's cost among what is recorded of its episodes.
-COST = "cost"
-_MODES = (GREEDY, SAMPLED)
+COST = "cost"  # the label of a level's cost among what is recorded of its episodes
 _NAME = re.compile(r"[\w ._-]{1,100}")
 
 
@@ -49,11 +46,11 @@ class Level:
     """
 
     env: str
-    wrappers: tuple[str, ...] | None
-    episodes: int
-    success: Success | None
-    cost: str | None
-    steps: float | None
+    wrappers: tuple[str, ...] | None = None
+    episodes: int = 100
+    success: Success | None = None
+    cost: str | None = None
+    steps: float | None = None
     tasks: str = ""
 
     @property
@@ -74,7 +71,6 @@ class Suite:
       name: part of the report's file name.
       modes: "greedy", "sampled" or both.
       seed: decides the episodes.
-      categories: levels by the name of their category.
     """
 
     given: str
@@ -107,7 +103,7 @@ def require_metric_names(suite: Suite) -> None:
     """Raises ConfigError unless categories differ in the names of metrics."""
     names = [metric_name(category) for category in suite.categories]
     for category, name in zip(suite.categories, names, strict=True):
-        if names.count(name) > 1 or name in ("all", "env", GREEDY, SAMPLED):
+        if names.count(name) > 1 or name in ("all", "env", *MODES):
             raise ConfigError(
                 f"{suite.given}: the category {category!r} needs another name for its metrics eval/{name}/..."
             )
@@ -119,18 +115,19 @@ def metric_name(category: str) -> str:
 
 
 def _suite(data: Mapping[str, Any], given: str, stem: str) -> Suite:
-    defaults = _check_fields(
-        {key: value for key, value in data.items() if key != "categories"}, _SUITE | _LEVEL, ""
-    )
+    given_fields = {key: value for key, value in data.items() if key != "categories"}
+    defaults = _check_fields(given_fields, _SUITE | _LEVEL, "")
     if "env" in defaults:
         raise ConfigError("`env` belongs to a level of a category, not to the whole suite")
-    categories = {
-        str(name): _levels(levels, f"categories.{name}", defaults)
-        for name, levels in data["categories"].items()
-    }
-    modes = defaults.get("modes", _MODES)
-    if not modes or not {*modes} <= {*_MODES}:
-        raise ConfigError(f"`modes` (={list(modes)}) must hold some of {', '.join(_MODES)}")
+    categories = {}
+    for name, levels in data["categories"].items():
+        where = f"categories.{name}"
+        if not isinstance(levels, list) or not levels:
+            raise ConfigError(f"`{where}` must be a list of environments, each a name or fields with `env`")
+        categories[str(name)] = tuple(_level(x, f"{where}[{i}]", defaults) for i, x in enumerate(levels))
+    modes = defaults.get("modes", MODES)
+    if not modes or not {*modes} <= {*MODES}:
+        raise ConfigError(f"`modes` (={list(modes)}) must hold some of {', '.join(MODES)}")
     name = defaults.get("name", stem)
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -139,35 +136,19 @@ def _suite(data: Mapping[str, Any], given: str, stem: str) -> Suite:
     return Suite(given, name, modes, defaults.get("seed", 0), categories)
 
 
-def _levels(given: Any, where: str, defaults: Mapping[str, Any]) -> tuple[Level, ...]:
-    if not isinstance(given, list) or not given:
-        raise ConfigError(f"`{where}` must be a list of environments, each a name or fields with `env`")
-    return tuple(_level(level, f"{where}[{i}]", defaults) for i, level in enumerate(given))
-
-
 def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
     given = {"env": given} if isinstance(given, str) else given
     if not isinstance(given, dict) or "env" not in given:
         raise ConfigError(f"`{where}` (={given!r}) must be the name of an environment, or fields with `env`")
     fields = {**defaults, **_check_fields(given, _LEVEL, f"{where}.")}
     rule = Success.parse(fields["success"], f"{where}.success") if fields.get("success") else None
-    level = Level(
-        env=fields["env"],
-        wrappers=fields.get("wrappers"),
-        episodes=fields.get("episodes", 100),
-        success=rule,
-        cost=fields.get("cost"),
-        steps=fields.get("steps"),
-        tasks=fields.get("tasks", ""),
-    )
+    level = Level(**{name: fields[name] for name in _LEVEL if name in fields} | {"success": rule})
     with errors_as(ConfigError, f"`{where}`", ValueError):
         level.reports  # noqa: B018
     return level
 
 
-def _check_fields(
-    given: Mapping[Any, Any], fields: Mapping[str, tuple[Any, ...]], where: str
-) -> dict[str, Any]:
+def _check_fields(given: Mapping[Any, Any], fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name in given:
         if name not in fields:
             raise ConfigError(f"`{where}{name}` is no field of a suite{did_you_mean(str(name), fields)}")

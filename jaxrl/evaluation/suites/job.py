@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
-from jaxrl.algorithms import Agent
 from jaxrl.config import versions
 from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.sections import SAMPLED
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.envs.pictures import CannotRender
-from jaxrl.evaluation import evaluators, trained_policy
-from jaxrl.evaluation.evaluator import Evaluator
-from jaxrl.evaluation.evaluators import EvaluationTask
-from jaxrl.evaluation.modes import mode_name, modes_of
+from jaxrl.evaluation import trained_policy
+from jaxrl.evaluation.evaluator import EvaluationTask, Evaluator, build
+from jaxrl.evaluation.result import mode_name, modes_of
 from jaxrl.evaluation.suites import definition
-from jaxrl.evaluation.suites.definition import Suite
 from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels, SuitePlayer
 from jaxrl.evaluation.suites.summary import episode_rows, summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
@@ -27,88 +25,73 @@ from jaxrl.runs.commits import commits, origin
 from jaxrl.runs.folder import RunFolder
 
 
-@dataclasses.dataclass(frozen=True)
-class SuiteQuestion:
-    """The suite to play, and replacements of its values.
-
-    Attributes:
-      checkpoint: "best", "latest" or a step.
-      episodes: how many for each level and mode; None: the suite's number.
-      sample: only sampled actions, or only the most likely ones; None: in the suite's modes.
-      seed: of the levels and the episodes; None: the suite's.
-      video: folder for a video of each level, or None.
-    """
-
-    file: str
-    checkpoint: str = "best"
-    episodes: int | None = None
-    sample: bool | None = None
-    seed: int | None = None
-    video: str | None = None
-
-    def applied_to(self, suite: Suite, agent: Agent) -> Suite:
-        """The suite with these values, in the modes that an agent has."""
-        return dataclasses.replace(
-            suite,
-            modes=modes_of(agent, suite.modes if self.sample is None else (mode_name(self.sample),)),
-            seed=suite.seed if self.seed is None else self.seed,
-            categories={
-                name: tuple(dataclasses.replace(x, episodes=self.episodes or x.episodes) for x in category)
-                for name, category in suite.categories.items()
-            },
-        )
-
-
 def run(
     workdir: str,
-    asked: SuiteQuestion,
+    file: str,
     show: Callable[[Mapping[str, Any]], None],
     say: Callable[[str], object],
+    checkpoint: str = "best",
+    episodes: int | None = None,
+    sample: bool | None = None,
+    seed: int | None = None,
+    video: str | None = None,
     trust: bool = False,
 ) -> None:
     """Plays the suite.
 
     Args:
-      asked: the suite, and replacements of its values.
       show: is given the report, before it is written.
       say: is called with a line on each file written.
+      checkpoint: "best", "latest" or a step.
+      episodes: how many for each level and mode; None: the suite's number.
+      sample: only sampled actions, or only the most likely ones; None: in the suite's modes.
+      seed: of the levels and the episodes; None: the suite's.
+      video: folder for a video of each level, or None.
       trust: import the modules that the run's configuration names.
 
     Raises:
       ConfigError: the suite, a level that the policy cannot play, or nothing to sample.
       RunError: an environment failed.
     """
-    suite = definition.read(asked.file)
-    policy = trained_policy.load(workdir, asked.checkpoint, trust=trust)
-    levels = SuiteLevels.of(asked.applied_to(suite, policy.agent), policy.spec, policy.config.env)
+    suite = definition.read(file)
+    policy = trained_policy.load(workdir, checkpoint, trust=trust)
+    suite = replace(
+        suite,
+        modes=modes_of(policy.agent, suite.modes if sample is None else (mode_name(sample),)),
+        seed=suite.seed if seed is None else seed,
+        categories={
+            name: tuple(replace(level, episodes=episodes or level.episodes) for level in category)
+            for name, category in suite.categories.items()
+        },
+    )
+    levels = SuiteLevels.of(suite, policy.spec, policy.config.env)
     with errors_as(RunError, "", HostEnvError):
         say(f"checkpoint  {policy.checkpoint}")
         report = _report(policy, levels)
         show(report)
         name = f"suite-{suite.name}-step-{policy.step}"
-        videos = _videos(policy, levels, asked.video) if asked.video else ()
+        videos = _videos(policy, levels, video) if video else ()
         for line in itertools.chain(RunFolder(policy.folder).record_evaluation(name, report), videos):
             say(line)
 
 
 def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
+    @functools.cache
+    def evaluator_of(task: EvaluationTask) -> Evaluator:
+        return build(policy.config, task, policy.agent, policy.topology)
+
     suite = levels.suite
     modes: dict[str, Any] = {}
-    player = SuitePlayer(levels, functools.cache(functools.partial(_evaluator, policy)))
-    for mode, played in player.play(policy.state, suite.modes).items():
+    for mode, played in SuitePlayer(levels, evaluator_of).play(policy.state, suite.modes).items():
         categories: dict[str, Any] = {}
         for name, found in played.items():
             rows = [
-                {
-                    **_describe(level),
-                    **dataclasses.asdict(summarize([outcomes])),
-                    "episode_rows": episode_rows(outcomes),
-                }
+                {**_describe(level), **asdict(summarize([outcomes])), "episode_rows": episode_rows(outcomes)}
                 for level, outcomes in zip(levels.categories[name], found, strict=True)
             ]
-            categories[name] = {**dataclasses.asdict(summarize(found)), "levels": rows}
+            categories[name] = {**asdict(summarize(found)), "levels": rows}
         everything = [outcomes for found in played.values() for outcomes in found]
-        modes[mode] = {"all": dataclasses.asdict(summarize(everything)), "categories": categories}
+        modes[mode] = {"all": asdict(summarize(everything)), "categories": categories}
     return {
         "suite": suite.name,
         "step": policy.step,
@@ -120,10 +103,6 @@ def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
         **origin(),
         "modes": modes,
     }
-
-
-def _evaluator(policy: TrainedPolicy, task: EvaluationTask) -> Evaluator:
-    return evaluators.build(policy.config, task, policy.agent, policy.topology)
 
 
 def _describe(playable: PlayableLevel) -> dict[str, Any]:
@@ -141,12 +120,13 @@ def _videos(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator
     """Writes a video of each level in the first mode; yields a line on each, or the reason why not."""
     from jaxrl.evaluation.suites import video
 
-    suite = levels.suite
+    seed = levels.suite.seed
+    mode = levels.suite.modes[0]
     for name, category in levels.categories.items():
         for i, level in enumerate(category):
-            file = f"{folder}/{video.file_name(name, i, suite.modes[0])}"
+            place = re.sub("[^A-Za-z0-9]+", "-", name).strip("-")
+            file = f"{folder}/{place}-{i}-{mode}.gif"
             try:
-                start = level.task_of(suite.seed)
-                yield video.write(policy, level.task, suite.modes[0] == SAMPLED, suite.seed, file, start)
+                yield video.write(policy, level.task, mode == SAMPLED, seed, file, level.task_of(seed))
             except CannotRender as error:
                 yield f"no video: {error}"

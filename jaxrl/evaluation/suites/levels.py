@@ -16,8 +16,7 @@ from jaxrl.config.errors import errors_as
 from jaxrl.envs import registry
 from jaxrl.envs.base import Dict, EnvSpec, Space
 from jaxrl.envs.tasks import default_task, task_groups
-from jaxrl.evaluation.evaluator import Evaluator, Modes
-from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.evaluator import EvaluationTask, Evaluator, Modes
 from jaxrl.evaluation.suites.definition import COST, Level, Suite
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, declares
@@ -48,10 +47,9 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class PlayableLevel:
-    """A level that the policy can play.
+    """A level that the policy can play, as the task of an evaluator.
 
     Attributes:
-      task: the task that an evaluator plays.
       steps: the number that counts as 1 in normalised steps.
       tasks: arrays [N, ...], the tasks of episodes, cyclically; None: the default task.
     """
@@ -60,11 +58,6 @@ class PlayableLevel:
     task: EvaluationTask
     steps: float
     tasks: Any = None
-
-    @property
-    def episodes(self) -> int:
-        """The number that are played."""
-        return self.level.episodes
 
     def task_of(self, number: int) -> Any:
         """One of the tasks, whatever the number; None without."""
@@ -76,14 +69,13 @@ class PlayableLevel:
         asked = np.asarray(played.played)
         length = np.asarray(played.length, np.float64)[asked]
         success = _reports_of(told.get(SUCCESS))
-        cost = _reports_of(told.get(COST))
         return Outcomes(
             score=np.asarray(played.episode_return, np.float64)[asked],
             length=length,
             normalized=length / self.steps,
             finished=np.asarray(played.finished)[asked],
             success=None if success is None else success > 0,
-            cost=cost,
+            cost=_reports_of(told.get(COST)),
         )
 
 
@@ -99,7 +91,6 @@ class SuiteLevels:
         """Checks every level, before anything is played.
 
         Args:
-          suite: the suite.
           spec: of the environment that the policy was made for.
           env: of its run; levels take its wrappers if they name none, and may be one of its tasks by name.
 
@@ -107,21 +98,14 @@ class SuiteLevels:
           ConfigError: the policy cannot play a level, or this does not report what its rules ask for.
         """
         with errors_as(ConfigError, suite.given, ConfigError):
-            return cls(
-                suite,
-                {
-                    name: tuple(
-                        _playable(level, spec, env, f"categories.{name}[{i}].env")
-                        for i, level in enumerate(category)
-                    )
-                    for name, category in suite.categories.items()
-                },
-            )
-
-    @property
-    def tasks(self) -> list[EvaluationTask]:
-        """The tasks that need an evaluator."""
-        return [level.task for category in self.categories.values() for level in category]
+            categories = {
+                name: tuple(
+                    _playable(level, spec, env, f"categories.{name}[{i}].env")
+                    for i, level in enumerate(category)
+                )
+                for name, category in suite.categories.items()
+            }
+            return cls(suite, categories)
 
 
 def _reports_of(values: np.ndarray | None) -> np.ndarray | None:
@@ -203,8 +187,9 @@ class SuitePlayer:
         jobs: dict[tuple[int, int, bool], Callable[[], None]] = {}
         for category in self._categories.values():
             for level, evaluator in category:
-                job = functools.partial(evaluator.compile, state, level.episodes, modes, level.tasks)
-                jobs.setdefault((id(evaluator), level.episodes, level.tasks is None), job)
+                episodes = level.level.episodes
+                job = functools.partial(evaluator.compile, state, episodes, modes, level.tasks)
+                jobs.setdefault((id(evaluator), episodes, level.tasks is None), job)
         return [*jobs.values()]
 
     def play(self, state: Acting, modes: Modes) -> dict[str, dict[str, list[Outcomes]]]:
@@ -218,7 +203,7 @@ class SuitePlayer:
         found: dict[str, dict[str, list[Outcomes]]] = {mode: {} for mode in modes}
         for name, category in self._categories.items():
             played = [
-                evaluator.play(state, level_key(root, name, index), level.episodes, modes, level.tasks)
+                evaluator.play(state, level_key(root, name, index), level.level.episodes, modes, level.tasks)
                 for index, (level, evaluator) in enumerate(category)
             ]
             for mode in modes:

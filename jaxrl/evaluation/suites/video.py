@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import math
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,11 @@ from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs import filming, registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.numbering import counted_from_zero, own_numbers
-from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
+from jaxrl.envs.pictures import Shot
+from jaxrl.evaluation.evaluator import EvaluationTask, agent_of
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy
+from jaxrl.types import PyTree
 
 # A longer episode is cut; of a long one only every n-th step is shown.
 MAX_STEPS = 2000
@@ -31,10 +32,6 @@ _MILLISECONDS = 50
 ENDINGS = (".gif", ".mp4")
 # What writes them, by the name that is imported.
 _PACKAGES = {".gif": {"PIL": "pillow"}, ".mp4": {"PIL": "pillow", "av": "av"}}
-
-
-def file_name(category: str, index: int, mode: str) -> str:
-    return f"{re.sub('[^A-Za-z0-9]+', '-', category).strip('-')}-{index}-{mode}.gif"
 
 
 def require_packages(ending: str = ".gif") -> None:
@@ -102,12 +99,7 @@ def _play(
                 pictures.append(shot.picture())
             if shot.over:
                 break
-            obs, mask = shot.obs, shot.mask
-            if not spec.agents:
-                obs, mask = jax.tree.map(lambda x: np.asarray(x)[None], (obs, mask))
-            rest = [] if mask is None else [mask]
-            rest += [np.array([seed, t], np.uint32)] if function.sample else []
-            out = act(own_numbers(spec.observation_space, obs), carry, reset, *rest)
+            out = act(*arguments(function, shot, carry, reset, (seed, t)))
             action = counted_from_zero(spec.action_space, np.asarray(out["action"]))
             shot = film.send(action if spec.agents else action[0])
             carry = out["carry"]
@@ -115,6 +107,18 @@ def _play(
     finally:
         film.close()
     return pictures, t
+
+
+def arguments(
+    function: PolicyFunction, shot: Shot, carry: PyTree, reset: np.ndarray, key: tuple[int, int]
+) -> list[Any]:
+    """The arguments of a policy's function at a shot, a row for each agent."""
+    obs, mask = shot.obs, shot.mask
+    if not function.spec.agents:
+        obs, mask = jax.tree.map(lambda x: np.asarray(x)[None], (obs, mask))
+    rest = [] if mask is None else [mask]
+    rest += [np.array(key, np.uint32)] if function.sample else []
+    return [own_numbers(function.spec.observation_space, obs), carry, reset, *rest]
 
 
 def save(pictures: Sequence[np.ndarray], file: str) -> None:

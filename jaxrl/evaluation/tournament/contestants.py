@@ -40,12 +40,8 @@ class Contestant(abc.ABC):
     ) -> tuple[Array, PyTree]:
         """(its moves int32[E], the carries after them), in games where it has the turn.
 
-        Args:
-          acting: of the contestant.
-          states: of the games, leaves [E, ...].
-          carry: before the moves.
-          fresh: bool[E], True if it is its first move of a game.
-          keys: one for each game.
+        `acting` is its own; leaves of `states` and `carry` are [E, ...], before the moves, with a key for
+        each game; `fresh`, bool[E], is True if it is its first move of a game.
         """
 
 
@@ -72,7 +68,6 @@ class Trained(Contestant):
     """A policy, with a recurrent carry of its own in each game.
 
     Attributes:
-      agent: acts.
       samples: samples its moves, as in training; else it takes the best ones.
       checkpoint: which one of its run, in words.
     """
@@ -100,70 +95,57 @@ class Trained(Contestant):
         return self.agent.to_env(action).astype(jnp.int32), out.carry
 
 
-@dataclass(frozen=True)
-class EntryTerms:
-    """The conditions under which contestants are read.
-
-    Attributes:
-      game: the environment whose game is played; "" takes the first run's.
-      label: the name that the user has for the game, for errors.
-      checkpoint: of runs that do not name one by `RUN@STEP`.
-      samples: True if policies sample their moves.
-      trust: import the modules that runs name, see `jaxrl.config.trust`.
-    """
-
-    game: str = ""
-    label: str = "--game"
-    checkpoint: str = "best"
-    samples: bool = True
-    trust: bool = False
-
-
-def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
+def enter(
+    names: Sequence[str],
+    game: str = "",
+    label: str = "--game",
+    checkpoint: str = "best",
+    samples: bool = True,
+    trust: bool = False,
+) -> list[Contestant]:
     """The contestants of a tournament, in the order given.
 
     Args:
       names: folders of runs, `RUN@latest` or `RUN@STEP` for another checkpoint, or names of scripted players.
+      game: the environment whose game is played; "" takes the first run's.
+      label: the name that the user has for the game, for errors.
+      checkpoint: of runs that do not name one.
+      samples: True if policies sample their moves.
+      trust: import the modules that runs name, see `jaxrl.config.trust`.
 
     Raises:
       ConfigError: one is neither, is no policy of a two-player game, or plays another game than the others.
     """
-    runs = {name: _load(name, entry) for name in names if os.path.isdir(_folder(name)[0])}
-    environments = [entry.game] if entry.game else [run.config.env.name for run in runs.values()]
-    if not environments:
-        listed = ", ".join(names)
-        raise ConfigError(f"none of {listed} is the folder of a run: `{entry.label}` must name the game")
-    game = _game_of(entry.label if entry.game else next(iter(runs)), environments[0])
-    if game is None:
-        raise ConfigError(f"{environments[0]} is not a two-player game")
+    runs = {}
+    for name in names:
+        folder, _, chosen = name.rpartition("@")
+        if not os.path.isdir(folder):
+            folder, chosen = name, ""
+        if os.path.isdir(folder):
+            runs[name] = trained_policy.load(folder, chosen or checkpoint, devices=1, trust=trust)
+    if not game and not runs:
+        raise ConfigError(f"none of {', '.join(names)} is the folder of a run: `{label}` must name the game")
+    environment = game or next(iter(runs.values())).config.env.name
+    played = _game_of(label if game else next(iter(runs)), environment)
+    if played is None:
+        raise ConfigError(f"{environment} is not a two-player game")
     for name, run in runs.items():
-        _require_same(name, run, game)
+        _require_same(name, run, played)
     contestants: list[Contestant] = []
     for name in names:
         if name in runs:
             run = runs[name]
-            samples = entry.samples and run.agent.samples
-            contestants.append(Trained(name, game, run.agent, run.state, samples, run.checkpoint))
-        elif players.is_scripted(game, name):
+            draws = samples and run.agent.samples
+            contestants.append(Trained(name, played, run.agent, run.state, draws, run.checkpoint))
+        elif players.is_scripted(played, name):
             with errors_as(ConfigError, "", ValueError):
-                contestants.append(Scripted(name, game, players.make(game.spec.name, game, name)))
+                contestants.append(Scripted(name, played, players.make(played.spec.name, played, name)))
         else:
             raise ConfigError(
-                f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: "
-                f"{', '.join(players.names(game))}"
+                f"{name!r} is neither the folder of a run nor a player of {played.spec.name}: "
+                f"{', '.join(players.names(played))}"
             )
     return contestants
-
-
-def _folder(name: str) -> tuple[str, str]:
-    """(folder, checkpoint or "") of `RUN@CHECKPOINT`."""
-    folder, at, checkpoint = name.rpartition("@")
-    return (folder, checkpoint) if at and os.path.isdir(folder) else (name, "")
-
-
-def _load(name: str, entry: EntryTerms) -> trained_policy.TrainedPolicy:
-    folder, checkpoint = _folder(name)
-    return trained_policy.load(folder, checkpoint or entry.checkpoint, devices=1, trust=entry.trust)
 
 
 def _game_of(label: str, environment: str) -> Game | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,11 +17,7 @@ _LEAVE = "q"
 
 
 class GameSession:
-    """A game in progress; the contestant answers each move of the person at once.
-
-    Attributes:
-      seat: of the person; 0 begins.
-    """
+    """A game in progress; the contestant answers each move of the person, whose seat begins if it is 0."""
 
     def __init__(self, opponent: Contestant, seat: int, key: Array) -> None:
         """Starts a game, in which the opponent may have the first move."""
@@ -39,7 +36,6 @@ class GameSession:
 
     @property
     def is_over(self) -> bool:
-        """True once the game has ended."""
         return bool(self._game.is_over(self._state))
 
     @property
@@ -80,19 +76,15 @@ class GameSession:
     def number(self, text: str) -> int | None:
         """The allowed move that a text names, by its number or name; None if it names none."""
         by_name = {name: move for move, name in self._game.move_names.items()}
-        if text in by_name:
-            move = by_name[text]
-        elif text.isascii() and text.isdecimal():
-            move = int(text)
-        else:
-            return None
+        is_number = text.isascii() and text.isdecimal()
+        move = by_name.get(text, int(text) if is_number else None)
         return move if move in self.allowed else None
 
     def describe(self, moves: Sequence[int]) -> str:
         """Moves in words: numbers, neighbours as ranges, and names, as in "0-3, 7, pass"."""
         names = self._game.move_names
         listed = _ranges([move for move in moves if move not in names])
-        return ", ".join([*([listed] if listed else []), *(names[move] for move in moves if move in names)])
+        return ", ".join(filter(None, [listed, *(names[move] for move in moves if move in names)]))
 
     def move(self, action: int) -> list[int]:
         """Makes the person's move and the opponent's; returns the latter."""
@@ -149,10 +141,6 @@ def converse(session: GameSession, read: Callable[[str], str], say: Callable[[st
 
 def _ranges(moves: list[int]) -> str:
     """Numbers, neighbours as ranges: 0-3, 7."""
-    parts: list[list[int]] = []
-    for move in moves:
-        if parts and move == parts[-1][-1] + 1:
-            parts[-1].append(move)
-        else:
-            parts.append([move])
+    groups = itertools.groupby(enumerate(moves), lambda each: each[1] - each[0])
+    parts = [[move for _, move in group] for _, group in groups]
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hmac
 import json
@@ -13,13 +14,11 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from jaxrl.config.text import one_line
-from jaxrl.inference.serving import messages, openapi
+from jaxrl.inference.serving import Refusal, ServerOptions, messages, openapi
 from jaxrl.inference.serving.arrays_of_spaces import nest
-from jaxrl.inference.serving.refusal import Refusal
-from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.runs import web
 
@@ -30,17 +29,13 @@ Scope = dict[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-_PATHS = {
-    "/act": "POST",
-    "/reset": "POST",
-    "/healthz": "GET",
-    "/readyz": "GET",
-    "/metrics": "GET",
-    "/spec": "GET",
-    "/openapi.json": "GET",
-    "/docs": "GET",
-}
+_PAGES = ("/healthz", "/readyz", "/metrics", "/spec", "/openapi.json", "/docs")
+_PATHS = {"/act": "POST", "/reset": "POST"} | dict.fromkeys(_PAGES, "GET")
 _OPEN = ("/healthz", "/readyz")  # open to all clients, without a token
+_QUERY: dict[str, Callable[[str], Any]] = {
+    "session": str,
+    "reset": {"true": True, "false": False}.__getitem__,
+}
 _BODY_SECONDS = 30.0  # for a body to arrive
 _LEAST_BODY = 2**16
 _BYTES_AN_ELEMENT = 32  # of JSON
@@ -52,10 +47,9 @@ _PREFIX = "jaxrl_serve"
 
 
 class ServingApplication:
-    """Answers one request after the other."""
+    """Answers one request after the other; `is_ready` is False once the server is about to end."""
 
     def __init__(self, service: PolicyService, options: ServerOptions, is_ready: Callable[[], bool]) -> None:
-        """Takes the service, its options, and a function that is False once the server is about to end."""
         self.service = service
         self._options = options
         self._is_ready = is_ready
@@ -69,26 +63,22 @@ class ServingApplication:
         if scope["type"] != "http":
             return
         path = scope["path"]
-        kind = messages.JSON
+        shown = messages.JSON
         try:
             headers: dict[bytes, bytes] = dict(scope["headers"])
             self._admit(scope, headers)
             if scope["method"] == "POST":
                 kind = messages.kind_of(headers.get(b"content-type", b"").decode("latin-1"))
                 body = await self._body(headers, receive)
-                status = 200
-                shown = kind
                 content = await self._post(path, kind, body, scope["query_string"])
+                status, shown = 200, kind
             else:
                 status, shown, content = self._get(path)
         except Refusal as refusal:
-            status = refusal.status
-            shown = messages.JSON
-            content = web.error(refusal)
+            status, content = refusal.status, web.error(refusal)
         except Exception as error:  # a fault of this program or of the policy: the server continues
             log.error("%s failed: %s", one_line(path)[:100], one_line(repr(error)))
-            status, shown = 500, messages.JSON
-            content = web.error("the policy could not act; the log says more")
+            status, content = 500, web.error("the policy could not act; the log says more")
         self._metrics.requests(path if path in _PATHS else "other", status).inc()
         await _send(send, status, shown, content)
 
@@ -131,9 +121,8 @@ class ServingApplication:
     async def _post(self, path: str, kind: str, body: bytes, query: bytes) -> bytes:
         content = messages.decode(kind, body) | _query_fields(query)
         if path == "/reset":
-            return messages.encode(
-                messages.JSON if kind == messages.NPY else kind, await self.service.reset(content)
-            )
+            answer = await self.service.reset(content)
+            return messages.encode(messages.JSON if kind == messages.NPY else kind, answer)
         start = time.perf_counter()
         found = await self.service.act(content)
         self._metrics.act_seconds.observe(time.perf_counter() - start)
@@ -167,19 +156,12 @@ def _query_fields(query: bytes) -> dict[str, Any]:
     """`session` and `reset` of the address, for bodies that are arrays alone."""
     if not query:
         return {}
-    try:
-        found = parse_qs(query.decode("ascii"), strict_parsing=True, max_num_fields=4)
-    except ValueError as error:
-        raise Refusal(400, "the address must end in ?session=ID&reset=true, or a part of that") from error
-    content: dict[str, Any] = {}
-    for name, values in found.items():
-        if name == "session" and len(values) == 1:
-            content[name] = values[0]
-        elif name == "reset" and values in (["true"], ["false"]):
-            content[name] = values == ["true"]
-        else:
-            raise Refusal(400, "the address must end in ?session=ID&reset=true, or a part of that")
-    return content
+    with contextlib.suppress(ValueError, KeyError):
+        found = parse_qsl(query.decode("ascii"), strict_parsing=True, max_num_fields=4)
+        content = {name: _QUERY[name](value) for name, value in found}
+        if len(content) == len(found):
+            return content
+    raise Refusal(400, "the address must end in ?session=ID&reset=true, or a part of that")
 
 
 async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
@@ -197,12 +179,7 @@ async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
 
 
 class ServerMetrics:
-    """Counts of requests, and what a service counts itself.
-
-    Attributes:
-      requests: the counter of a path, one of few, and a status.
-      act_seconds: how long actions took.
-    """
+    """Counts of requests, by path and status, how long actions took, and what a service counts itself."""
 
     def __init__(self, service: PolicyService) -> None:
         from prometheus_client import Counter, Histogram
@@ -211,9 +188,8 @@ class ServerMetrics:
         self._started = time.time()
         self._requests = Counter(f"{_PREFIX}_requests", "Requests", ["path", "status"], registry=None)
         self.requests = functools.cache(self._requests.labels)  # which makes text of them and locks
-        self.act_seconds = Histogram(
-            f"{_PREFIX}_act_seconds", "Seconds to act", buckets=_BUCKETS, registry=None
-        )
+        seconds = f"{_PREFIX}_act_seconds"
+        self.act_seconds = Histogram(seconds, "Seconds to act", buckets=_BUCKETS, registry=None)
 
     def text(self) -> bytes:
         """The text format of Prometheus, version 0.0.4."""
@@ -231,8 +207,8 @@ class ServerMetrics:
         yield from self.act_seconds.collect()
         versions = service.sessions.policies() | {service.policy}
         for family, name, value, shown in (
-            (CounterMetricFamily, "passes", service.batcher.counts.passes, "Passes through the policy"),
-            (CounterMetricFamily, "rows", service.batcher.counts.rows, "Observations in them"),
+            (CounterMetricFamily, "passes", service.batcher.passes, "Passes through the policy"),
+            (CounterMetricFamily, "rows", service.batcher.rows, "Observations in them"),
             (CounterMetricFamily, "sessions_expired", service.sessions.expired, "Sessions that ended unused"),
             (CounterMetricFamily, "versions_taken_over", service.taken_over, "New versions of the model"),
             (GaugeMetricFamily, "sessions", len(service.sessions), "Sessions"),

@@ -1,17 +1,67 @@
-"""Arrays of the spaces that a model's files describe: from a request's values, checked; and back."""
+"""The facts in a model's files, and arrays of their spaces: from a request's values, checked; and back."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxrl.inference.serving.refusal import Refusal
+from jaxrl.config.data_files import read_object
+from jaxrl.inference.serving import Refusal
 
 _KINDS = ("box", "discrete", "multi_discrete")
 _LARGEST = 2**23  # elements of an observation
+_LARGEST_CARRY = 2**24
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFacts:
+    """The facts in a model's files.
+
+    Attributes:
+      label: how it is shown: `walker version 3`, or a path.
+      spaces: content of spaces.json.
+      carry: shape of each array of the carry, without batch, by name.
+      carry_dtypes: their dtypes.
+      mask_size: length of an action mask; None without masks.
+      fixed_batch: the only batch size that its StableHLO takes, or None.
+      record: content of model.json.
+    """
+
+    label: str
+    spaces: Mapping[str, Any]
+    carry: Mapping[str, tuple[int, ...]]
+    carry_dtypes: Mapping[str, np.dtype[Any]]
+    mask_size: int | None
+    fixed_batch: int | None
+    record: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path, label: str) -> ModelFacts:
+        """Reads the files of a model; raises ValueError, KeyError, TypeError or OSError if they are none."""
+        description, record, spaces = (
+            read_object(folder / f"{name}.json") for name in ("policy", "model", "spaces")
+        )
+        carry = {}
+        dtypes = {}
+        for name, array in description["inputs"].items():
+            if name.partition(".")[0] == "carry":
+                shape = tuple(int(n) for n in array["shape"][1:])
+                if any(n < 0 for n in shape) or np.prod(shape, dtype=np.float64) > _LARGEST_CARRY:
+                    raise ValueError(f"no carry has the shape {shape}")
+                carry[name] = shape
+                dtypes[name] = _number_type(array["dtype"], "carry")
+        batch = str(record["forms"].get("stablehlo", {}).get("batch", "any size"))
+        fixed = int(batch.split()[0]) if batch.split()[0].isdecimal() else None
+        mask = spaces["action_mask"]
+        for space in ("observation", "action"):
+            schema(spaces[space])  # or raises
+        if not isinstance(record.get("provenance"), dict):
+            raise ValueError("model.json lacks its provenance")
+        return cls(label, spaces, carry, dtypes, None if mask is None else int(mask), fixed, record)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,40 +84,52 @@ class ArraySpace:
     start: np.ndarray
 
     def read(self, given: Any) -> np.ndarray:
-        """[*shape] or [B, *shape] of the space's dtype.
-
-        Raises:
-          Refusal: the shape, the type or a value does not fit.
-        """
+        """[*shape] or [B, *shape] of the space's dtype; raises Refusal if it does not fit."""
         shown = "obs" + "".join(f"[{key!r}]" for key in self.path)
+        last = None if self.choices is None else self.start + self.choices - 1
         try:
-            array = np.asarray(given)
-        except (ValueError, OverflowError) as error:
-            raise Refusal(400, f"`{shown}` must be an array of the shape {list(self.shape)}") from error
-        if array.shape not in (self.shape, (*array.shape[:1], *self.shape)):
-            batch = ", ".join(map(str, ("B", *self.shape)))
-            wanted = f"it must be {list(self.shape)} or [{batch}]"
-            raise Refusal(400, f"`{shown}` has the shape {list(array.shape)}, {wanted}")
-        return self._cast(shown, array)
+            return cast(shown, given, self.shape, self.dtype, self.start, last)
+        except ValueError as error:
+            raise Refusal(400, str(error)) from error
 
-    def _cast(self, shown: str, array: np.ndarray) -> np.ndarray:
-        integers = array.dtype.kind in "iu" and self.dtype.kind in "iu"
-        if array.dtype.kind not in "biuf" or not (
-            integers or np.can_cast(array.dtype, self.dtype, "same_kind")
-        ):
-            raise Refusal(400, f"`{shown}` is of {array.dtype.name}, it must be of {self.dtype.name}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            cast = array.astype(self.dtype)
-        if self.dtype.kind == "f" and not np.isfinite(cast).all():
-            raise Refusal(400, f"`{shown}` must be finite in {self.dtype.name}")
-        if integers and (cast != array).any():
-            raise Refusal(400, f"`{shown}` holds an integer that {self.dtype.name} does not hold")
-        if self.choices is not None:
-            last = self.start + self.choices - 1
-            if ((cast < self.start) | (cast > last)).any():
-                first = self.start.tolist() if self.start.any() else 0
-                raise Refusal(400, f"`{shown}` must be from {first} to {last.tolist()}")
-        return cast
+
+def cast(
+    name: str,
+    given: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    first: np.ndarray | None,
+    last: np.ndarray | None,
+) -> np.ndarray:
+    """An element of a space of arrays, or a batch of them, in the space's type.
+
+    Raises:
+      ValueError: the shape or type is another, or a value is not finite or not from `first` to `last`.
+    """
+    try:
+        array = np.asarray(given)
+    except (ValueError, OverflowError) as error:
+        kind = type(given).__name__
+        raise ValueError(
+            f"`{name}` must be an array, not {kind}: {error}; its shape is {list(shape)}"
+        ) from error
+    integers = array.dtype.kind in "iu" and dtype.kind in "iu"
+    if not integers and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ValueError(f"`{name}` is of {array.dtype.name}, it must be of {dtype.name}")
+    if 0 in array.shape or array.shape not in (shape, (*array.shape[:1], *shape)):
+        batch = ", ".join(map(str, ("B", *shape)))
+        wanted = f"it must be {list(shape)} or [{batch}]"
+        raise ValueError(f"`{name}` has the shape {list(array.shape)}, {wanted}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = array.astype(dtype)
+    if integers and (found != array).any():
+        raise ValueError(f"`{name}` holds an integer that {dtype} does not hold")
+    if not np.isfinite(found).all():
+        raise ValueError(f"`{name}` must be finite in {dtype}")
+    if first is not None and last is not None and ((found < first) | (found > last)).any():
+        least = first.tolist() if first.any() else 0
+        raise ValueError(f"`{name}` must be from {least} to {last.tolist()}")
+    return found
 
 
 class ObservationReader:
@@ -90,8 +152,6 @@ class ObservationReader:
         if len(leading) > 1:
             raise Refusal(400, "`obs` must have one batch dimension for all keys")
         single = leading == {()}
-        if not single and leading == {(0,)}:
-            raise Refusal(400, "`obs` is empty")
         return single, {name: x[None] if single else x for name, x in found.items()}
 
     def zeros(self, batch: int) -> dict[str, np.ndarray]:
@@ -110,27 +170,21 @@ class ObservationReader:
         return found
 
 
-class ActionWriter:
-    """Actions as the environment takes them."""
+def action_writer(space: Mapping[str, Any]) -> Callable[[np.ndarray], Any]:
+    """Takes the `action` of spaces.json; returns a function of actions to themselves, or to parts by name.
 
-    def __init__(self, space: Mapping[str, Any]) -> None:
-        """Takes the `action` of spaces.json; raises as `ObservationReader`."""
-        self._parts: list[tuple[str, int, tuple[int, ...], np.dtype[Any]]] = []
-        for name, part in space["parts"].items() if space["type"] == "mixed" else ():
-            shape = _shape(part["shape"])
-            self._parts.append((name, int(np.prod(shape)), shape, np.dtype(part["dtype"])))
+    Raises as `ObservationReader`.
+    """
+    if space["type"] != "mixed":
+        return lambda action: action
+    parts = {name: (_shape(x["shape"]), np.dtype(x["dtype"])) for name, x in space["parts"].items()}
+    ends = np.cumsum([int(np.prod(shape)) for shape, _ in parts.values()])
 
-    def write(self, action: np.ndarray) -> Any:
-        """The action itself, or its parts by name."""
-        if not self._parts:
-            return action
-        found = {}
-        start = 0
-        for name, size, shape, dtype in self._parts:
-            piece = action[..., start : start + size]
-            found[name] = piece.reshape((*piece.shape[:-1], *shape)).astype(dtype)
-            start += size
-        return found
+    def write(action: np.ndarray) -> dict[str, np.ndarray]:
+        pieces = zip(parts.items(), np.split(action, ends, axis=-1)[:-1], strict=True)
+        return {name: x.reshape((*x.shape[:-1], *shape)).astype(kind) for (name, (shape, kind)), x in pieces}
+
+    return write
 
 
 def nest(found: Mapping[str, Any], arrays: tuple[ArraySpace, ...]) -> Any:
@@ -167,13 +221,18 @@ def _arrays(space: Mapping[str, Any], name: str, path: tuple[str, ...]) -> Itera
         raise ValueError(f"no observation is {space['type']!r}")
     choices = space.get("nvec") if space["type"] == "multi_discrete" else space.get("n")
     shape = _shape(space["shape"])
-    dtype = np.dtype(space["dtype"])
-    if dtype.kind not in "biuf":
-        raise ValueError(f"no observation is of {dtype}")
+    dtype = _number_type(space["dtype"], "observation")
     start = np.broadcast_to(np.asarray(space.get("start", 0), np.int64), shape)
     yield ArraySpace(
         name, path, shape, dtype, None if choices is None else np.asarray(choices, np.int64), start
     )
+
+
+def _number_type(given: Any, what: str) -> np.dtype[Any]:
+    dtype = np.dtype(given)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"no {what} is of {dtype}")
+    return dtype
 
 
 def _shape(given: Any) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -32,59 +33,42 @@ class BatchRows:
     action: asyncio.Future[np.ndarray]
 
 
-@dataclasses.dataclass
-class BatchCounts:
-    """Passes and rows so far."""
-
-    passes: int = 0
-    rows: int = 0
-
-
 class Batcher:
     """Collects rows until there are enough, or the first has waited long enough.
 
-    Everything but a slow policy's own computation happens in the event loop's thread.
+    Everything but a slow policy's own computation happens in the event loop's thread. `passes` and `rows`
+    count all so far.
     """
 
     def __init__(self, largest: int, wait_seconds: float) -> None:
         self._largest = largest
         self._wait_seconds = wait_seconds
         self._waiting: list[BatchRows] = []
-        self._rows = 0  # of the waiting ones
+        self._waiting_rows = 0
         self._timer: asyncio.Handle | None = None
         self._thread = ThreadPoolExecutor(1, "policy")
         self._running = False
-        self.counts = BatchCounts()
+        self.passes = 0
+        self.rows = 0
 
     async def act(
         self, policy: ServedPolicy, obs: Named, slots: np.ndarray, reset: np.ndarray, mask: np.ndarray | None
     ) -> np.ndarray:
         """The actions of some rows, [n, ...]; their carries go on."""
         if len(slots) > (most := policy.sizes[-1]):
-            parts = [slice(start, start + most) for start in range(0, len(slots), most)]
-            pieces = (
-                self.act(
-                    policy,
-                    {name: x[part] for name, x in obs.items()},
-                    slots[part],
-                    reset[part],
-                    None if mask is None else mask[part],
-                )
-                for part in parts
-            )
+            chosen = [slice(start, start + most) for start in range(0, len(slots), most)]
+            pieces = (self.act(policy, *rows_of(x, obs, slots, reset, mask)) for x in chosen)
             return np.concatenate(await asyncio.gather(*pieces))
         loop = asyncio.get_running_loop()
-        self._waiting.append(BatchRows(policy, obs, slots, reset, mask, loop.create_future()))
-        waiting = self._waiting[-1].action
-        self._rows += len(slots)
-        if self._rows >= self._largest:
+        waiting = loop.create_future()
+        self._waiting.append(BatchRows(policy, obs, slots, reset, mask, waiting))
+        self._waiting_rows += len(slots)
+        if self._waiting_rows >= self._largest:
             self._flush()
         elif self._timer is None:
             # Without a wait still after all requests that have arrived by now.
-            later = loop.call_later
-            self._timer = (
-                later(self._wait_seconds, self._flush) if self._wait_seconds else loop.call_soon(self._flush)
-            )
+            wait = self._wait_seconds
+            self._timer = loop.call_later(wait, self._flush) if wait else loop.call_soon(self._flush)
         return await waiting
 
     def close(self) -> None:
@@ -116,7 +100,7 @@ class Batcher:
             else:
                 left.append(rows)
         self._waiting = left
-        self._rows -= count
+        self._waiting_rows -= count
         return chosen
 
     def _pass(self, batch: list[BatchRows]) -> None:
@@ -141,13 +125,21 @@ class Batcher:
 
     def _finish(self, batch: list[BatchRows], slots: np.ndarray, action: np.ndarray, after: Named) -> None:
         batch[0].policy.scatter(after, slots)
-        self.counts.passes += 1
-        self.counts.rows += len(slots)
+        self.passes += 1
+        self.rows += len(slots)
         start = 0
         for rows in batch:
             if not rows.action.done():
                 rows.action.set_result(action[start : start + len(rows.slots)])
             start += len(rows.slots)
+
+
+def rows_of(
+    chosen: Any, obs: Named, slots: np.ndarray, reset: np.ndarray, mask: np.ndarray | None
+) -> tuple[Named, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Some of the rows of a request."""
+    part = None if mask is None else mask[chosen]
+    return {name: x[chosen] for name, x in obs.items()}, slots[chosen], reset[chosen], part
 
 
 def _gather(batch: list[BatchRows]) -> tuple[Named, np.ndarray]:

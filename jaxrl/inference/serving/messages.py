@@ -12,16 +12,14 @@ import numpy as np
 
 from jaxrl.config.data_files import parse_json
 from jaxrl.config.text import one_line
-from jaxrl.inference.serving.refusal import Refusal
+from jaxrl.inference.serving import Refusal
 
 JSON = "application/json"
 NPY = "application/x-npy"
 MSGPACK = "application/msgpack"
 _NAMES = {
-    "application/json": JSON,
-    "application/x-npy": NPY,
+    **{kind: kind for kind in (JSON, NPY, MSGPACK)},
     "application/octet-stream": NPY,
-    "application/msgpack": MSGPACK,
     "application/x-msgpack": MSGPACK,
     "application/vnd.msgpack": MSGPACK,
 }
@@ -43,20 +41,22 @@ def decode(kind: str, body: bytes) -> dict[str, Any]:
         return {"obs": read_npy(body)}
     if not body:
         return {}
-    found = _parse_json(body) if kind == JSON else _parse_msgpack(body)
+    if kind == JSON:
+        try:
+            found = parse_json(body)
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise Refusal(400, f"the body is no JSON: {one_line(error)[:160]}") from error
+    else:
+        found = _parse_msgpack(body)
     if not isinstance(found, dict):
         raise Refusal(400, "the body must be an object with `session`, `obs` and so on")
     return found
 
 
 def encode(kind: str, content: Mapping[str, Any]) -> bytes:
-    """The body of an answer; for npy the array of `action` alone.
-
-    Raises:
-      Refusal: an action of several parts is no npy array.
-    """
+    """The body of an answer; for npy the array of `action` alone, Refusal for an action of several parts."""
     if kind == JSON:
-        return json.dumps(content, default=_plain).encode()
+        return json.dumps(content, default=lambda x: x.tolist()).encode()
     if kind == MSGPACK:
         import msgpack
 
@@ -91,13 +91,6 @@ def _from_bytes(data: Any, dtype: np.dtype[Any], shape: tuple[int, ...], fortran
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
-def _parse_json(body: bytes) -> Any:
-    try:
-        return parse_json(body)
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise Refusal(400, f"the body is no JSON: {one_line(error)[:160]}") from error
-
-
 def _parse_msgpack(body: bytes) -> Any:
     import msgpack
 
@@ -122,10 +115,6 @@ def _with_arrays(found: Any, levels: int) -> Any:
     if not levels:
         raise Refusal(400, "the body is nested too deeply")
     return {key: _with_arrays(value, levels - 1) for key, value in found.items()}
-
-
-def _plain(x: Any) -> Any:
-    return x.tolist()
 
 
 def _array(x: Any) -> Any:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config.version import __version__
-from jaxrl.inference.serving import arrays_of_spaces
+from jaxrl.inference.serving import ServerOptions
+from jaxrl.inference.serving.arrays_of_spaces import object_of, schema
 from jaxrl.inference.serving.served_policy import ServedPolicy
-from jaxrl.inference.serving.server_options import ServerOptions
 
 # The page runs nothing and loads nothing.
 POLICY = (
@@ -50,8 +50,8 @@ def describe(policy: ServedPolicy, options: ServerOptions, largest_body: int) ->
 def document(facts: Mapping[str, Any]) -> dict[str, Any]:
     """OpenAPI 3.1, of what `describe` returned."""
     spaces = facts["spaces"]
-    obs = arrays_of_spaces.schema(spaces["observation"])
-    action = arrays_of_spaces.schema(spaces["action"])
+    obs = schema(spaces["observation"])
+    action = schema(spaces["action"])
     name = {"type": "string", "maxLength": 128}
     asked: dict[str, Any] = {
         "session": {"oneOf": [name, {"type": "array", "items": name}]},
@@ -66,20 +66,12 @@ def document(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
     required = ["session", "obs"] if facts["remembers"] else ["obs"]
     paths: dict[str, Any] = {
-        "/act": {
-            "post": _operation(
-                "Chooses actions",
-                arrays_of_spaces.object_of(asked, required),
-                arrays_of_spaces.object_of(answered),
-            )
-        },
-        "/reset": {
-            "post": _operation(
-                "Begins an episode, in a new session or in the one that is named; with `end` ends it",
-                arrays_of_spaces.object_of({"session": name, "end": {"type": "boolean"}}),
-                arrays_of_spaces.object_of({"session": name, "model": {"type": "string"}}),
-            )
-        },
+        "/act": _post("Chooses actions", object_of(asked, required), object_of(answered)),
+        "/reset": _post(
+            "Begins an episode, in a new session or in the one that is named; with `end` ends it",
+            object_of({"session": name, "end": {"type": "boolean"}}),
+            object_of({"session": name, "model": {"type": "string"}}),
+        ),
     }
     for path, summary in (
         ("/healthz", "Answers while the process lives"),
@@ -97,31 +89,27 @@ def document(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _operation(summary: str, asked: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    error = arrays_of_spaces.object_of({"error": {"type": "string"}})
-    return {
-        "summary": summary,
-        "requestBody": {"content": {"application/json": {"schema": asked}}},
-        "responses": {
-            "200": {"description": "done", "content": {"application/json": {"schema": answered}}},
-            "4XX": {
-                "description": "refused, in one line",
-                "content": {"application/json": {"schema": error}},
-            },
-        },
+def _post(summary: str, asked: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
+    def body(schema: dict[str, Any]) -> dict[str, Any]:
+        return {"content": {"application/json": {"schema": schema}}}
+
+    refused = body(object_of({"error": {"type": "string"}}))
+    responses = {
+        "200": {"description": "done", **body(answered)},
+        "4XX": {"description": "refused, in one line", **refused},
     }
+    return {"post": {"summary": summary, "requestBody": body(asked), "responses": responses}}
 
 
 def page(facts: Mapping[str, Any], document: Mapping[str, Any], example: Any, has_token: bool) -> str:
-    """The page, as HTML.
+    """The page, as HTML, of the content of /spec and the OpenAPI document.
 
     Args:
-      facts: the content of /spec.
-      document: the OpenAPI document.
       example: an observation, as JSON values; None if it would fill pages.
       has_token: if requests must have a token.
     """
-    parts = [f"<h1>{html.escape(str(facts['model']))}</h1>"]
+    title = html.escape(str(facts["model"]))
+    parts = [f"<h1>{title}</h1>"]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             parts.append(f"<h2>{method.upper()} {html.escape(path)}</h2>")
@@ -130,7 +118,6 @@ def page(facts: Mapping[str, Any], document: Mapping[str, Any], example: Any, ha
     parts.append("<h2>Spaces and limits</h2>")
     parts.append(_block(json.dumps({name: facts[name] for name in ("spaces", "limits")}, indent=2)))
     parts.append("<p>The same for programs: /spec, and /openapi.json (OpenAPI 3.1).</p>")
-    title = html.escape(str(facts["model"]))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -14,36 +13,26 @@ from typing import Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
+from jaxrl.inference.serving import TOKEN_VARIABLE, Refusal, ServerOptions
 from jaxrl.inference.serving.application import ServingApplication
-from jaxrl.inference.serving.refusal import Refusal
-from jaxrl.inference.serving.served_policy import ServedPolicy
-from jaxrl.inference.serving.server_options import TOKEN_VARIABLE, ServerOptions
+from jaxrl.inference.serving.served_policy import RegistryTarget, ServedPolicy
 from jaxrl.inference.serving.service import PolicyService
-from jaxrl.inference.serving.targets import RegistryTarget
 from jaxrl.runs import web
 from jaxrl.runs.signals import handled_by
 
 _SWEEP_SECONDS = 5.0
 _BACKLOG = 2048
-
-log = logging.getLogger(__name__)
 _LARGEST_HEAD = 2**15  # bytes of the first line and headers
 _HEAD_SECONDS = 30.0  # for these to arrive, and for what is left of a body after its answer
 MOST_CONNECTIONS = 2048
 
 
 def check_options(options: ServerOptions) -> None:
-    """Returns if a server can be started so.
-
-    Raises:
-      ConfigError: a package is missing, or the address needs a token.
-    """
+    """Raises ConfigError if a package is missing, or the address needs a token."""
     installation.require("`jaxrl serve`", "serve", "uvicorn", "httptools", "prometheus_client")
     if not options.is_local and not options.token:
-        raise ConfigError(
-            f"`--host` (={options.host!r}) is not the loopback address, so requests must bear a token: set "
-            f"{TOKEN_VARIABLE}"
-        )
+        needs = f"is not the loopback address, so requests must bear a token: set {TOKEN_VARIABLE}"
+        raise ConfigError(f"`--host` (={options.host!r}) {needs}")
     if not options.token.isascii() or any(c.isspace() for c in options.token):
         raise ConfigError(f"`{TOKEN_VARIABLE}` must be ASCII without spaces")
 
@@ -94,9 +83,7 @@ async def _serve(
         server_header=False,
         date_header=False,
         limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=round(
-            max(5.0, options.idle_seconds)
-        ),  # A connection lives as long as its session.
+        timeout_keep_alive=round(max(5.0, options.idle_seconds)),  # as long as its session
         timeout_graceful_shutdown=max(1, round(options.drain_seconds)),
     )
     server = uvicorn.Server(config)

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.inference.serving.batching import Batcher
-from jaxrl.inference.serving.refusal import Refusal
+from jaxrl.inference.serving import Refusal, ServerOptions
+from jaxrl.inference.serving.batching import Batcher, rows_of
 from jaxrl.inference.serving.runtimes import Named
 from jaxrl.inference.serving.served_policy import ServedPolicy
-from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.inference.serving.sessions import ServingSession, Sessions, unknown_session
 
 _ACT = {"session", "obs", "reset", "action_mask"}
@@ -71,7 +70,9 @@ class PolicyService:
         given = content.get("session")
         if given is not None and not isinstance(given, str):
             raise Refusal(400, "`session` must be text")
-        ends = _flag("end", content.get("end", False))
+        ends = content.get("end", False)
+        if not isinstance(ends, bool):
+            raise Refusal(400, "`end` must be true or false")
         if ends:
             async with self._turns([self.sessions.get(given or "")]) as (session,):
                 self.sessions.end(session)
@@ -85,11 +86,7 @@ class PolicyService:
         return {"session": session.id, "model": session.policy.facts.label}
 
     async def act(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """The action of an observation, or the actions of a batch.
-
-        Raises:
-          Refusal: something does not fit.
-        """
+        """The action of an observation, or the actions of a batch; Refusal if something does not fit."""
         _require_keys(content, _ACT)
         if "obs" not in content:
             raise Refusal(400, "`obs` is missing")
@@ -99,7 +96,8 @@ class PolicyService:
             raise Refusal(400, f"`obs` has {count} rows, it may have {self.largest_batch}")
         names = self._names(content.get("session"), single, count)
         mask = self._mask(content.get("action_mask"), single, count)
-        reset = _flags("reset", content.get("reset", False), single, count)
+        given = content.get("reset", False)  # one value stands for all rows
+        reset = np.full(count, given) if isinstance(given, bool) else _booleans("reset", given, (count,))
         if names is None:
             action = await self._act_without_session(obs, mask, count)
             labels = [self.policy.facts.label]
@@ -109,7 +107,7 @@ class PolicyService:
             async with self._turns([self.sessions.get(name) for name in names]) as sessions:
                 action = await self._act_in(sessions, obs, mask, reset)
                 labels = sorted({session.policy.facts.label for session in sessions})
-        written = self.policy.writer.write(action[0] if single else action)
+        written = self.policy.write(action[0] if single else action)
         return {"action": written, "model": labels[0] if len(labels) == 1 else labels}
 
     def _begin_missing(self, names: Sequence[str], reset: np.ndarray) -> None:
@@ -144,34 +142,18 @@ class PolicyService:
         if len(policies) == 1:
             action = await self.batcher.act(policies[0], obs, slots, first, mask)
         else:
-            action = await self._act_of_versions(policies, sessions, obs, mask)
+            rows = [[i for i, s in enumerate(sessions) if s.policy is policy] for policy in policies]
+            pieces = await asyncio.gather(
+                *(
+                    self.batcher.act(policy, *rows_of(chosen, obs, slots, first, mask))
+                    for policy, chosen in zip(policies, rows, strict=True)
+                )
+            )
+            action = np.empty((len(sessions), *pieces[0].shape[1:]), pieces[0].dtype)
+            for chosen, piece in zip(rows, pieces, strict=True):
+                action[chosen] = piece
         for session in sessions:
             session.begins = False
-        return action
-
-    async def _act_of_versions(
-        self,
-        policies: Sequence[ServedPolicy],
-        sessions: Sequence[ServingSession],
-        obs: Named,
-        mask: np.ndarray | None,
-    ) -> np.ndarray:
-        rows = [[i for i, s in enumerate(sessions) if s.policy is policy] for policy in policies]
-        pieces = await asyncio.gather(
-            *(
-                self.batcher.act(
-                    policy,
-                    {name: x[chosen] for name, x in obs.items()},
-                    np.array([sessions[i].slot for i in chosen]),
-                    np.array([sessions[i].begins for i in chosen]),
-                    None if mask is None else mask[chosen],
-                )
-                for policy, chosen in zip(policies, rows, strict=True)
-            )
-        )
-        action = np.empty((len(sessions), *pieces[0].shape[1:]), pieces[0].dtype)
-        for chosen, piece in zip(rows, pieces, strict=True):
-            action[chosen] = piece
         return action
 
     async def _act_without_session(self, obs: Named, mask: np.ndarray | None, count: int) -> np.ndarray:
@@ -224,8 +206,7 @@ class PolicyService:
             return None
         if given is None:
             raise Refusal(400, f"`action_mask` is missing: {size} times true or false for each row")
-        mask = _booleans("action_mask", given, (size,) if single else (count, size))
-        mask = mask.reshape(count, size)
+        mask = _booleans("action_mask", given, (size,) if single else (count, size)).reshape(count, size)
         action = self.policy.facts.spaces["action"]
         components = action["nvec"] if action["type"] == "multi_discrete" else [size]
         starts = np.cumsum([0, *components[:-1]])
@@ -239,19 +220,6 @@ def _require_keys(content: Mapping[str, Any], known: set[str]) -> None:
     for key in content:
         if key not in known:
             raise Refusal(400, f"`{str(key)[:40]}` is unknown; there are {', '.join(sorted(known))}")
-
-
-def _flag(name: str, given: Any) -> bool:
-    if not isinstance(given, bool):
-        raise Refusal(400, f"`{name}` must be true or false")
-    return given
-
-
-def _flags(name: str, given: Any, single: bool, count: int) -> np.ndarray:
-    """bool[count]; one value stands for all rows."""
-    if isinstance(given, bool):
-        return np.full(count, given)
-    return _booleans(name, given, (1,) if single else (count,))
 
 
 def _booleans(name: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:

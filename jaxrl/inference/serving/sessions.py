@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from jaxrl.inference.serving.refusal import Refusal
+from jaxrl.inference.serving import Refusal
 from jaxrl.inference.serving.served_policy import ServedPolicy
 
 _ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
@@ -55,11 +55,7 @@ class Sessions:
         return len(self._open)
 
     def begin(self, given: str | None, policy: ServedPolicy) -> ServingSession:
-        """Makes a session, whose first episode `policy` plays.
-
-        Raises:
-          Refusal: the name is none, or there are too many sessions.
-        """
+        """Makes a session; `policy` plays its first episode. Refusal for a bad name or too many sessions."""
         self.sweep()
         if given is not None and not _ID.fullmatch(given):
             raise Refusal(400, "`session` must be at most 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`")
@@ -77,11 +73,7 @@ class Sessions:
         return self._open.get(given)
 
     def restart(self, session: ServingSession, policy: ServedPolicy) -> None:
-        """Begins an episode, which `policy` plays, in a session whose turn the caller holds.
-
-        Raises:
-          Refusal: the policy has no room for another session.
-        """
+        """Begins an episode of `policy` in a session whose turn the caller holds; Refusal without room."""
         if session.policy is not policy:
             slot = policy.take_slot()
             if slot is None:

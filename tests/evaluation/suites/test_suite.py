@@ -15,9 +15,8 @@ from PIL import Image
 from jaxrl.commands.evaluate import main
 from jaxrl.config.errors import ConfigError
 from jaxrl.envs import filming
-from jaxrl.evaluation import evaluators, trained_policy
-from jaxrl.evaluation.evaluator import Evaluator
-from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation import evaluator, trained_policy
+from jaxrl.evaluation.evaluator import EvaluationTask, Evaluator
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.definition import Success
 from jaxrl.evaluation.suites.levels import SuiteLevels, SuitePlayer
@@ -112,7 +111,7 @@ def test_episodes_have_the_tasks_of_a_group_in_turn(run: Path, tmp_path: Path) -
     built: list[Evaluator] = []
 
     def evaluator_of(task: EvaluationTask) -> Evaluator:
-        built.append(evaluators.build(policy.config, task, policy.agent, policy.topology))
+        built.append(evaluator.build(policy.config, task, policy.agent, policy.topology))
         return built[-1]
 
     player = SuitePlayer(levels, functools.cache(evaluator_of))
@@ -124,7 +123,7 @@ def test_episodes_have_the_tasks_of_a_group_in_turn(run: Path, tmp_path: Path) -
             lengths = [rooms[i % 2] + 1 for i in range(5)]
             assert outcomes.length.tolist() == lengths
             assert outcomes.score.tolist() == [2 * length for length in lengths]
-    assert [len(evaluator.compiled) for evaluator in built] == [1]
+    assert [len(each.compiled) for each in built] == [1]
 
 
 def test_a_film_of_a_task() -> None:

@@ -20,9 +20,8 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec
 from jaxrl.envs.games import Game, players
 from jaxrl.envs.games.game_env import GameEnv
 from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
-from jaxrl.evaluation.tournament import ratings, tournament
+from jaxrl.evaluation.tournament import tournament
 from jaxrl.evaluation.tournament.contestants import Contestant, Scripted, Trained
-from jaxrl.evaluation.tournament.ratings import MatchGame
 from jaxrl.evaluation.tournament.session import GameSession, converse
 from jaxrl.evaluation.tournament.tournament import play, play_both
 from jaxrl.reporting.pages import tournament as report
@@ -80,6 +79,7 @@ def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
     contestants = [scripted(name) for name in ("random", "minimax", "greedy")]
     lines: list[str] = []
     results = tournament.run(contestants, games=200, seed=1, tell=lines.append)
+    pairs = results.by_seat.sum(axis=2)
     assert len(lines) == 3
     assert [each.name for each in results.standings] == ["minimax", "greedy", "random"]
     best, _, worst = results.standings
@@ -96,7 +96,7 @@ def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.by_seat[0, 1], results.by_seat[0, 2])  # keys are fixed
     cells = report.tables(results.record())[1].rows
     for (i, j), cell in np.ndenumerate(np.array([row[1:] for row in cells])):
-        assert cell == ("" if i == j else "-".join(map(str, results.pairs[i, j])))
+        assert cell == ("" if i == j else "-".join(map(str, pairs[i, j])))
     cells = report.tables(results.record())[2].rows
     for (i, j), cell in np.ndenumerate(np.array([row[1:] for row in cells])):
         assert cell == ("" if i == j else "-".join(map(str, results.by_seat[i, j, 0])))
@@ -105,7 +105,7 @@ def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
         against = [score for (one, _), score in scores.items() if one == row.name]
         assert len(against) == 2
         assert np.mean(against) == pytest.approx(row.score)
-        wins, draws, _ = results.pairs[i, (i + 1) % 3]
+        wins, draws, _ = pairs[i, (i + 1) % 3]
         assert scores[row.name, results.standings[(i + 1) % 3].name] == (wins + draws / 2) / 200
     files = report.write(results.record(), str(tmp_path / "out"))
     record = json.loads(Path(files[1]).read_text())
@@ -120,7 +120,7 @@ def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
 def test_the_most_likely_ratings_by_hand() -> None:
     # 29.5 of 39 and a draw more: odds of 3, whose middle is 0.
     score = np.array([[0, 29.5], [9.5, 0]])
-    elo, half = ratings.maximum_likelihood(score, np.array([[0, 39], [39, 0]]))
+    elo, half = tournament.maximum_likelihood(score, np.array([[0, 39], [39, 0]]))
     distance = 400 * math.log10(3)
     np.testing.assert_allclose(elo, [distance / 2, -distance / 2], rtol=1e-6)
     # Information of 40 games at 3/4: of the difference 7.5, of a half of it four times as much.
@@ -128,16 +128,16 @@ def test_the_most_likely_ratings_by_hand() -> None:
 
 
 def test_ratings_in_turn_by_hand() -> None:
-    games = [MatchGame(0, 1, 1.0), MatchGame(1, 0, 0.5)]
+    games = [(0, 1, 1.0), (1, 0, 0.5)]
     expected = 1 / (1 + 10 ** (32 / 400))  # of the second player, 32 points behind
     change = 32 * (0.5 - expected)
-    np.testing.assert_allclose(ratings.in_turn(games, 2), [16 - change, -16 + change])
+    np.testing.assert_allclose(tournament.elo_in_turn(games, 2), [16 - change, -16 + change])
 
 
 def test_open_skill_orders_players() -> None:
     pytest.importorskip("openskill")
-    games = [MatchGame(0, 1, 1.0), MatchGame(1, 2, 0.5), MatchGame(0, 2, 1.0)] * 10
-    (best, sigma), (second, _), (third, _) = ratings.open_skill(games, 3)
+    games = [(0, 1, 1.0), (1, 2, 0.5), (0, 2, 1.0)] * 10
+    (best, sigma), (second, _), (third, _) = tournament.open_skill(games, 3)
     assert best > second
     assert best > third
     assert sigma < 25 / 3
@@ -198,9 +198,8 @@ def test_policies_of_other_games_are_refused(
         config = resolve(config(**{"selfplay.enabled": False} | fields), 1)
 
     monkeypatch.setattr(contestants.trained_policy, "load", lambda *_, **__: Run)
-    entry = contestants.EntryTerms(game="jaxrl:TicTacToe")
     with pytest.raises(ConfigError, match=message) as caught:
-        contestants.enter([str(tmp_path), "random"], entry)
+        contestants.enter([str(tmp_path), "random"], game="jaxrl:TicTacToe")
     assert "\n" not in str(caught.value)
 
 

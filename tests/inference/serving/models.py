@@ -32,7 +32,7 @@ def write_model(folder: Path, **fields: Any) -> Path:
     first = made / str(sorted(fields.items())).replace("/", " ")
     if not first.exists():
         first.mkdir()
-        model_folder.write(policy_of(**fields), first, model_folder.ModelDetails(), observations=40)
+        model_folder.write(policy_of(**fields), first, observations=40)
     return Path(shutil.copytree(first, folder))
 
 

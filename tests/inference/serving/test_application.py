@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from jaxrl.inference.serving import application, served_policy
-from jaxrl.inference.serving.server_options import ServerOptions
+from jaxrl.inference.serving import ServerOptions, application, served_policy
 from jaxrl.inference.serving.service import PolicyService
 from tests.inference.serving.models import write_model
 

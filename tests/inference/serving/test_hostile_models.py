@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError
-from jaxrl.inference.serving import openapi, served_policy
-from jaxrl.inference.serving.refusal import Refusal
-from jaxrl.inference.serving.server_options import ServerOptions
+from jaxrl.inference.serving import Refusal, ServerOptions, openapi, served_policy
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.runs.registry import write_checksums
 from tests.commands.test_fuzz import limited

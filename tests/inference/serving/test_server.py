@@ -26,9 +26,8 @@ import pytest
 
 import jaxrl
 from jaxrl.inference.numpy_policy import NumpyPolicy
-from jaxrl.inference.serving import served_policy
+from jaxrl.inference.serving import ServerOptions, served_policy
 from jaxrl.inference.serving import server as server_module
-from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.runs import web
 from jaxrl.runs.registry import ModelRegistry
 from tests.commands.refusals import refused

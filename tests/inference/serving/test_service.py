@@ -16,10 +16,8 @@ import pytest
 
 import jaxrl
 from jaxrl.config import ConfigError
-from jaxrl.inference.serving import runtimes, served_policy, targets
-from jaxrl.inference.serving.refusal import Refusal
+from jaxrl.inference.serving import Refusal, ServerOptions, runtimes, served_policy
 from jaxrl.inference.serving.served_policy import ServedPolicy
-from jaxrl.inference.serving.server_options import ServerOptions
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.inference.serving.sessions import Sessions
 from tests.inference.runs import save_run
@@ -67,7 +65,7 @@ def test_interleaved_sessions_are_those_played_alone_bit_for_bit(model: Path, ru
     async def together() -> tuple[list[list[Any]], int]:
         service = service_of(policy)
         found = await asyncio.gather(*(play(service, f"with{i}", i, pause=i % 2 == 0) for i in range(9)))
-        return found, service.batcher.counts.passes
+        return found, service.batcher.passes
 
     found, passes = asyncio.run(together())
     assert passes < 9 * STEPS / 2  # they shared passes
@@ -89,7 +87,7 @@ def test_runtimes_act_alike_and_the_fastest_is_taken(model: Path) -> None:
     assert costs == sorted(costs)
     assert {timing.kind for timing in chosen.timings} == set(policies)
     # Every size gives a row the bits of the largest.
-    given = served_policy._draw(chosen.facts, chosen.reader, 8, np.random.default_rng(5))
+    given = runtimes.draw(chosen.facts, chosen.reader, 8, np.random.default_rng(5))
     action, after = chosen.run(given)
     for size in chosen.sizes:
         part, carry = chosen.run({name: x[:size] for name, x in given.items()})
@@ -320,7 +318,7 @@ def test_a_program_that_calls_code_outside_of_itself_is_refused(tmp_path: Path) 
 def test_a_run_is_served_as_its_policy_acts(tmp_path: Path) -> None:
     save_run(tmp_path / "run", env__name="gymnax:CartPole-v1", network__core="none")
     options = ServerOptions(largest_batch=8, sessions=4, token="")
-    policy = targets.read_folder(str(tmp_path / "run"), "latest", False, options)
+    policy = served_policy.read_folder(str(tmp_path / "run"), "latest", False, options)
     assert {timing.kind for timing in policy.timings} == {"numpy", "onnx", "stablehlo"}
     # Clients are told no path of the server's disk.
     assert re.fullmatch(r"run step \d+", policy.facts.label)

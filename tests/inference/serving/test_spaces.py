@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from jaxrl.inference.loaded_policy import LoadedPolicy
-from jaxrl.inference.serving import messages
-from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
-from jaxrl.inference.serving.refusal import Refusal
+from jaxrl.inference.serving import Refusal, messages
+from jaxrl.inference.serving.arrays_of_spaces import ObservationReader, action_writer
 from tests.envs.numbered_environments import VECTORS
 from tests.inference.runs import observations as drawn
 from tests.inference.runs import policy_of
@@ -120,8 +119,8 @@ def test_observations_of_dicts_and_integers() -> None:
 
 def test_actions_of_several_parts_have_names() -> None:
     parts = {"turn": box([2]), "gear": {"type": "discrete", "shape": [], "dtype": "int32", "n": 4}}
-    writer = ActionWriter({"type": "mixed", "shape": [3], "dtype": "float32", "parts": parts})
-    found = writer.write(np.array([[0.5, -1.0, 3.0]], np.float32))
+    write = action_writer({"type": "mixed", "shape": [3], "dtype": "float32", "parts": parts})
+    found = write(np.array([[0.5, -1.0, 3.0]], np.float32))
     np.testing.assert_array_equal(found["turn"], [[0.5, -1.0]])
     assert (found["gear"].tolist(), found["gear"].dtype) == ([3], np.int32)
     assert (

@@ -1,11 +1,10 @@
-"""`jaxrl evaluate RUN --levels=N`: chooses levels, plays, prints, writes the record and the plot."""
+"""`jaxrl evaluate RUN --levels=N`: solve rates over many levels, on average and in the worst of them."""
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.tasks import level_pool, method_of_tasks, named_tasks
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.evaluator import MAX_ENVIRONMENTS, STREAM, await_episodes
-from jaxrl.evaluation.modes import mode_name
+from jaxrl.evaluation.result import mode_name
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.experience.episodes import EpisodePlayer, Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
@@ -39,73 +38,65 @@ _AT_ONCE = 4096
 _MOST_DRAWS = 100
 
 
-@dataclasses.dataclass(frozen=True)
-class LevelQuestion:
-    """The levels to play, and how often.
+def run(
+    policy: TrainedPolicy,
+    levels: int,
+    episodes: int,
+    sample: bool,
+    seed: int,
+    environment: str = "",
+    cvar: bool = False,
+) -> None:
+    """Plays the levels, prints the rates and writes the record.
 
-    Attributes:
-      episodes: in each.
+    Args:
+      episodes: in each level.
       seed: decides the levels and the episodes.
       environment: another one with the same spaces; "": the run's.
       cvar: also play again, and report the success on the worst levels.
-    """
-
-    levels: int
-    episodes: int
-    sample: bool
-    seed: int
-    environment: str
-    cvar: bool
-
-
-def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
-    """Plays the levels, prints the rates and writes the record.
 
     Raises:
       ConfigError: there are no such levels, no rule for when one is solved, or a package is missing.
     """
-    if asked.cvar:
+    if cvar:
         installation.require("`--cvar`", "plot", "matplotlib")
-    env = _environment(policy, asked)
-    reports = EpisodeReports.of(env.spec, policy.config.env.success)
+    config = policy.config.env
+    if environment:
+        check_same_spaces("--environment", environment, config)
+    name = environment or config.name
+    if registry.is_host(name):
+        raise ConfigError(f"`--levels` (={levels}) needs an environment with levels: {name} has none")
+    env = registry.make(name, config.wrappers)
+    reports = EpisodeReports.of(env.spec, config.success)
     if not reports.knows_success:
         raise ConfigError(
-            f"`--levels` (={asked.levels}) needs `env.success`, for {env.spec.name} does not say when a "
+            f"`--levels` (={levels}) needs `env.success`, for {env.spec.name} does not say when a "
             "level is solved"
         )
-    tasks = choose(env, asked.levels, asked.seed)
+    tasks = choose(env, levels, seed)
     names, named = with_names(env)
-    player = LevelPlayer(policy.agent, VectorEnv(env), policy.topology, reports, asked.episodes, asked.sample)
-    first = player.solve_rates(policy.state, tasks, asked.seed)
+    solve_rates = player(policy.agent, VectorEnv(env), policy.topology, reports, episodes, sample)
+    first = solve_rates(policy.state, tasks, seed)
     record: dict[str, Any] = {
         "step": policy.step,
         "environment": env.spec.name,
-        "mode": mode_name(asked.sample),
-        **{name: getattr(asked, name) for name in ("levels", "episodes", "seed")},
+        "mode": mode_name(sample),
+        "levels": levels,
+        "episodes": episodes,
+        "seed": seed,
         "solve_rate": float(first.mean()),
     }
-    if asked.cvar:
-        second = player.solve_rates(policy.state, tasks, asked.seed + _SECOND_SEED)
+    if cvar:
+        second = solve_rates(policy.state, tasks, seed + _SECOND_SEED)
         record["worst"] = worst_means(first, second)
         record["rates"] = {"chosen_by": first.tolist(), "scored": second.tolist()}
     if names:
-        rates = player.solve_rates(policy.state, named, asked.seed)
-        record["named"] = dict(zip(names, rates.tolist(), strict=True))
+        record["named"] = dict(zip(names, solve_rates(policy.state, named, seed).tolist(), strict=True))
     _show(record)
     record |= {"versions": versions(), "commits": commits(), **origin()}
-    name = "levels-step-{step}-{mode}-{levels}-seed-{seed}".format(**record)
-    plot = _plot(record) if asked.cvar else None
-    print("\n".join(RunFolder(policy.folder).record_evaluation(name, record, plot)))
-
-
-def _environment(policy: TrainedPolicy, asked: LevelQuestion) -> JaxEnv:
-    config = policy.config
-    name = asked.environment or policy.config.env.name
-    if asked.environment:
-        check_same_spaces("--environment", name, config.env)
-    if registry.is_host(name):
-        raise ConfigError(f"`--levels` (={asked.levels}) needs an environment with levels: {name} has none")
-    return registry.make(name, config.env.wrappers)
+    file = "levels-step-{step}-{mode}-{levels}-seed-{seed}".format(**record)
+    plot = _plot(record) if cvar else None
+    print("\n".join(RunFolder(policy.folder).record_evaluation(file, record, plot)))
 
 
 def _show(record: Mapping[str, Any]) -> None:
@@ -187,10 +178,9 @@ def _draw_solvable(draw: Any, is_solvable: Any, count: int, seed: int, name: str
 
     @jax.jit
     def some(first: jax.Array) -> tuple[Any, jax.Array]:
-        index = first + jax.numpy.arange(_AT_ONCE)
+        index = first + jnp.arange(_AT_ONCE)
         task = jax.vmap(draw)(jax.vmap(jax.random.fold_in, in_axes=(None, 0))(base, index))
-        solvable = jax.numpy.ones(_AT_ONCE, bool) if is_solvable is None else jax.vmap(is_solvable)(task)
-        return task, solvable
+        return task, jnp.ones(_AT_ONCE, bool) if is_solvable is None else jax.vmap(is_solvable)(task)
 
     found: list[Any] = []
     have = 0
@@ -203,62 +193,41 @@ def _draw_solvable(draw: Any, is_solvable: Any, count: int, seed: int, name: str
     raise ConfigError(f"`--levels` (={count}): too few random levels of {name} can be solved")
 
 
-class LevelPlayer:
-    """Plays Q episodes in each level, `MAX_ENVIRONMENTS` levels at a time."""
+def player(
+    agent: Agent, env: VectorEnv, topology: Topology, reports: EpisodeReports, episodes: int, sample: bool
+) -> Callable[[Acting, PyTree, int], np.ndarray]:
+    """Returns a function of a state, levels [N, ...] and a seed, which plays some episodes in each level.
 
-    def __init__(
-        self,
-        agent: Agent,
-        env: VectorEnv,
-        topology: Topology,
-        reports: EpisodeReports,
-        episodes: int,
-        sample: bool,
-    ) -> None:
-        """Compiles nothing yet.
+    It returns float64[N], the share of successful ones, which depends on the seed and a level's index alone;
+    `MAX_ENVIRONMENTS` levels are played at a time. `env` has tasks and is not staggered.
+    """
+    if sample:
+        agent.require_samples()
+    axis = topology.axis
+    plays = EpisodePlayer(agent, env, reports)
 
-        Args:
-          env: with tasks, not staggered.
-          reports: as for `EpisodePlayer`, with success.
-          episodes: Q.
-        """
-        if sample:
-            agent.require_samples()
-        self._topology = topology
-        self._reports = reports
-        axis = topology.axis
-        player = EpisodePlayer(agent, env, reports)
+    def part(state: Acting, key: Array, first: Array, count: Array, task: PyTree) -> Episodes:
+        here = len(jax.tree.leaves(task)[0])
+        index = first + axis.index() * here + jnp.arange(here)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+        return plays.play(state, keys, jnp.where(index < count, episodes, 0), episodes, sample, task)
 
-        def program(state: Acting, key: Array, first: Array, count: Array, task: PyTree) -> Episodes:
-            here = len(jax.tree.leaves(task)[0])
-            index = first + axis.index() * here + jnp.arange(here)
-            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
-            quota = jnp.where(index < count, episodes, 0)
-            return player.play(state, keys, quota, episodes, sample, task)
+    program = topology.shard(part, (REPLICATED,) * 4 + (SHARDED,), SHARDED)
 
-        inputs = (REPLICATED, REPLICATED, REPLICATED, REPLICATED, SHARDED)
-        self._program = topology.shard(program, inputs, SHARDED)
-
-    def solve_rates(self, state: Acting, task: PyTree, seed: int) -> np.ndarray:
-        """float64[N], the share of successful episodes in each level [N, ...].
-
-        What a level gives depends on the seed and its index alone.
-        """
+    def solve_rates(state: Acting, task: PyTree, seed: int) -> np.ndarray:
         count = len(jax.tree.leaves(task)[0])
-        devices = self._topology.axis.size
-        at_once = -(-min(count, MAX_ENVIRONMENTS) // devices) * devices
-        key = self._topology.replicate(jax.random.fold_in(jax.random.key(seed), STREAM))
+        at_once = -(-min(count, MAX_ENVIRONMENTS) // axis.size) * axis.size
+        key = topology.replicate(jax.random.fold_in(jax.random.key(seed), STREAM))
         found = []
         for first in range(0, count, at_once):
             rows = np.minimum(np.arange(first, first + at_once), count - 1)
-            part = jax.tree.map(lambda x: x[rows], task)  # noqa: B023
-            played = self._program(state, key, np.int32(first), np.int32(count), part)
+            here = jax.tree.map(lambda x: x[rows], task)  # noqa: B023
+            played = program(state, key, np.int32(first), np.int32(count), here)
             played = await_episodes(played, lambda: False)
-            found.append(self._rates(played)[: count - first])
+            ended: dict[str, Any] = reports.final_values(
+                played.tallies, played.episode_return, played.length, played.finished & played.played, np
+            )
+            found.append(ended[SUCCESS].value.astype(np.float64).mean(1)[: count - first])
         return np.concatenate(found)
 
-    def _rates(self, played: Episodes) -> np.ndarray:
-        ended: dict[str, Any] = self._reports.final_values(
-            played.tallies, played.episode_return, played.length, played.finished & played.played, np
-        )
-        return ended[SUCCESS].value.astype(np.float64).mean(1)
+    return solve_rates
