@@ -14,10 +14,9 @@ from jaxrl.reporting.pages.figures import COLORS, empty_figure, picture
 from jaxrl.reporting.pages.page import Section, Table, html_page, require_packages
 from jaxrl.search.dimension import Dimension, as_choice, label
 from jaxrl.search.pareto import pareto_front
-from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.space import Space
-from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
+from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial, Task
 from jaxrl.search.winner import Verified, summary_of
 
 if TYPE_CHECKING:
