@@ -207,7 +207,7 @@ def _check_training(planner: Planner) -> None:
 def _check_suites(stages: Mapping[str, PipelineStage], config: ConfigDict) -> None:
     """Raises ConfigError if a policy of a configuration cannot play one of the suites that stages name."""
     from jaxrl.config import check_config
-    from jaxrl.runs.names import RunNames
+    from jaxrl.runs.executor import RunNames
 
     words = [word for stage in stages.values() for step in stage.steps for word in step.arguments]
     playing = []

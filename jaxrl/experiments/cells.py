@@ -15,7 +15,7 @@ from jaxrl.config.files import load_config
 from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.config.listing import config_file
 from jaxrl.experiments.experiment_options import WITH_PRETRAIN, ExperimentOptions
-from jaxrl.runs.names import RunNames
+from jaxrl.runs.executor import RunNames
 
 # What a cell runs, each a command of `jaxrl` that can be run again by itself.
 PRETRAIN = "pretrain"

@@ -25,8 +25,7 @@ from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.results import read_results
 from jaxrl.experiments.runner import CellRunner
 from jaxrl.runs import ray_cluster
-from jaxrl.runs.child_process import POLL_SECONDS
-from jaxrl.runs.device_share import DeviceShare
+from jaxrl.runs.child_process import POLL_SECONDS, DeviceShare
 from jaxrl.runs.signals import Interruption
 
 _FLAGS = {"CPU": "--cpus-per-cell", "GPU": "--gpus-per-cell"}

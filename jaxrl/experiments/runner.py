@@ -19,9 +19,8 @@ from jaxrl.config.errors import RunError
 from jaxrl.experiments.cells import EXPORT, LATENCY, PRETRAIN, SUITES, ExperimentCell, ExperimentPlan
 from jaxrl.experiments.experiment_options import ExperimentOptions
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
-from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, take_lock
+from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, DeviceShare, shares_of, take_lock
 from jaxrl.runs.clones import failed_check
-from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.executor import PlannedRun, visible_gpus
 from jaxrl.runs.signals import Interruption
 

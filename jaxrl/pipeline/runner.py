@@ -28,7 +28,7 @@ from jaxrl.pipeline.pipeline_folder import (
 from jaxrl.pipeline.plan import Planner
 from jaxrl.pipeline.stages import PipelineStage, Step
 from jaxrl.runs.child_process import ChildProcess
-from jaxrl.runs.registry.gate import GateClosed
+from jaxrl.runs.registry import GateClosed
 from jaxrl.runs.signals import Interruption
 
 _TAIL = 4096  # bytes of a log in which its last line is looked for

@@ -23,10 +23,11 @@ from jaxrl.config.data_files import read_bytes, read_object
 from jaxrl.config.errors import RunError
 from jaxrl.config.local_files import is_remote, replace_text, require_no_links
 from jaxrl.parallel import process_group
-from jaxrl.runs import folder_lock, storage
+from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, checkpoint_folder
 from jaxrl.runs.records import MEMBERS
 from jaxrl.runs.signals import Interruption
+from jaxrl.runs.storage.lease import lock_folder
 
 # After this long all processes must see a file that one of them wrote.
 _VISIBLE_SECONDS = 3.0
@@ -119,8 +120,8 @@ class RunFolder:
         return content
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Locks the folder against other trainers, see `folder_lock.hold`."""
-        return folder_lock.hold(self.path)
+        """Locks the folder against other trainers, see `lock_folder`."""
+        return lock_folder(self.path)
 
     @contextlib.contextmanager
     def logs(self) -> Iterator[str]:

@@ -16,7 +16,7 @@ from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.data_files import read_object
 from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing
 from jaxrl.runs.executor import Ending, Executor, PlannedRun
-from jaxrl.runs.lineage import Lineage
+from jaxrl.runs.members import Lineage
 from jaxrl.search.space import Space
 from jaxrl.search.trials import StudyTrial
 

@@ -18,7 +18,7 @@ from jaxrl.config.errors import RunError
 from jaxrl.runs import ray_cluster
 from jaxrl.runs.child_process import KILL_AFTER
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
-from jaxrl.runs.lineage import Lineage
+from jaxrl.runs.members import Lineage
 from jaxrl.search.ray_search import PLAN, RayPlan, values_in
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 

@@ -15,7 +15,7 @@ from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.data_files import require_yaml
 from jaxrl.config.overrides import assign
 from jaxrl.config.sections import GREEDY, SAMPLED
-from jaxrl.runs.names import RunNames
+from jaxrl.runs.executor import RunNames
 from jaxrl.search.dimension import Dimension, plain, read_dimension, with_argument
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
-from jaxrl.runs.names import RunNames
+from jaxrl.runs.executor import RunNames
 from jaxrl.runs.signals import Interruption
 from jaxrl.search import SearchOptions, optimization, search_report
 from jaxrl.search.search_folder import SearchFolder

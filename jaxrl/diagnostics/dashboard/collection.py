@@ -20,7 +20,7 @@ from jaxrl.config.declarations import settings
 from jaxrl.diagnostics.dashboard.run_view import RunView
 from jaxrl.diagnostics.dashboard.series import MetricSeries, band
 from jaxrl.runs import records, storage
-from jaxrl.runs.lineage import Lineage
+from jaxrl.runs.members import Lineage
 
 _DEPTH = 7  # levels below the folder: a pipeline's search has its trials five levels down
 _MOST_RUNS = 5000

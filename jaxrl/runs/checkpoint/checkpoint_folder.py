@@ -25,7 +25,7 @@ from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_bytes
 from jaxrl.config.local_files import replace_text
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import array_files, checkpoint_record, integrity, state_arrays
+from jaxrl.runs.checkpoint import array_files, checkpoint_record
 from jaxrl.runs.checkpoint.checkpoint_files import COMMITTED, DELETED, is_step, length, plain_files
 from jaxrl.runs.checkpoint.checkpoint_record import ImplausibleSize, Record
 
@@ -116,7 +116,7 @@ def replace_record(path: epath.Path, record: Record) -> None:
     Raises:
       OSError: it cannot be written; the old one then stays.
     """
-    sealed = json.dumps(checkpoint_record.seal_again(record))
+    sealed = json.dumps(record.sealed())
     file = path / _META_FILE
     if storage.is_remote(path):
         with storage.as_os_errors():
@@ -138,15 +138,11 @@ def read_arrays(
       CorruptCheckpoint: an array is missing or is not the one that was saved; the first one is named.
       CheckpointError: the files cannot be reached.
     """
-    wanted = {
-        name: described
-        for name, described in record.arrays.items()
-        if fields is None or state_arrays.is_part(name, fields)
-    }
+    wanted = record.arrays if fields is None else record.part(fields)
     with _classify_errors(path):
         array_files.require_plausible_size(path / STATE, record.arrays)
         arrays = array_files.read(path / STATE, wanted) if wanted else {}
-        found = integrity.describe(arrays)
+        found = checkpoint_record.describe(arrays)
         for name, described in wanted.items():
             if found[name] != described:
                 raise ValueError(f"the array {name} is not what was saved")
@@ -165,7 +161,7 @@ def read_back(path: epath.Path, sealed: Mapping[str, Any]) -> None:
     """
     record = read_record(path)
     with _classify_errors(path):
-        if checkpoint_record.seal_again(record) != sealed:
+        if record.sealed() != sealed:
             raise ValueError(f"{_META_FILE} is not what was written")
         array_files.require_present(path / STATE, record.arrays)
 

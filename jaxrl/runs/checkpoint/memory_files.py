@@ -18,8 +18,8 @@ import numpy as np
 from etils import epath
 
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import integrity
 from jaxrl.runs.checkpoint.checkpoint_files import length
+from jaxrl.runs.checkpoint.checkpoint_record import DIGEST, content_hash
 
 BLOCK_BYTES = 1 << 25
 
@@ -38,7 +38,7 @@ def write(file: epath.Path, name: str, part: jax.Array, start: Sequence[int]) ->
       OSError: it cannot be written.
     """
     header = {"start": list(start), "shape": list(part.shape)}
-    digest = integrity.content_hash(name, header)
+    digest = content_hash(name, header)
     with storage.as_os_errors(), file.open("wb") as stream:
         for place, shape in blocks(part.shape, part.dtype.itemsize):
             block = np.ascontiguousarray(np.asarray(_block(part, np.asarray(place, np.int32), shape)))
@@ -49,7 +49,7 @@ def write(file: epath.Path, name: str, part: jax.Array, start: Sequence[int]) ->
             # The memory of an older checkpoint is deleted afterwards.
             stream.flush()
             os.fsync(stream.fileno())
-    return header | {"file": file.name, integrity.DIGEST: digest.hexdigest()}
+    return header | {"file": file.name, DIGEST: digest.hexdigest()}
 
 
 def read(
@@ -68,7 +68,7 @@ def read(
     kind = np.dtype(dtype)
     start = described["start"]
     shape = described["shape"]
-    digest = integrity.content_hash(name, {"start": start, "shape": shape})
+    digest = content_hash(name, {"start": start, "shape": shape})
     _require_plain(file, math.prod(shape) * kind.itemsize)
     with storage.as_os_errors(), file.open("rb") as stream:
         for place, size in blocks(shape, kind.itemsize):
@@ -76,7 +76,7 @@ def read(
             digest.update(content)
             block = np.frombuffer(content, kind).reshape(size)
             yield tuple(a + b for a, b in zip(start, place, strict=True)), block
-    if digest.hexdigest() != described[integrity.DIGEST]:
+    if digest.hexdigest() != described[DIGEST]:
         raise ValueError(f"the rows {name} in {file} are not what was saved")
 
 

@@ -14,11 +14,9 @@ from jaxrl.runs.storage.bucket import (
     require_run_folder,
     within_timeout,
 )
-from jaxrl.runs.storage.lease import Lease
 from jaxrl.runs.storage.staging import StagedFolder
 
 __all__ = [
-    "Lease",
     "StagedFolder",
     "as_os_errors",
     "entries",

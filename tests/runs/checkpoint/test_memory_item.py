@@ -254,14 +254,14 @@ def test_a_failed_write_is_a_failed_save(folder: Path, monkeypatch: pytest.Monke
 
 
 def test_a_record_that_leads_elsewhere_is_refused() -> None:
-    from jaxrl.runs.checkpoint import checkpoint_record, integrity
+    from jaxrl.runs.checkpoint import checkpoint_record
 
     shard = {"file": "0-0", "start": [0], "shape": [2], "digest": "00"}
     described = {"dtype": "uint8", "shape": [2], "shards": [shard]}
     good = checkpoint_record.Record(
         5, None, {}, {"w": {"dtype": "uint8", "shape": [2], "digest": "00"}}, {"x": described}
     )
-    assert checkpoint_record.parse(json.dumps(checkpoint_record.seal_again(good))) == good
+    assert checkpoint_record.parse(json.dumps(good.sealed())) == good
     wrong: Sequence[dict[str, Any]] = (
         {"file": "../0-0"},
         {"file": "0-0\n"},
@@ -275,11 +275,11 @@ def test_a_record_that_leads_elsewhere_is_refused() -> None:
         content = dataclasses.asdict(good)
         content["memory"] = {"x": described | {"shards": [shard | change]}}
         with pytest.raises(ValueError, match="the array x: "):
-            checkpoint_record.parse(json.dumps(integrity.seal(content)))
+            checkpoint_record.parse(json.dumps(checkpoint_record.seal(content)))
     for nothing in (None, {}, [], 5):
         content = dataclasses.asdict(good) | {"memory": nothing}
         with pytest.raises(ValueError, match="`memory`"):
-            checkpoint_record.parse(json.dumps(integrity.seal(content)))
+            checkpoint_record.parse(json.dumps(checkpoint_record.seal(content)))
 
 
 @pytest.mark.slow
