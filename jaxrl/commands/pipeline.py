@@ -123,8 +123,7 @@ def _run(
     interruption: Interruption,
     again: str,
 ) -> int:
-    from jaxrl.pipeline.display import PipelineDisplay
-    from jaxrl.pipeline.runner import Runner
+    from jaxrl.pipeline.runner import PipelineDisplay, Runner
 
     folder.create(pipeline.text)
     display = PipelineDisplay(planner.selected, folder.root / f"{pipeline.name}.log")

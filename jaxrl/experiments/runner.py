@@ -16,6 +16,7 @@ from typing import BinaryIO
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
+from jaxrl.config.listing import config_file
 from jaxrl.experiments.cells import EXPORT, LATENCY, PRETRAIN, SUITES, ExperimentCell, ExperimentPlan
 from jaxrl.experiments.experiment_options import ExperimentOptions
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
@@ -112,7 +113,8 @@ class CellRunner:
     def _pretrain(self, lock: BinaryIO) -> str:
         """Clones demonstrations; returns why the clone is not started from, "" if it is."""
         try:
-            self.plan.write_pretrain_config(self.cell)
+            config = config_file(self.plan.config(self.cell, with_suite=False))
+            self.cell.clone.with_suffix(".py").write_text(config + "\n")
             self._command(PRETRAIN, lock)
             if failed_check(str(self.cell.clone)):
                 raise CellFailure("it is no better than a policy without observations")

@@ -12,7 +12,7 @@ from typing import Any
 from jaxrl.config import flatten
 from jaxrl.config.files import config_path, curriculum_file, load_config, suite_file
 from jaxrl.pipeline.definition import PipelineDefinition
-from jaxrl.pipeline.digests import FILE, PRESENT, RUN, TREE, StageOutput
+from jaxrl.pipeline.digests import FILE, PRESENT, RESULT, RUN, TREE, StageOutput, StagePlaces
 from jaxrl.runs.clones import failed_check
 
 # What finds the file of a shipped one by its name.
@@ -60,38 +60,6 @@ class PipelineStage:
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     outputs: Mapping[str, StageOutput] = dataclasses.field(default_factory=dict)
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class StagePlaces:
-    """The places in the folder of a pipeline, as text in settings names them: `{data.folder}`, ..."""
-
-    folder: str
-
-    @property
-    def data(self) -> str:
-        return f"{self.folder}/data/data"
-
-    @property
-    def study(self) -> str:
-        return f"{self.folder}/search/study"
-
-    @property
-    def winner(self) -> str:
-        return f"{self.study}/best_config.py"
-
-    def run(self, stage: str = "train") -> str:
-        return f"{self.folder}/{stage}/run"
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {
-            "{data.folder}": self.data,
-            "{search.config}": self.winner,
-            "{pretrain.run}": self.run("pretrain"),
-            "{train.run}": self.run(),
-            "{folder}": self.folder,
-        }
 
 
 def build(pipeline: PipelineDefinition, places: StagePlaces) -> dict[str, PipelineStage]:
@@ -187,7 +155,7 @@ class _Builder:
             )
         folder = f"{self._places.folder}/evaluate"
         outputs = {
-            f"evaluate.{step.result}": StageOutput("result", f"{folder}/{step.result}") for step in steps
+            f"evaluate.{step.result}": StageOutput(RESULT, f"{folder}/{step.result}") for step in steps
         }
         files = {f"suites.{number}": suite for number, suite in enumerate(suites, start=1)}
         return PipelineStage("evaluate", tuple(steps), ("train",), self._files(files), outputs)

@@ -223,7 +223,9 @@ def reason(code: int, output: Path) -> str:
     """The reason why a process ended early, in one line; "" for success. `output` is a file."""
     if code == 0:
         return ""
-    lines = _read(output).splitlines()
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = output.read_text(errors="replace").splitlines()
     said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), "")
     memory = next((line for line in lines if any(sign in line for sign in _OUT_OF_MEMORY)), "")
     if memory and not said:
@@ -246,18 +248,8 @@ def _describe_ending(code: int) -> str:
         return f"exit code {code}"
 
 
-def _read(output: Path) -> str:
-    with contextlib.suppress(OSError):
-        return output.read_text(errors="replace")
-    return ""
-
-
-def end_with_parent(parent: int) -> None:
-    """Sends SIGTERM to this process, once, after its parent has ended."""
-    threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
-
-
 def _watch(parent: int) -> None:
+    """Sends SIGTERM to this process, once, after its parent has ended."""
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -265,7 +257,7 @@ def _watch(parent: int) -> None:
 
 if __name__ == "__main__":
     _, given, name, *rest = sys.argv
-    end_with_parent(int(given))
+    threading.Thread(target=_watch, args=(int(given),), name="parent", daemon=True).start()
     sys.argv = [name, *rest]
     # The command that runs record: this wrapper, run by hand, would end at once, without its parent.
     sys.orig_argv = [sys.executable, "-m", name, *rest]

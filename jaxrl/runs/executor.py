@@ -163,16 +163,12 @@ class ProcessExecutor(Executor):
         return self._jobs - len(self._running)
 
     def start(self, runs: Sequence[PlannedRun]) -> list[str]:
-        return [run.name for run in runs if self._start(run)]
-
-    def _start(self, run: PlannedRun) -> bool:
-        lock = run.take_lock()
-        if lock is None:
-            return False
-        slot = min(set(range(self._jobs)) - {running.slot for running in self._running.values()})
-        child = run.start(lock, self._shares[slot], self._say)
-        self._running[run.name] = _Running(child, slot, lock)
-        return True
+        started = [(run, lock) for run in runs if (lock := run.take_lock()) is not None]
+        for run, lock in started:
+            slot = min(set(range(self._jobs)) - {running.slot for running in self._running.values()})
+            child = run.start(lock, self._shares[slot], self._say)
+            self._running[run.name] = _Running(child, slot, lock)
+        return [run.name for run, _ in started]
 
     def poll(self) -> list[Ending]:
         endings = []

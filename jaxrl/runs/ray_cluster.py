@@ -86,7 +86,12 @@ def drive(address: str, flag: str, stop: Path, work: Callable[[], str]) -> int:
     import ray
 
     try:
-        _connect(address)
+        given: dict[str, Any] = {"address": address, "logging_level": logging.ERROR}
+        if not address.startswith("ray://"):
+            given["log_to_driver"] = False
+        if address == LOCAL:
+            given |= {"include_dashboard": False, "num_cpus": len(usable_cores())}
+        ray.init(**given)
     except Exception as error:  # Which one depends on the address.
         where = "Ray on this machine" if address == LOCAL else f"`{flag}` (={address!r})"
         return _refuse(f"{where} cannot be used: {one_line(error)}")
@@ -96,17 +101,6 @@ def drive(address: str, flag: str, stop: Path, work: Callable[[], str]) -> int:
     finally:
         ray.shutdown()
     return _refuse(problem) if problem else 0
-
-
-def _connect(address: str) -> None:
-    import ray
-
-    given: dict[str, Any] = {"address": address, "logging_level": logging.ERROR}
-    if not address.startswith("ray://"):
-        given |= {"log_to_driver": False}
-    if address == LOCAL:
-        given |= {"include_dashboard": False, "num_cpus": len(usable_cores())}
-    ray.init(**given)
 
 
 def _refuse(problem: str) -> int:

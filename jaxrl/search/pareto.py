@@ -110,11 +110,11 @@ def improvement(mean: np.ndarray, deviation: np.ndarray, known: float) -> np.nda
 
     `E[max(Y - known, 0)] = (mean - known) Phi(z) + deviation phi(z)`, `z = (mean - known) / deviation`.
     """
+    from scipy.stats import norm
+
     deviation = np.maximum(deviation, 1e-12)
     z = (mean - known) / deviation
-    cumulative = 0.5 * (1 + np.array([math.erf(x / math.sqrt(2)) for x in z]))
-    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    return (mean - known) * cumulative + deviation * density
+    return (mean - known) * norm.cdf(z) + deviation * norm.pdf(z)
 
 
 def _move(dimension: Dimension, value: Any, rng: np.random.Generator) -> Any:

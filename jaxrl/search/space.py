@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import Config, ConfigError, check_config, declared_fields, words
+from jaxrl.config import ConfigError, check_config, declared_fields, words
 from jaxrl.config.algorithms import section_of
 from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.data_files import require_yaml
@@ -123,17 +124,13 @@ def require_trainable(configs: Sequence[ConfigDict], metric: str = "") -> RunNam
       ConfigError: one of them leads to no environment or network, or none of them writes `metric`, as far as
         that is known before a run.
     """
-    names = RunNames.of(_checked_configs(configs))
+    checked = []
+    for config in configs:
+        with contextlib.suppress(ConfigError):
+            checked.append(check_config(config))
+    names = RunNames.of(checked)
     _require_written(metric, names)
     return names
-
-
-def _checked_configs(configs: Sequence[ConfigDict]) -> Iterator[Config]:
-    for config in configs:
-        try:
-            yield check_config(config)
-        except ConfigError:
-            continue
 
 
 def _require_written(metric: str, known: RunNames) -> None:

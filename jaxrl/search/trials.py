@@ -93,8 +93,10 @@ class TrialRecords:
         data = json.dumps(record).encode() + b"\n"
         try:
             with self._file.open("ab+") as stream:
-                if stream.seek(0, os.SEEK_END) and not _ends_a_line(stream):
-                    data = b"\n" + data  # After a line that a kill cut short.
+                if stream.seek(0, os.SEEK_END):
+                    stream.seek(-1, os.SEEK_END)
+                    if stream.read(1) != b"\n":
+                        data = b"\n" + data  # After a line that a kill cut short.
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -107,11 +109,6 @@ class TrialRecords:
         with self._lock.open("a") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
-
-
-def _ends_a_line(stream: Any) -> bool:
-    stream.seek(-1, os.SEEK_END)
-    return bool(stream.read(1) == b"\n")
 
 
 # Of what a line holds; text is of states or a reason.

@@ -17,12 +17,10 @@ from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.diagnostics import architectures
 from jaxrl.diagnostics.architectures import TrainingCost
 from jaxrl.envs.native.platformer.level_files import SHIPPED
-from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.curves import group_curve
+from jaxrl.experiments.cells import ExperimentCell, ExperimentFolder, ExperimentPlan, copy_files
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping, read_options
-from jaxrl.experiments.folder import ExperimentFolder, copy_files
-from jaxrl.experiments.results import Measured, of_suite, write_results
+from jaxrl.experiments.results import Measured, group_curve, of_suite, write_results
 from jaxrl.experiments.runner import jobs_of
 from jaxrl.runs import records
 from jaxrl.runs.executor import PlannedRun

@@ -16,9 +16,8 @@ from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.envs import registry
 from jaxrl.experience.demonstrations import record_episodes, write_dataset
 from jaxrl.experience.demonstrations.recording import RandomPlayer
-from jaxrl.experiments.cells import ExperimentPlan
+from jaxrl.experiments.cells import ExperimentFolder, ExperimentPlan
 from jaxrl.experiments.experiment import run
-from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.runs.signals import Interruption
 from tests import processes
 from tests.experiments.test_experiment import finish, options

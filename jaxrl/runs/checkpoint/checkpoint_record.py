@@ -74,6 +74,16 @@ class Record:
         return seal(content)
 
 
+def misfit(held: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, Any]) -> str:
+    """The first array that is not the same in a record and among wanted ones, in words; "" if all are."""
+    for name in sorted(held.keys() | wanted.keys()):
+        there = f"{held[name]['dtype']}{held[name]['shape']}" if name in held else "absent"
+        here = f"{wanted[name].dtype}{list(wanted[name].shape)}" if name in wanted else "absent"
+        if there != here:
+            return f"does not fit: {name} is {there} there and {here} in this configuration"
+    return ""
+
+
 def parse(text: str) -> Record:
     """The record that was sealed.
 
@@ -81,7 +91,8 @@ def parse(text: str) -> Record:
       ValueError: it is not the JSON that was sealed, or a field is missing or of the wrong type.
     """
     content = unseal(text)
-    require(content, {"step": is_count, "score": _is_score, "meta": is_object, "arrays": _has_entries})
+    score = {"score": lambda x: x is None or is_number(x)}
+    require(content, {"step": is_count, **score, "meta": is_object, "arrays": _has_entries})
     for name, described in content["arrays"].items():
         if not is_object(described):
             raise ValueError(f"the array {name} is not described")
@@ -194,10 +205,6 @@ def is_memory_file(name: Any) -> bool:
 
 def _has_entries(x: Any) -> bool:
     return is_object(x) and bool(x)
-
-
-def _is_score(x: Any) -> bool:
-    return x is None or is_number(x)
 
 
 def _is_text(x: Any) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from jaxrl.config.errors import errors_as
 from jaxrl.parallel import process_group, sharding
@@ -24,8 +23,6 @@ from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptChec
 from jaxrl.runs.checkpoint.checkpoint_record import Record, describe
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.runs.checkpoint.upkeep import FolderUpkeep
-
-__all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +95,10 @@ class Checkpointer:
         if step == latest:
             return False
         score = score if score is not None and math.isfinite(score) else None
-        memory = self._write_memory(path, rows)
+        try:
+            memory = self._memories.write(step, rows) if rows else None
+        except OSError as error:
+            raise SaveError(path, checkpoint_folder.one_line(error)) from error
         arrays = sharding.to_host(state_arrays.to_arrays(state))
         if process_group.is_first():
             # A save by all would make processes wait for each other, even when the disk fails.
@@ -236,28 +236,16 @@ class Checkpointer:
         Raises:
           SaveError: the last save failed, in any process; raised once.
         """
-        self._raise_everywhere(self._folder, self._background.settle())
+        # The error of any process is raised in all, so that all continue alike.
+        error = self._background.settle()
+        own = error and [error.reason, error.stalled]
+        if problems := [p for p in process_group.everywhere(own) if p]:
+            raise error or SaveError(self._folder, *problems[0])
 
     def close(self) -> None:
         """Finishes writing and releases the threads; raises as `wait` does."""
         self._background.close()
         self.wait()
-
-    def _raise_everywhere(self, path: epath.Path, error: SaveError | None) -> None:
-        """Raises the error of any process in all, so that all continue alike."""
-        own = error and [error.reason, error.stalled]
-        problems = [p for p in process_group.everywhere(own) if p]
-        if problems:
-            raise error or SaveError(path, *problems[0])
-
-    def _write_memory(self, path: epath.Path, rows: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Writes the rows of a large memory, before the checkpoint `path`; returns their description."""
-        if not rows:
-            return None
-        try:
-            return self._memories.write(int(path.name), rows)
-        except OSError as error:
-            raise SaveError(path, checkpoint_folder.one_line(error)) from error
 
     def _record(self, step: int) -> Record:
         steps = self.all_steps()

@@ -15,7 +15,7 @@ from etils import epath
 from jaxrl.parallel.bulk import without_bulk
 from jaxrl.runs.checkpoint import checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError
-from jaxrl.runs.checkpoint.checkpoint_record import Record
+from jaxrl.runs.checkpoint.checkpoint_record import Record, misfit
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 
 log = logging.getLogger(__name__)
@@ -170,15 +170,8 @@ def restore_fields(
             f"jaxrl: it has no {', '.join(sorted(lacking))}, it holds {', '.join(record.fields)}"
         )
     # Orbax would cast silently, or fail with pages of trees.
-    held = record.part(compare)
-    for name in sorted(held.keys() | expected.keys()):
-        there = f"{held[name]['dtype']}{held[name]['shape']}" if name in held else "absent"
-        here = f"{expected[name].dtype}{list(expected[name].shape)}" if name in expected else "absent"
-        if there != here:
-            raise CheckpointError(
-                f"the checkpoint of step {record.step} in {folder} does not fit: "
-                f"{name} is {there} there and {here} in this configuration"
-            )
+    if found := misfit(record.part(compare), expected):
+        raise CheckpointError(f"the checkpoint of step {record.step} in {folder} {found}")
     arrays = checkpoint_folder.read_arrays(folder / str(record.step), record, wanted)
     return {name: rebuild(name, tree, arrays) for name, tree in wanted.items()}
 

@@ -22,7 +22,6 @@ from jaxrl.config.local_files import PARTIAL, no_link, replacing, require_no_lin
 from jaxrl.runs.storage import bucket
 
 CHECKSUMS = "checksums.json"  # size and SHA-256 of each file of a model; written last
-_CHUNK = 1 << 22
 _TARGET = re.compile(r"versions/([0-9]{1,9})")
 _LARGEST_MODEL = 16 * 2**30
 _LARGEST_SMALL_FILE = 2**24
@@ -267,10 +266,6 @@ def _is_as(path: Path, wanted: Any) -> bool:
 
 
 def _description_of(path: Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    size = 0
     with open_regular(path) as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return {"size": size, "sha256": digest.hexdigest()}
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return {"size": stream.tell(), "sha256": digest}
