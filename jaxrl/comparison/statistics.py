@@ -38,9 +38,7 @@ def iqm(*strata: np.ndarray, axis: int = -1) -> Any:
 def improvement(*strata: np.ndarray, axis: int = -1) -> Any:
     """P(X > Y): the probability that a run of X beats one of Y, ties count half; averaged over strata.
 
-    Args:
-      *strata: X of each environment, then Y of each environment.
-      axis: the axis of the runs.
+    The strata are X of each environment, then Y of each environment; runs are along `axis`.
     """
     half = len(strata) // 2
     shares = [_beats(x, y, axis) for x, y in zip(strata[:half], strata[half:], strict=True)]
@@ -50,9 +48,7 @@ def improvement(*strata: np.ndarray, axis: int = -1) -> Any:
 def above(*strata: np.ndarray, axis: int = -1) -> Any:
     """Performance profile: the share of runs above each threshold, averaged over strata.
 
-    Args:
-      *strata: for each environment bool `[thresholds, runs]`, True if the run is above.
-      axis: the axis of the runs.
+    A stratum is bool `[thresholds, runs]`, True if the run is above; runs are along `axis`.
     """
     return np.mean([np.mean(stratum, axis=axis) for stratum in strata], axis=0)
 
@@ -65,7 +61,6 @@ def interval(
     Args:
       strata: arrays `[..., runs]`; leading axes are treated one by one.
       statistic: `(*strata, axis)` to `[...]`.
-      resamples: the number of bootstrap samples.
 
     Returns:
       (low, high), or None if a stratum has a single run, which has no spread.

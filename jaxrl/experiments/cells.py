@@ -106,11 +106,7 @@ def copy_files(folder: Path, target: str) -> None:
 
 @dataclass(frozen=True)
 class ExperimentCell:
-    """One run of an experiment.
-
-    Attributes:
-      mode: no_pretrain or with_pretrain.
-    """
+    """One run of an experiment; its mode is no_pretrain or with_pretrain."""
 
     architecture: str
     mode: str
@@ -138,12 +134,7 @@ class ExperimentCell:
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """Everything that an experiment is going to train.
-
-    Attributes:
-      train, test: its levels.
-      base: the configuration that all cells start from.
-    """
+    """Everything that an experiment is going to train; all cells start from the configuration `base`."""
 
     options: ExperimentOptions
     folder: Path
@@ -188,11 +179,9 @@ class ExperimentPlan:
             RunNames.of(configs)
 
     def config(self, cell: ExperimentCell, with_suite: bool = True, initialized: bool = False) -> Config:
-        """The configuration of a cell's training.
+        """The configuration of a cell's training; `initialized` starts it from the clone.
 
-        Args:
-          with_suite: evaluate on the test levels too, whose suite must have been written.
-          initialized: start from the clone.
+        `with_suite` evaluates on the test levels too, whose suite must have been written.
         """
         given = self.options
         config = self.base.copy_and_resolve_references()

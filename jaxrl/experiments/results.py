@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,18 +189,14 @@ def _write(place: Path, curves: Mapping[str, Points]) -> None:
     partial = place.with_name(f".{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     writer = TensorBoardWriter(partial)
-    for step, values in _rows(curves):
-        writer.write(step, values)
-    writer.close()
-    os.replace(partial, place)
-
-
-def _rows(curves: Mapping[str, Points]) -> Iterator[tuple[int, dict[str, float]]]:
     rows: dict[int, dict[str, float]] = {}
     for name, (steps, values) in curves.items():
         for step, value in zip(steps, values, strict=True):
             rows.setdefault(int(step), {})[f"comparison/{name}"] = float(value)
-    return iter(sorted(rows.items()))
+    for at, row in sorted(rows.items()):
+        writer.write(at, row)
+    writer.close()
+    os.replace(partial, place)
 
 
 def _has_rows(cell: ExperimentCell) -> bool:

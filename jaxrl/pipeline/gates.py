@@ -27,11 +27,7 @@ Results = Mapping[str, float]
 
 @dataclass(frozen=True)
 class GateOutcome:
-    """A gate that was looked at.
-
-    Attributes:
-      value: the value found, in words.
-    """
+    """A gate that was looked at; `value` is what was found, in words."""
 
     condition: str
     value: str
@@ -89,12 +85,7 @@ class StageGate:
         return cls(line, match[1], match[2], match[3], threshold)
 
     def check(self, results: Results, deployed: Results | None) -> GateOutcome:
-        """Compares; a result that is not there, or not finite, fails.
-
-        Args:
-          results: of the stage, by name.
-          deployed: the results of the deployed model; None if there is none.
-        """
+        """Compares; a result of the stage that is not there, or not finite, fails."""
         if self.metric not in results:
             hint = did_you_mean(self.metric, results)
             return GateOutcome(self.text, f"{self.stage} has no such result{hint}", False)

@@ -110,8 +110,7 @@ def _sections(pipeline: PipelineDefinition, folder: PipelineFolder) -> Iterator[
 
 
 def _stage(folder: PipelineFolder, name: str) -> tuple[str, str, str]:
-    record = folder.records.get(name)
-    if record is None:
+    if (record := folder.records.get(name)) is None:
         return name, "not run", "-"
     # This page is written while its own stage runs.
     state = DONE if (name, record.state) == ("report", RUNNING) else record.state

@@ -116,14 +116,7 @@ class StageFailed(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class Runner:
-    """Runs the stages of a pipeline in its folder.
-
-    Attributes:
-      folder: its folder, which is locked.
-      planner: decides which stages are to be run, and why.
-      interruption: the signals received; the first one ends the pipeline once its command has saved.
-      lock: of the folder; commands inherit it.
-    """
+    """Runs the stages of a pipeline in its folder, which is locked; commands inherit the lock."""
 
     pipeline: PipelineDefinition
     folder: PipelineFolder
@@ -133,7 +126,7 @@ class Runner:
     lock: BinaryIO
 
     def run(self) -> None:
-        """Runs what is to be run, or until a signal.
+        """Runs what is to be run; a signal ends it once the command that runs has saved.
 
         Raises:
           StageFailed: a command failed; the stages before it stay as they are.

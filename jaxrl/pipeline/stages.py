@@ -85,6 +85,8 @@ class _Builder:
         return PipelineStage("data", tuple(steps), outputs={"data.folder": StageOutput(TREE, folder)})
 
     def search(self) -> PipelineStage:
+        import yaml
+
         settings, flags, fields = self._section("search")
         trained, _, train_fields = self._section("train")
         config = self._with_places(settings.config or trained.config)
@@ -92,7 +94,7 @@ class _Builder:
         space = self._with_places(settings.space)
         if (given := self._pipeline.sections["search"].space) is not None:
             space = f"{self._places.folder}/search/space.yaml"
-            texts[space] = _yaml(given)
+            texts[space] = yaml.safe_dump(dict(given), sort_keys=False)
         arguments = (config, f"--space={space}", *flags, *_field_flags({**train_fields, **fields}))
         step = Step("search", (*arguments, f"--workdir={self._places.study}"))
         return PipelineStage(
@@ -267,18 +269,8 @@ class _Builder:
 
 
 def _field_flags(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(f"--config.{name}={_text(value)}" for name, value in fields.items() if value is not None)
-
-
-def _text(value: Any) -> str:
-    """A value as the command line reads it."""
-    return repr(tuple(value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _yaml(space: Mapping[str, Any]) -> str:
-    import yaml
-
-    return yaml.safe_dump(dict(space), sort_keys=False)
+    given = {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items() if x is not None}
+    return tuple(f"--config.{name}={value}" for name, value in given.items())
 
 
 def model_folder(pipeline: PipelineDefinition) -> Path:

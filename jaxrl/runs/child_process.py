@@ -71,12 +71,9 @@ class DeviceShare:
 
 
 def shares_of(jobs: int, gpus: Sequence[str], gpus_each: int = 1) -> tuple[DeviceShare, ...]:
-    """A share of the machine for each of `jobs` processes.
+    """A share of the machine for each of `jobs` processes that run side by side, with `gpus_each` GPUs.
 
-    Args:
-      jobs: how many processes run side by side.
-      gpus: the present ones; processes share them round-robin if there are too few.
-      gpus_each: how many each process uses.
+    They share those that are present round-robin if there are too few.
     """
     if jobs == 1:
         return (DeviceShare(),)
@@ -185,9 +182,7 @@ class ChildProcess:
     def wait(self, interruption: Interruption, follow: Callable[[], object] | None = None) -> str:
         """Waits until it ends, which a signal requests; returns why it ended early, as `poll` does.
 
-        Args:
-          interruption: the signals received.
-          follow: is called several times a second; if it raises, the child ends before the error is passed on
+        `follow` is called several times a second; if it raises, the child ends before the error is passed on.
         """
         try:
             while (why := self.poll()) is None:

@@ -104,11 +104,7 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def start(self, runs: Sequence[PlannedRun]) -> list[str]:
-        """Starts runs, at most `room()` of them.
-
-        Returns:
-          The names of the started runs; the folders of the others are locked by other processes.
-        """
+        """Starts runs, at most `room()`; returns their names, without those that others have locked."""
 
     @abc.abstractmethod
     def poll(self) -> list[Ending]:
@@ -145,13 +141,9 @@ class ProcessExecutor(Executor):
         timeout: float | None = None,
         say: Callable[[str], object] = print_nothing,
     ) -> None:
-        """Takes options.
+        """`jobs` runs at a time share the GPUs round-robin; one fails that takes more than `timeout` seconds.
 
-        Args:
-          jobs: the number of runs at the same time.
-          gpus: the GPUs that they share round-robin.
-          timeout: seconds after which a run is stopped, as one that failed; None: never.
-          say: is called with a line about a run that does not end on request.
+        `say` gets a line about a run that does not end on request.
         """
         self._jobs = jobs
         self._shares = shares_of(jobs, gpus)

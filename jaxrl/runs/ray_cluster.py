@@ -74,14 +74,10 @@ def run_driver(
 
 
 def drive(address: str, flag: str, stop: Path, work: Callable[[], str]) -> int:
-    """Connects to Ray and does the work there; returns the exit code of the driver.
+    """Connects to Ray and does the work there, which returns a problem or ""; returns the exit code.
 
-    Args:
-      address: of a cluster, or `LOCAL`.
-      flag: the one with the address.
-      stop: the file that requests an end. SIGTERM means that the command was killed: Ray would end at once,
-        with the file everything saves first.
-      work: returns a problem of the cluster, or "".
+    `flag` is the one with the address, and `stop` the file that requests an end. SIGTERM means that the
+    command was killed: Ray would end at once, with the file everything saves first.
     """
     import ray
 

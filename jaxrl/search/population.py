@@ -43,13 +43,7 @@ class PopulationExecutor(Executor):
         exchange: Mapping[str, Any] | None = None,
         say: Callable[[str], object] = print_nothing,
     ) -> None:
-        """Takes options.
-
-        Args:
-          size: the number of runs trained together.
-          exchange: between them (`pbt.exchange_of`).
-          say: is called with a line about a process that does not end on request.
-        """
+        """`exchange` is of `exchange_of`; `say` gets a line about a process that does not end on request."""
         self._size = size
         self._say = say
         self._exchange = exchange

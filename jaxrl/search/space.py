@@ -28,11 +28,7 @@ class Space:
 
     @classmethod
     def read(cls, file: str, algorithm: str = DEFAULT) -> Space:
-        """Reads a YAML or JSON file.
-
-        Args:
-          file: its path.
-          algorithm: the algorithm that learns; fields of its section may vary, if it comes from outside.
+        """Reads a YAML or JSON file; fields of the section of `algorithm` may vary.
 
         Raises:
           ConfigError: there is no such file, or something in it is wrong; the message names the field.
@@ -48,11 +44,7 @@ class Space:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], algorithm: str = DEFAULT) -> Space:
-        """Checks the values of each field.
-
-        Args:
-          data: `{"ppo.learning_rate": {"log": [1e-5, 1e-2]}, ...}`.
-          algorithm: as of `read`.
+        """Checks the values of each field, `{"ppo.learning_rate": {"log": [1e-5, 1e-2]}, ...}`.
 
         Raises:
           ConfigError: an unknown field, a wrong type or rule, an empty or reversed range.

@@ -20,12 +20,7 @@ _FIRST_SEED = 101  # counted from the trials' own
 
 @dataclass(frozen=True)
 class Verified:
-    """A trial that was trained again.
-
-    Attributes:
-      seeds: the fresh seeds.
-      scores: its score with each; None if that run failed.
-    """
+    """A trial that was trained again with fresh seeds; its score with each is None if that run failed."""
 
     trial: StudyTrial
     seeds: tuple[int, ...]

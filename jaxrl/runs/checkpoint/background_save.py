@@ -43,11 +43,7 @@ class SaveError(RunError):
 
 
 class BackgroundSave:
-    """Runs at most one save at a time.
-
-    Attributes:
-      last_saved: the latest step that is complete; None before the first.
-    """
+    """Runs at most one save at a time; `last_saved` is the latest step that is complete, None before."""
 
     def __init__(self, gives_up: Callable[[float], bool]) -> None:
         """Takes a function that returns True if a save without progress for some seconds is abandoned."""

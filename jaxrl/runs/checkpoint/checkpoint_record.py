@@ -109,11 +109,7 @@ def parse(text: str) -> Record:
 
 
 def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """The dtype, shape and digest of each array, as JSON values.
-
-    Args:
-      arrays: whole arrays in host memory, of any dtype and layout; contents count in C order.
-    """
+    """Dtype, shape and digest of whole arrays in host memory, as JSON values; contents count in C order."""
     # hashlib releases the GIL: large arrays are hashed in parallel.
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return dict(zip(arrays, pool.map(_description, arrays, arrays.values()), strict=True))

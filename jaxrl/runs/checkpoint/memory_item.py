@@ -33,10 +33,9 @@ Place = tuple[int, ...]  # the index of a block's first element
 
 
 class MemoryItems:
-    """The memories of a folder of checkpoints. All processes must call `write` and `read`.
+    """The memories of a folder of checkpoints; `is_used` once one was written or read.
 
-    Attributes:
-      is_used: True once a memory was written or read.
+    All processes must call `write` and `read`.
     """
 
     def __init__(self, checkpoints: epath.Path) -> None:
@@ -205,14 +204,7 @@ def _write(part: jax.Array, block: jax.Array, at: jax.Array) -> jax.Array:
 
 
 def write_rows(file: epath.Path, name: str, part: jax.Array, start: Sequence[int]) -> dict[str, Any]:
-    """Writes the part of an array that one device holds, and describes it.
-
-    Args:
-      start: where the part begins in the array.
-
-    Raises:
-      OSError: it cannot be written.
-    """
+    """Writes and describes the part of an array, from `start` on, that a device holds; may raise OSError."""
     header = {"start": list(start), "shape": list(part.shape)}
     digest = content_hash(name, header)
     with storage.as_os_errors(), file.open("wb") as stream:
@@ -233,11 +225,8 @@ def read_rows(
 ) -> Iterator[tuple[Place, np.ndarray]]:
     """The blocks of a file, each with its place in the whole array; they count once the last has come.
 
-    Args:
-      described: as `write_rows` returned it.
-
     Raises:
-      ValueError: the file differs from the written one.
+      ValueError: the file differs from what `write_rows` described.
       OSError: it cannot be read.
     """
     file = folder / described["file"]
@@ -259,11 +248,7 @@ def read_rows(
 def blocks(
     shape: Sequence[int], itemsize: int, most: int | None = None
 ) -> Iterator[tuple[Place, tuple[int, ...]]]:
-    """(place, shape) of blocks that together are an array, in C order; each lies in one piece.
-
-    Args:
-      most: bytes of a block; None for `BLOCK_BYTES`.
-    """
+    """(place, shape) of blocks of `most` bytes that are an array, in C order; each lies in one piece."""
     if not shape:
         yield (), ()
         return

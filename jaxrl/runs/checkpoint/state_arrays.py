@@ -116,11 +116,7 @@ def rebuild(field: str, abstract: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 def restore_state(folder: epath.Path, record: Record, abstract_state: Any) -> Any:
     """The state without the rows of a large memory; without any `memory` if it has to start empty.
 
-    Args:
-      abstract_state: as for `Checkpointer.restore`.
-
-    Raises:
-      CheckpointError: as for `Checkpointer.restore`.
+    Arguments and errors are as of `Checkpointer.restore`.
     """
     abstract, rows = split(abstract_state)
     wanted = fields(abstract)

@@ -31,12 +31,7 @@ class FolderUpkeep:
     """Keeps a folder of checkpoints in order; only the first process changes anything."""
 
     def __init__(self, folder: epath.Path, keep: int, memories: MemoryItems) -> None:
-        """Takes the folder.
-
-        Args:
-          keep: the number of latest checkpoints to keep, besides the best.
-          memories: rows of large memories beside the checkpoints.
-        """
+        """`keep` is the number of latest checkpoints to keep, besides the best."""
         self._folder = folder
         self._keep = keep
         self._memories = memories

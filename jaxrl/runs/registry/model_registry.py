@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,12 +138,7 @@ class ModelRegistry:
         check_stage("STAGE", stage)
         if number not in (versions := self.require(name)):
             raise ConfigError(f"{name} has no version {number}; it has {_list(versions)}")
-        if problems := self.verify(name, number):
-            raise RunError(f"{name} version {number} is damaged, {stage} was not moved: {problems[0]}")
-        with (
-            errors_as(RunError, f"{self.url}/{name}/{stage} cannot be moved", OSError),
-            self._files.lock(name),
-        ):
+        with self._moving(name, stage, number):
             before = self._files.pointer(name, stage)
             if before != number:
                 # The history first: if it is ahead of the pointer, `rollback` still finds its place.
@@ -166,15 +161,19 @@ class ModelRegistry:
             past.pop()
         if not past:
             raise ConfigError(f"{stage} of {name} has no version before {current}")
-        if problems := self.verify(name, past[-1]):
-            raise RunError(f"{name} version {past[-1]} is damaged, {stage} was not moved: {problems[0]}")
-        with (
-            errors_as(RunError, f"{self.url}/{name}/{stage} cannot be moved", OSError),
-            self._files.lock(name),
-        ):
+        with self._moving(name, stage, past[-1]):
             self._files.point(name, stage, past[-1])
             self._remember(name, stage, past)
         return past[-1], current
+
+    @contextmanager
+    def _moving(self, name: str, stage: str, number: int) -> Iterator[None]:
+        """Keeps others out while a stage moves to an intact version."""
+        if problems := self.verify(name, number):
+            raise RunError(f"{name} version {number} is damaged, {stage} was not moved: {problems[0]}")
+        moved = f"{self.url}/{name}/{stage} cannot be moved"
+        with errors_as(RunError, moved, OSError), self._files.lock(name):
+            yield
 
     def verify(self, name: str, number: int) -> list[str]:
         """The damage in a version, a line for each file; raises RunError if it cannot be read."""

@@ -13,6 +13,7 @@ from jaxrl.runs.storage.bucket import (
     require_reachable,
     require_run_folder,
     within_timeout,
+    write_whole,
 )
 from jaxrl.runs.storage.staging import StagedFolder
 
@@ -30,4 +31,5 @@ __all__ = [
     "require_reachable",
     "require_run_folder",
     "within_timeout",
+    "write_whole",
 ]
