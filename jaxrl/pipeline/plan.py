@@ -51,7 +51,7 @@ class Planner:
         self, pipeline: PipelineDefinition, folder: PipelineFolder, selection: StageSelection
     ) -> None:
         """Raises ConfigError for a selection of missing stages."""
-        self.places = stages.StagePlaces(folder.path)
+        self.places = digests.StagePlaces(folder.path)
         self.selected = selection.of(pipeline.enabled)
         self._pipeline = pipeline
         self._folder = folder

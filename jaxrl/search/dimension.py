@@ -149,8 +149,8 @@ def _range(name: str, field: Field | None, form: str, bounds: list[Any], points:
     if len(bounds) != 2 or not all(type(x) in (int, float) and abs(x) < _LARGEST for x in bounds):
         raise ConfigError(f"{where} must be two finite numbers, [LOW, HIGH]")
     kinds = {field.kind, *get_args(field.kind)} if field else {int, float}
-    takes_numbers = not field or field.kind in (int, float) or type(None) in get_args(field.kind)
-    if not takes_numbers or not kinds & {int, float}:
+    optional = field is not None and type(None) in get_args(field.kind)
+    if field and not (kinds & {int, float} and (optional or field.kind in (int, float))):
         raise ConfigError(f"{where}: the field must be {describe(field.kind)}, so give a choice: [...]")
     low, high = bounds
     if low >= high:

@@ -267,5 +267,5 @@ def _is_as(path: Path, wanted: Any) -> bool:
 
 def _description_of(path: Path) -> dict[str, Any]:
     with open_regular(path) as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
         return {"size": stream.tell(), "sha256": digest}
