@@ -63,7 +63,7 @@ def test_the_runs_in_the_folder_of_an_experiment_are_its_cells(tmp_path: Path) -
     folder = ExperimentFolder(tmp_path / "x_1")
     plan = ExperimentPlan.of(options(seeds=(0, 1)), folder.path)
     cells = [write_run(cell.folder, [1.0], cell.seed) for cell in plan.cells]
-    folder.write_options(plan.to_json())
+    folder.write("config.json", plan.to_json())
     plan.suite("test").write_text("")
     assert [Path(run) for run in records.runs_below(epath.Path(tmp_path))] == cells
 

@@ -77,7 +77,7 @@ def test_a_bucket_has_the_files_of_an_experiment_and_a_manifest(tmp_path: Path) 
     plan = ExperimentPlan.of(options(s3_bucket="runs"), folder.path)
     (cell,) = plan.cells
     finish(plan, cell, [0.5])
-    folder.write_options(plan.to_json())
+    folder.write("config.json", plan.to_json())
     with s3_server() as s3:
 
         def jaxrl(*arguments: str) -> None:
