@@ -86,7 +86,7 @@ def _open(flags: _Flags, left: Sequence[str], interruption: Interruption, comman
     if len(left) > 1:
         raise ConfigError(f"`{left[1]}` is no flag; there is one file of options")
 
-    from jaxrl.experiments.folder import ExperimentFolder
+    from jaxrl.experiments.cells import ExperimentFolder
 
     if resumed:
         if left or given.keys() - {"trace_level"}:

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.commands.training_arguments import ShortFlag
+from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import describe
 from jaxrl.config.local_files import is_remote
@@ -51,10 +52,10 @@ class _Flags(CommandArguments):
 
 def _reference() -> str:
     """The settings of all stages, with type, default and meaning."""
-    from jaxrl.pipeline.settings import STAGES, reference
+    from jaxrl.pipeline.settings import STAGES, settings_of
 
     lines = ["Settings, as FILE has them by stage:"]
-    for field in reference():
+    for field in (field for stage in STAGES for field in settings_of(stage).values()):
         if field.attribute == "enabled":
             kind = STAGES[field.section]
             named = " or ".join(filter(None, (kind.command, kind.instead)))
@@ -123,8 +124,7 @@ def _run(
     interruption: Interruption,
     again: str,
 ) -> int:
-    from jaxrl.pipeline.display import PipelineDisplay
-    from jaxrl.pipeline.runner import Runner
+    from jaxrl.pipeline.runner import PipelineDisplay, Runner
 
     folder.create(pipeline.text)
     display = PipelineDisplay(planner.selected, folder.root / f"{pipeline.name}.log")
@@ -146,7 +146,7 @@ def _run(
 
 def _show(planner: Planner, folder: PipelineFolder, output: str, commands: bool) -> None:
     """Prints the stages: what is done, what would be run and why, how long it may take, and its commands."""
-    from jaxrl.pipeline.pipeline_folder import described_time, expected_seconds
+    from jaxrl.pipeline.pipeline_folder import expected_seconds
 
     command_line.say(f"pipeline {folder.name} in {folder.path}{'' if folder.root.exists() else ' (new)'}")
     reasons = planner.reasons()
@@ -155,7 +155,8 @@ def _show(planner: Planner, folder: PipelineFolder, output: str, commands: bool)
         seconds = expected_seconds(output, folder.name, name, folder)
         reason = reasons.get(name)
         said = f"to run, because {reason}" if reason else "done"
-        command_line.say(f"  {name:<{width}}  {said}; time {described_time(seconds)}")
+        expected = "unknown" if seconds is None else text.seconds(seconds)
+        command_line.say(f"  {name:<{width}}  {said}; time {expected}")
         if commands and reason:
             for step in planner.stages[name].steps:
                 command_line.say(f"  {'':<{width}}    {step.line}")
@@ -207,7 +208,7 @@ def _check_training(planner: Planner) -> None:
 def _check_suites(stages: Mapping[str, PipelineStage], config: ConfigDict) -> None:
     """Raises ConfigError if a policy of a configuration cannot play one of the suites that stages name."""
     from jaxrl.config import check_config
-    from jaxrl.runs.names import RunNames
+    from jaxrl.runs.executor import RunNames
 
     words = [word for stage in stages.values() for step in stage.steps for word in step.arguments]
     playing = []

@@ -10,17 +10,29 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, get_args
 
 from jaxrl.commands import command_line, run_arguments
-from jaxrl.commands.arguments import SEED, Argument, CommandArguments, flag, require_no_flags
+from jaxrl.commands.arguments import Argument, CommandArguments, flag, group, require_no_flags
 from jaxrl.commands.field_flags import is_of_config
 from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
 from jaxrl.config import ConfigError
 from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.declarations import declared_fields
+from jaxrl.config.fields import declarations
 from jaxrl.runs.signals import Interruption, catch_signals
+from jaxrl.search.search_options import SearchOptions
 
-_MOST = 2**32 - 1
+_DECLARED = {declared.name: declared for declared in declarations(SearchOptions)}
+_VALUES = {"metric": "KEY", "seed": "K", "workdir": "DIR"}  # as the help shows them
+
+
+def _argument(name: str) -> Any:
+    declared = _DECLARED[name]
+    kinds = (declared.kind, *get_args(declared.kind))
+    kind = int if int in kinds else float if float in kinds else str
+    shown = _VALUES.get(name) or {int: "N", float: "X", str: name[0].upper()}[kind]
+    return Argument(f"--{name}={shown}", declared.help, kind)
 
 
 class _Flags(CommandArguments):
@@ -30,87 +42,12 @@ class _Flags(CommandArguments):
         "which fields vary and how, YAML or JSON, such as ppo.learning_rate: {log: [1e-5, 1e-2]} "
         "(docs/search.md)",
     )
-    method: str | None = flag(
-        "--method=M",
-        "random (default) or grid; optuna (needs that extra); pareto, by score and "
-        "seconds (needs the search extra); pbt: one population whose members copy "
-        "parameters; ray: Ray Tune (needs that extra)",
-    )
-    trials: int | None = flag(
-        "--trials=N",
-        "how many (default: 20; a grid ends with its points; optuna and ray 50, pareto 100, the members "
-        "of pbt 16)",
-        low=0,
-        high=_MOST,
-    )
-    sampler: str | None = flag("--sampler=S", "of optuna: tpe (default), gp (needs torch) or cmaes")
-    pruner: str | None = flag(
-        "--pruner=P", "of optuna, which stops hopeless trials: median (default), asha, hyperband or none"
-    )
-    storage: str | None = flag(
-        "--storage=S",
-        "of optuna: a journal file, or the URL of a database such as sqlite:///study.db, for processes "
-        "and hosts that share one study (default: a journal in DIR)",
-    )
-    scheduler: str | None = flag(
-        "--scheduler=S",
-        "of ray: asha (default) stops hopeless trials, pbt lets them take over what the best have learnt;"
-        " none",
-    )
-    searcher: str | None = flag("--searcher=S", "of ray: random (default), bayesopt or hyperopt")
-    address: str | None = flag(
-        "--address=A",
-        "of ray: a running cluster, HOST:PORT, ray://HOST:PORT or auto (default: Ray is started on this "
-        "machine)",
-    )
-    cpus_per_trial: int | None = flag(
-        "--cpus_per_trial=N", "of ray: cores that each trial gets (default: 1)", low=0, high=_MOST
-    )
-    gpus_per_trial: float | None = flag(
-        "--gpus_per_trial=X", "of ray: GPUs, or a part of one (default: 1 if the cluster has any)", low=0
-    )
-    metric: str | None = flag("--metric=KEY", "what counts, of metrics.jsonl (default: eval/return)")
-    score: str | None = flag(
-        "--score=S", "its final value (default), or the mean of all, which rewards learning early"
-    )
-    direction: str | None = flag("--direction=D", "maximize (default) or minimize")
-    jobs: int | None = flag(
-        "--jobs=N", "trials at the same time, a process each (default: 1)", low=0, high=_MOST
-    )
-    population: int | None = flag(
-        "--population=N",
-        "N trials as one program on all devices, if they differ in numbers alone (default, without --jobs: "
-        "all of a random search or grid, up to 32)",
-        low=0,
-        high=_MOST,
-    )
-    trial_timeout: float | None = flag(
-        "--trial_timeout=X",
-        "seconds after which a trial is stopped and counts as failed; each is then a process",
-        low=0,
-    )
-    verify: int | None = flag(
-        "--verify=N",
-        "fresh seeds with which the winner is trained again before it is called the best (default: 3; 0: "
-        "none)",
-        low=0,
-        high=_MOST,
-    )
-    seed: int | None = replace(
-        SEED,
-        help="decides the points that are tried (default: 0); what trials train with is --config.seed",
-        default=None,
-        high=_MOST,
-    )
+    options: dict[str, Any] = group(*(_argument(name) for name in _DECLARED if name != "workdir"))
     env = Argument("--env=SUITE:NAME", "the environment; as for jaxrl train")
     config_field = Argument(
         "--config.FIELD=VALUE", "changes a field for all trials, such as --config.stop.steps=100000"
     )
-    workdir: str | None = flag(
-        "--workdir=DIR",
-        "the folder of the search (default: runs/CONFIG/search-METHOD); the same command continues the "
-        "search in it, also after a kill",
-    )
+    workdir: str | None = _argument("workdir")
 
 
 @command_line.command(__doc__, _Flags, known_only=True)
@@ -124,20 +61,18 @@ def _search(flags: _Flags, left: Sequence[str], interruption: Interruption) -> i
     if not flags.space:
         raise ConfigError("`--space` is missing: name a file with the fields to vary (docs/search.md)")
 
-    from jaxrl.search import SearchOptions, Space
     from jaxrl.search.optimization import search
+    from jaxrl.search.space import Space
 
-    others = ("space", "workdir", "debug")
-    given = {name: value for name, value in vars(flags).items() if value is not None and name not in others}
-    SearchOptions(**given)  # Before anything else is read: its errors are about the flags.
+    given = {name: value for name, value in flags.options.items() if value is not None}
+    options = SearchOptions(**given)  # Before anything else is read: its errors are about the flags.
     arguments = run_arguments.parse_training(["jaxrl", *left])
     space = Space.read(flags.space, algorithm_of(arguments.config))
-    method = given.get("method", SearchOptions.method)
     name = os.path.dirname(arguments.workdir)  # runs/CONFIG
-    workdir = flags.workdir or os.path.join(name, f"search-{method}")
+    workdir = flags.workdir or os.path.join(name, f"search-{options.method}")
     command_line.require_writable_folder("workdir", workdir)
     arguments.announce()
-    search(arguments.config, space, SearchOptions(**given, workdir=workdir), interruption)
+    search(arguments.config, space, replace(options, workdir=workdir), interruption)
     if interruption.signum is not None:
         print(f"{interruption.name}: the same command continues the search", file=sys.stderr)
     return interruption.exit_code

@@ -32,10 +32,7 @@ def compare_folders(paths: Sequence[str], options: Options, force: bool = False)
     """
     runs, skipped = _runs(paths, options, force)
     variants = variants_of(runs, options.pool, options.metric)
-    found = problems(variants, options.pool)
-    if found and not force:
-        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares anyway)")
-    return compare(variants, found, options, skipped)
+    return _compare(variants, problems(variants, options.pool), options, skipped, force)
 
 
 def compare_pair(sequential: str, parallel: str, options: Options, force: bool = False) -> Comparison:
@@ -57,9 +54,15 @@ def compare_pair(sequential: str, parallel: str, options: Options, force: bool =
         skipped += left
         variants.append(Variant(name, tuple(runs), {}))
     found = [*problems(variants, pool=False), *other_updates(variants)]
+    return _compare(with_differences(variants), found, options, skipped, force)
+
+
+def _compare(
+    variants: Sequence[Variant], found: list[str], options: Options, skipped: list[str], force: bool
+) -> Comparison:
     if found and not force:
         raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares anyway)")
-    return compare(with_differences(variants), found, options, skipped)
+    return compare(variants, found, options, skipped)
 
 
 def _runs(paths: Sequence[str], options: Options, force: bool) -> tuple[list[Run], list[str]]:

@@ -130,16 +130,22 @@ def _escape(line: str) -> str:
 
 def curves(comparison: Comparison) -> Figure:
     """The interquartile mean of the return over steps, with its interval; dashed lines where stages end."""
+    from matplotlib.ticker import EngFormatter
+
     figure, ax = empty_figure(7.5, 3.8)
     for index, outcome in enumerate(comparison.outcomes):
         draw_curve(ax, outcome.curve, outcome.name, index)
         for step in outcome.stage_ends:
             ax.axvline(step, color=COLORS[index % len(COLORS)], linewidth=0.6, linestyle="--", alpha=0.5)
     if comparison.has_curves:
-        _draw_threshold(ax, comparison.threshold)
+        ax.axhline(comparison.threshold, color="grey", linewidth=0.8, linestyle=":")
+        ax.annotate(
+            "threshold", (0.995, comparison.threshold), xycoords=("axes fraction", "data"),
+            ha="right", va="bottom", fontsize=7, color="grey",
+        )  # fmt: skip
     ax.set_xlabel("environment steps")
     ax.set_ylabel(_label(comparison, comparison.drawn))
-    ax.xaxis.set_major_formatter(_engineering_formatter())
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     _legend(ax, comparison)
     return figure
 
@@ -152,8 +158,7 @@ def intervals(comparison: Comparison) -> Figure:
         y = count - 1 - index
         color = COLORS[index % len(COLORS)]
         ax.scatter(outcome.finals, [y] * len(outcome.finals), s=16, color=color, alpha=0.35, linewidths=0)
-        low = outcome.final.low
-        high = outcome.final.high
+        low, high = outcome.final.low, outcome.final.high
         if low is not None and high is not None:
             ax.plot([low, high], [y, y], color=color, linewidth=5, alpha=0.35, solid_capstyle="butt")
         ax.plot([outcome.final.value] * 2, [y - 0.25, y + 0.25], color=color, linewidth=2)
@@ -175,14 +180,6 @@ def profiles(comparison: Comparison) -> Figure:
     return figure
 
 
-def _draw_threshold(ax: Any, threshold: float) -> None:
-    ax.axhline(threshold, color="grey", linewidth=0.8, linestyle=":")
-    ax.annotate(
-        "threshold", (0.995, threshold), xycoords=("axes fraction", "data"),
-        ha="right", va="bottom", fontsize=7, color="grey",
-    )  # fmt: skip
-
-
 def _legend(ax: Any, comparison: Comparison) -> None:
     if len(comparison.outcomes) > 1:
         ax.legend(fontsize=8, frameon=False)
@@ -190,9 +187,3 @@ def _legend(ax: Any, comparison: Comparison) -> None:
 
 def _label(comparison: Comparison, name: str) -> str:
     return plain(f"{name}, scaled" if comparison.scales else name)
-
-
-def _engineering_formatter() -> Any:
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(sep="")

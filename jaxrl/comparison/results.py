@@ -11,17 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.comparison import statistics
-from jaxrl.comparison.curves import (
-    Points,
-    curve_of,
-    drawn_metric,
-    first_reach,
-    mean_curve,
-    scale_curve,
-    span,
-    span_of,
-    with_interval,
-)
+from jaxrl.comparison.statistics import Points
 from jaxrl.comparison.variants import Variant, environment_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.sections import GREEDY, SAMPLED
@@ -155,25 +145,37 @@ def compare(
     baseline = options.baseline or names[0]
     if baseline not in names:
         raise ConfigError(f"`--baseline` (={baseline!r}) is no variant{did_you_mean(baseline, names)}")
-    curves = {run.path: curve_of(run, options.metric) for run in runs}
+    curves = {run.path: statistics.curve_of(run, options.metric) for run in runs}
     pooled = options.pool and len(environments) > 1
     if pooled and options.threshold is not None and not 0 <= options.threshold <= 1:
         raise ConfigError(
             f"`--threshold` (={options.threshold:g}) must be from 0 to 1 with `--pool`: returns are scaled "
             "to the lowest and the highest of each environment"
         )
-    drawn = options.metric if pooled else drawn_metric(runs, options.metric)
-    scales = {e: span_of(curves, runs, e) for e in environments} if pooled else {}
+    drawn = options.metric if pooled else statistics.drawn_metric(runs, options.metric)
+    scales = {}
     if pooled:
-        curves = {run.path: scale_curve(curves[run.path], scales[environment_of(run)]) for run in runs}
-    shown = curves if drawn == options.metric else {run.path: curve_of(run, drawn) for run in runs}
-    scored = [_Scored.of(variant, curves, shown, environments, pooled) for variant in variants]
-    threshold = _threshold(scored, options)
+        for e in environments:  # the lowest and the highest return of any run in it
+            there = [run.path for run in runs if environment_of(run) == e]
+            scales[e] = statistics.span([x for path in there for x in curves[path][1]])
+            curves |= {path: statistics.scale_curve(curves[path], scales[e]) for path in there}
+    shown = curves if drawn == options.metric else {run.path: statistics.curve_of(run, drawn) for run in runs}
+    scored = [_Scored.of(variant, curves, environments, pooled) for variant in variants]
+    threshold = options.threshold
+    if threshold is None:
+        start = min(values[0] for _, values in curves.values())
+        end = max(statistics.iqm(*each.last) for each in scored)
+        threshold = start + _DEFAULT_THRESHOLD * (end - start)
     reference = scored[names.index(baseline)]
-    low, high = span([x for s in scored for x in s.finals])
+    low, high = statistics.span([x for s in scored for x in s.finals])
     margin = 0.02 * (high - low)
     grid = np.linspace(low - margin, high + margin, _PROFILE_POINTS)
-    outcomes = [_outcome(s, reference, threshold, grid, options.resamples) for s in scored]
+    resamples = options.resamples
+    outcomes = []
+    for each in scored:
+        reached = [statistics.first_reach(run, curves[run.path], threshold) for run in each.variant.runs]
+        curve = statistics.mean_curve(each.variant, shown, resamples)
+        outcomes.append(_outcome(each, reference, reached, curve, grid, resamples))
     return Comparison(
         metric=options.metric,
         drawn=drawn,
@@ -189,36 +191,27 @@ def compare(
 
 @dataclass(frozen=True)
 class _Scored:
-    """A variant: its curves and the ones to plot, by path; its last and highest returns by environment.
+    """A variant, and its last and highest returns by environment.
 
     `environments` are those of the returns, in their order, if they are pooled.
     """
 
     variant: Variant
     environments: list[str]
-    curves: Mapping[str, Points]
-    drawn: Mapping[str, Points]
     last: list[np.ndarray]
     highest: list[np.ndarray]
 
     @classmethod
     def of(
-        cls,
-        variant: Variant,
-        curves: Mapping[str, Points],
-        drawn: Mapping[str, Points],
-        environments: Iterable[str],
-        pooled: bool,
+        cls, variant: Variant, curves: Mapping[str, Points], environments: Iterable[str], pooled: bool
     ) -> _Scored:
         played = [e for e in environments if variant.of(e)]
-        groups = [variant.of(e) for e in played]
 
         def strata(score: Callable[[np.ndarray], float]) -> list[np.ndarray]:
-            return [np.array([score(curves[run.path][1]) for run in runs]) for runs in groups]
+            return [np.array([score(curves[run.path][1]) for run in variant.of(e)]) for e in played]
 
-        own, shown = ({run.path: x[run.path] for run in variant.runs} for x in (curves, drawn))
         last, highest = strata(lambda values: float(values[-1])), strata(np.max)
-        return cls(variant, played if pooled else [], own, shown, last, highest)
+        return cls(variant, played if pooled else [], last, highest)
 
     @property
     def finals(self) -> list[float]:
@@ -226,10 +219,14 @@ class _Scored:
 
 
 def _outcome(
-    scored: _Scored, reference: _Scored, threshold: float, grid: np.ndarray, resamples: int
+    scored: _Scored,
+    reference: _Scored,
+    reached: Sequence[tuple[float, float]],
+    curve: Curve,
+    grid: np.ndarray,
+    resamples: int,
 ) -> Outcome:
     variant = scored.variant
-    reached = [first_reach(run, scored.curves[run.path], threshold) for run in variant.runs]
     paces = _paces(variant)
     base = _paces(reference.variant)
     itself = scored is reference
@@ -258,8 +255,8 @@ def _outcome(
         peak_host_bytes=_peak(variant, "host"),
         peak_device_bytes=_peak(variant, "device"),
         devices=sorted({str(run.summary.get("device")) for run in variant.runs if run.summary}),
-        curve=mean_curve(variant, scored.drawn, resamples),
-        profile=with_interval(grid, above, statistics.above, resamples),
+        curve=curve,
+        profile=statistics.with_interval(grid, above, statistics.above, resamples),
         stage_ends=sorted({step for run in variant.runs for step in run.stage_ends}),
         by_mode=_by_mode(variant),
     )
@@ -272,14 +269,6 @@ def _by_mode(variant: Variant) -> dict[str, list[float | None]]:
 
     found = {mode: [last(run, mode) for run in variant.runs] for mode in (GREEDY, SAMPLED)}
     return found if any(x is not None for values in found.values() for x in values) else {}
-
-
-def _threshold(scored: Sequence[_Scored], options: Options) -> float:
-    if options.threshold is not None:
-        return options.threshold
-    start = min(values[0] for s in scored for _, values in s.curves.values())
-    end = max(statistics.iqm(*s.last) for s in scored)
-    return float(start + _DEFAULT_THRESHOLD * (end - start))
 
 
 def _estimate(strata: Sequence[np.ndarray], statistic: Callable[..., Any], resamples: int) -> Estimate:

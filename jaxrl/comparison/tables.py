@@ -74,7 +74,8 @@ def runs(comparison: Comparison) -> Table:
         by_mode = [o.by_mode.get(mode, [None] * len(o.runs)) for mode in modes]
         for path, seed, final, *lasts in zip(o.runs, o.seeds, o.finals, *by_mode, strict=True):
             shown = (text.number(x) for x in (final, *lasts))
-            rows.append((_short(path), o.name, ", ".join(o.devices) or "-", str(seed), *shown))
+            short = str(PurePosixPath(*PurePosixPath(path).parts[-3:]))
+            rows.append((short, o.name, ", ".join(o.devices) or "-", str(seed), *shown))
     return Table("Runs", ("run", "variant", "device", "seed", "final return", *modes), rows, names=3)
 
 
@@ -151,8 +152,3 @@ def _pace(outcome: Outcome) -> str:
 
 def _value(x: Any) -> str:
     return str(x).lower() if isinstance(x, bool) or x is None else str(x)
-
-
-def _short(path: str) -> str:
-    """The last three folders."""
-    return str(PurePosixPath(*PurePosixPath(path).parts[-3:]))

@@ -125,8 +125,7 @@ def describe_lost_end(run: Run, metric: str) -> list[str]:
     lost = [step for step in lost if steps.size and step > steps[-1]]
     if not lost:
         return []
-    last = int(max(lost))
-    end = int(steps[-1])
+    last, end = int(max(lost)), int(steps[-1])
     return [f"{metric} of {run.path} at step {last:,} is not finite: step {end:,} counts as its end"]
 
 

@@ -1,7 +1,7 @@
 """python -m jaxrl.evaluation.run_names: the names of metrics and of numbers of runs, before them.
 
 Reads a list of configurations from standard input and writes their names, both as JSON; the other
-side is `jaxrl.runs.names`.
+side is `jaxrl.runs.executor.RunNames`.
 """
 
 from __future__ import annotations

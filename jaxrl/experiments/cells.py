@@ -1,8 +1,17 @@
-"""The cells of an experiment: an architecture, with or without pretraining, one seed. Each is a run."""
+"""The folder of an experiment, and its cells: an architecture, with or without pretraining, one seed.
+
+Each cell is a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +19,18 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config
+from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import errors_as
 from jaxrl.config.files import load_config
 from jaxrl.config.level_datasets import LevelDataset
-from jaxrl.config.listing import config_file
+from jaxrl.config.local_files import is_remote, replace_text
 from jaxrl.experiments.experiment_options import WITH_PRETRAIN, ExperimentOptions
-from jaxrl.runs.names import RunNames
+from jaxrl.runs.child_process import take_lock
+from jaxrl.runs.executor import RunNames
+from jaxrl.runs.storage.copy import sync
+
+_log = logging.getLogger(__name__)
+_OPTIONS = "config.json"
 
 # What a cell runs, each a command of `jaxrl` that can be run again by itself.
 PRETRAIN = "pretrain"
@@ -25,13 +40,73 @@ EXPORT = "export"
 SUITES = {"evaluate-test": "test", "evaluate-train": "train"}
 
 
+class ExperimentFolder:
+    """NAME_TIMESTAMP: options, log and results; each file is written completely or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def new(cls, output: str, name: str) -> ExperimentFolder:
+        """A folder that is not there yet; nothing is made."""
+        if is_remote(output):
+            raise ConfigError(
+                f"`--output-dir` (={output!r}) must be a local folder; --s3-bucket keeps copies"
+            )
+        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        return cls(Path(output).expanduser().absolute() / f"{name}_{stamp}")
+
+    @classmethod
+    def open(cls, given: str) -> tuple[ExperimentFolder, dict[str, Any]]:
+        """An experiment that has begun, and its options; ConfigError if there is none."""
+        path = Path(given).expanduser().absolute()
+        try:
+            options = read_object(path / _OPTIONS)["options"]
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"`--resume-from` (={given!r}) is no experiment: {_OPTIONS} {error}") from error
+        if not isinstance(options, dict):
+            raise ConfigError(f"`--resume-from` (={given!r}) is no experiment: {_OPTIONS} holds no options")
+        return cls(path), options
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Makes the folder, and keeps other processes out during the block.
+
+        Raises:
+          ConfigError: another process has it, or it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be made: {error.strerror}") from error
+        if (lock := take_lock(self.path / ".lock")) is None:
+            raise ConfigError(f"another process runs the experiment {self.path}")
+        with lock:
+            yield
+
+    def write(self, name: str, value: Mapping[str, Any] | str) -> None:
+        """Writes a file: text, or JSON values."""
+        text = value if isinstance(value, str) else json.dumps(value, indent=2) + "\n"
+        replace_text(self.path / name, text)
+
+
+def copy_files(folder: Path, target: str) -> None:
+    """Copies the files of an experiment, without its cells' files, to another folder or a bucket.
+
+    Raises:
+      ConfigError: the target cannot be used.
+      RunError: a file could not be copied.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        for file in folder.iterdir():
+            if file.is_file() and not file.name.startswith("."):
+                shutil.copy2(file, place)
+        sync(place, target, tell=_log.debug)
+
+
 @dataclass(frozen=True)
 class ExperimentCell:
-    """One run of an experiment.
-
-    Attributes:
-      mode: no_pretrain or with_pretrain.
-    """
+    """One run of an experiment; its mode is no_pretrain or with_pretrain."""
 
     architecture: str
     mode: str
@@ -59,12 +134,7 @@ class ExperimentCell:
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """Everything that an experiment is going to train.
-
-    Attributes:
-      train, test: its levels.
-      base: the configuration that all cells start from.
-    """
+    """Everything that an experiment is going to train; all cells start from the configuration `base`."""
 
     options: ExperimentOptions
     folder: Path
@@ -109,15 +179,10 @@ class ExperimentPlan:
             RunNames.of(configs)
 
     def config(self, cell: ExperimentCell, with_suite: bool = True, initialized: bool = False) -> Config:
-        """The configuration of a cell's training.
+        """The configuration of a cell's training; `initialized` starts it from the clone.
 
-        Args:
-          with_suite: evaluate on the test levels too, whose suite must have been written.
-          initialized: start from the clone.
+        `with_suite` evaluates on the test levels too, whose suite must have been written.
         """
-        return check_config(self._config_of(cell, with_suite, initialized))
-
-    def _config_of(self, cell: ExperimentCell, with_suite: bool, initialized: bool) -> ConfigDict:
         given = self.options
         config = self.base.copy_and_resolve_references()
         config.seed = cell.seed
@@ -138,7 +203,7 @@ class ExperimentPlan:
             config.storage.sync_every_steps = given.s3_sync_freq
         if initialized:
             config.init_from = str(cell.clone)
-        return config
+        return check_config(config)
 
     @property
     def copy(self) -> str:
@@ -172,12 +237,6 @@ class ExperimentPlan:
         found[LATENCY] = ["inference-benchmark", f"--workdir={run}", "--batch=1", *trust]
         found[EXPORT] = ["export", run, "--format=stablehlo", *trust]
         return found
-
-    def write_pretrain_config(self, cell: ExperimentCell) -> None:
-        """Writes the config file of the command that pretrains."""
-        file = cell.clone.with_suffix(".py")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(config_file(self.config(cell, with_suite=False)) + "\n")
 
     def to_json(self) -> Mapping[str, Any]:
         """The options, and what became of them."""

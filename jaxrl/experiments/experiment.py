@@ -11,14 +11,12 @@ from typing import Any
 from jaxrl.config import ConfigError, installation, versions
 from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
-from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.curves import write_tensorboard
+from jaxrl.experiments.cells import ExperimentCell, ExperimentFolder, ExperimentPlan, copy_files
 from jaxrl.experiments.experiment_options import ExperimentOptions
-from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.matrix import Matrix, decide
 from jaxrl.experiments.page import experiment_page, missing_page, write_matrix
 from jaxrl.experiments.ray_cells import run_on_ray
-from jaxrl.experiments.results import Measured, read_results, results_by_group
+from jaxrl.experiments.results import Measured, read_results, results_by_group, write_tensorboard
 from jaxrl.experiments.runner import run_cells
 from jaxrl.reporting.logs import log_level, log_to
 from jaxrl.runs.commits import commits
@@ -57,7 +55,13 @@ def run(
     token = log_level.set(options.trace_level)
     try:
         with folder.claim(), log_to(folder.path / f"{options.experiment_name}.log"):
-            return _run(plan, folder, interruption, lambda line: _tell(say, line), command)
+
+            def tell(line: str) -> None:
+                with _line_lock:
+                    say(line)
+                    _log.info("%s", line)
+
+            return _run(plan, folder, interruption, tell, command)
     finally:
         log_level.reset(token)
 
@@ -69,7 +73,7 @@ def _run(
     say: Callable[[str], object],
     command: str,
 ) -> tuple[Matrix, dict[str, str]]:
-    folder.write_options({**plan.to_json(), "versions": versions(), "commits": commits()})
+    folder.write("config.json", {**plan.to_json(), "versions": versions(), "commits": commits()})
     for part, levels in (("test", plan.test), ("train", plan.train)):
         plan.suite(part).write_text(levels.suite(part, plan.options.episodes))
     if left_out := missing_page():
@@ -84,17 +88,12 @@ def _run(
     with interruption.defer():  # the first signal lets the cells that run save
         (run_on_ray if plan.options.ray_address else run_cells)(plan, interruption, say, ended)
     matrix = _write_results(plan, folder, failures, command)
-    if plan.options.bucket:
-        _copy_results(plan, folder, say)
+    if plan.options.bucket:  # The folders of its cells are there already.
+        try:
+            copy_files(folder.path, plan.copy)
+        except (ConfigError, RunError) as error:
+            say(f"warning: the results are not in {plan.copy}: {error}")
     return matrix, failures
-
-
-def _copy_results(plan: ExperimentPlan, folder: ExperimentFolder, say: Callable[[str], object]) -> None:
-    """Writes the experiment's own files into the bucket, where the folders of its cells are."""
-    try:
-        copy_files(folder.path, plan.copy)
-    except (ConfigError, RunError) as error:
-        say(f"warning: the results are not in {plan.copy}: {error}")
 
 
 def _write_results(
@@ -144,9 +143,3 @@ def _write_aggregates(results: Mapping[ExperimentCell, Measured | None]) -> None
             finite = {name: x if abs(x) < float("inf") else None for name, x in means.items()}
             place = ExperimentFolder(members[0].folder.parent)
             place.write("aggregate.json", {"seeds": len(seeds), "mean": finite})
-
-
-def _tell(say: Callable[[str], object], line: str) -> None:
-    with _line_lock:
-        say(line)
-        _log.info("%s", line)

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 from jaxrl.config import installation
 from jaxrl.config.text import counted
 from jaxrl.experiments import matrix as matrices
-from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.curves import curves_by_group
-from jaxrl.experiments.folder import ExperimentFolder
+from jaxrl.experiments.cells import ExperimentCell, ExperimentFolder, ExperimentPlan
 from jaxrl.experiments.matrix import COLUMNS, Matrix
-from jaxrl.experiments.results import Measured, read_results, results_by_group
+from jaxrl.experiments.results import Measured, curves_by_group, read_results, results_by_group
 from jaxrl.reporting.pages.figures import Curve, draw_curve, empty_figure, render
 from jaxrl.reporting.pages.page import Section, Table, html_page, machine_rows, table_section
 from jaxrl.runs.records import stored_object

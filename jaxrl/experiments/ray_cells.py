@@ -19,14 +19,12 @@ from typing import Any
 from jaxrl.config.data_files import read_objects
 from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
-from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
+from jaxrl.experiments.cells import ExperimentCell, ExperimentFolder, ExperimentPlan
 from jaxrl.experiments.experiment_options import from_mapping
-from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.results import read_results
 from jaxrl.experiments.runner import CellRunner
 from jaxrl.runs import ray_cluster
-from jaxrl.runs.child_process import POLL_SECONDS
-from jaxrl.runs.device_share import DeviceShare
+from jaxrl.runs.child_process import POLL_SECONDS, DeviceShare
 from jaxrl.runs.signals import Interruption
 
 _FLAGS = {"CPU": "--cpus-per-cell", "GPU": "--gpus-per-cell"}

@@ -1,22 +1,31 @@
-"""The results of a cell, in files beside its run."""
+"""The results of cells, in files beside their runs, and their learning curves."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import replace_text
 from jaxrl.experiments.cells import ExperimentCell
+from jaxrl.reporting.pages.figures import Curve
+from jaxrl.reporting.writers import TensorBoardWriter
 from jaxrl.runs import records
 
 RESULTS = "eval_results.json"
 SUCCESS = "eval/all/success_rate"  # of the suite of test levels, in the rows of a run
+Points = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray]  # steps, values
+# The metrics of a run, by their names in a comparison.
+METRICS = {"success_rate": SUCCESS, "return": "eval/return", "efficiency": "eval/all/efficiency"}
 
 
 @dataclass(frozen=True)
@@ -128,3 +137,67 @@ def results_by_group(results: Mapping[ExperimentCell, Measured | None]) -> dict[
             group = f"{cell.group}, from scratch" if measured.clone else cell.group
             found.setdefault(group, []).append(measured)
     return found
+
+
+def group_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Curve:
+    """The mean over seeds at the steps that all of them have, and the values of the lowest and the highest.
+
+    Args:
+      curves: (steps, values) of each seed.
+    """
+    shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in curves)))
+    values = [dict(zip(steps.tolist(), found.tolist(), strict=True)) for steps, found in curves]
+    table = np.array([[seed[step] for step in shared] for seed in values]).reshape(len(curves), -1)
+    return Curve(shared, *(f(table, axis=0).tolist() for f in (np.mean, np.min, np.max)))
+
+
+def curves_by_group(cells: Sequence[ExperimentCell]) -> dict[str, dict[str, Curve]]:
+    """By metric, then by group; of the cells that have rows of metrics."""
+    runs = [(cell.group, records.read(str(cell.folder))) for cell in cells if _has_rows(cell)]
+    found: dict[str, dict[str, Curve]] = {}
+    for name, key in METRICS.items():
+        for group in dict.fromkeys(group for group, _ in runs):
+            curves = [run.curve(key) for other, run in runs if other == group]
+            if all(len(steps) for steps, _ in curves):
+                found.setdefault(name, {})[group] = group_curve(curves)
+    return found
+
+
+def write_tensorboard(
+    folder: Path, cells: Sequence[ExperimentCell], finished: Sequence[ExperimentCell]
+) -> None:
+    """Writes comparison/METRIC against steps for TensorBoard below `folder`.
+
+    A line for each finished cell; of an architecture with several seeds, once all of them have finished, also
+    their mean.
+    """
+    for cell in finished:
+        place = folder / cell.name.replace("/", "-").replace(":", "_")
+        if not place.exists() and _has_rows(cell):
+            run = records.read(str(cell.folder))
+            _write(place, {name: run.curve(key) for name, key in METRICS.items()})
+    for group in dict.fromkeys(cell.group for cell in cells):
+        members = [cell for cell in cells if cell.group == group]
+        place = folder / group.replace("/", "-").replace(":", "_")
+        if len(members) > 1 and set(members) <= set(finished) and not place.exists():
+            means = curves_by_group(members)
+            _write(place, {name: (of[group].x, of[group].value) for name, of in means.items()})
+
+
+def _write(place: Path, curves: Mapping[str, Points]) -> None:
+    """Writes the files of TensorBoard for one line, completely or not at all."""
+    partial = place.with_name(f".{place.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    writer = TensorBoardWriter(partial)
+    rows: dict[int, dict[str, float]] = {}
+    for name, (steps, values) in curves.items():
+        for step, value in zip(steps, values, strict=True):
+            rows.setdefault(int(step), {})[f"comparison/{name}"] = float(value)
+    for at, row in sorted(rows.items()):
+        writer.write(at, row)
+    writer.close()
+    os.replace(partial, place)
+
+
+def _has_rows(cell: ExperimentCell) -> bool:
+    return (cell.folder / "metrics.jsonl").exists()

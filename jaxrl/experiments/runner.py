@@ -16,12 +16,12 @@ from typing import BinaryIO
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
+from jaxrl.config.listing import config_file
 from jaxrl.experiments.cells import EXPORT, LATENCY, PRETRAIN, SUITES, ExperimentCell, ExperimentPlan
 from jaxrl.experiments.experiment_options import ExperimentOptions
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
-from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, take_lock
+from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, DeviceShare, shares_of, take_lock
 from jaxrl.runs.clones import failed_check
-from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.executor import PlannedRun, visible_gpus
 from jaxrl.runs.signals import Interruption
 
@@ -39,12 +39,7 @@ class CellInterruption(Exception):
 
 @dataclass(frozen=True)
 class CellRunner:
-    """Runs a cell, one stage after the other.
-
-    Attributes:
-      share: of the machine, for its processes.
-      interruption: a signal, after which its process saves and nothing more is started.
-    """
+    """Runs a cell, one stage after the other; after a signal its process saves, and no more is started."""
 
     plan: ExperimentPlan
     cell: ExperimentCell
@@ -101,10 +96,7 @@ class CellRunner:
     def _train(self, config: Config, lock: BinaryIO) -> None:
         run = PlannedRun(self.cell.name, config, self.cell.folder)
         level = f"--log-level={self.plan.options.trace_level}"
-        why = run.start(lock, self.share, self.say, level).wait(self.interruption)
-        self._require_going_on()
-        if why:
-            raise CellFailure(why)
+        self._wait(run.start(lock, self.share, self.say, level))
 
     def _require_going_on(self) -> None:
         if self.interruption.signum is not None:
@@ -113,7 +105,8 @@ class CellRunner:
     def _pretrain(self, lock: BinaryIO) -> str:
         """Clones demonstrations; returns why the clone is not started from, "" if it is."""
         try:
-            self.plan.write_pretrain_config(self.cell)
+            config = config_file(self.plan.config(self.cell, with_suite=False))
+            self.cell.clone.with_suffix(".py").write_text(config + "\n")
             self._command(PRETRAIN, lock)
             if failed_check(str(self.cell.clone)):
                 raise CellFailure("it is no better than a policy without observations")
@@ -125,11 +118,10 @@ class CellRunner:
 
     def _copy(self, lock: BinaryIO) -> None:
         """Completes the copy in the bucket with files from after training."""
-        target = self.plan.copy_of(self.cell)
-        if not target:
+        if not (target := self.plan.copy_of(self.cell)):
             return
         try:
-            self._run("copy", ["sync", str(self.cell.folder), target], lock)
+            self._command("copy", lock, ["sync", str(self.cell.folder), target])
         except CellFailure as failure:
             again = shlex.join(["jaxrl", "sync", str(self.cell.folder), target])
             self.say(
@@ -156,12 +148,10 @@ class CellRunner:
         except (ConfigError, OSError, ValueError, KeyError, IndexError) as error:
             raise CellFailure(f"its results cannot be read: {error}") from error
 
-    def _command(self, stage: str, lock: BinaryIO) -> None:
-        self._run(stage, self.plan.commands(self.cell)[stage], lock)
-
-    def _run(self, stage: str, arguments: Sequence[str], lock: BinaryIO) -> None:
-        """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder."""
+    def _command(self, stage: str, lock: BinaryIO, arguments: Sequence[str] = ()) -> None:
+        """Runs `jaxrl ARGUMENTS`, by default a stage's; its output goes to a file beside the run folder."""
         cell = self.cell
+        arguments = arguments or self.plan.commands(cell)[stage]
         output = cell.folder.with_name(f"{cell.folder.name}_{stage}.log")
         _log.debug("%s: jaxrl %s", cell.name, " ".join(arguments))
         child = ChildProcess(
@@ -173,10 +163,13 @@ class CellRunner:
             share=self.share,
             say=self.say,
         )
+        self._wait(child, f"{stage}: ")
+
+    def _wait(self, child: ChildProcess, prefix: str = "") -> None:
         why = child.wait(self.interruption)
         self._require_going_on()
         if why:
-            raise CellFailure(f"{stage}: {why}")
+            raise CellFailure(f"{prefix}{why}")
 
 
 Ended = Callable[[ExperimentCell, str], object]

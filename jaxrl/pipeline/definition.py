@@ -58,13 +58,12 @@ class StageSection:
 
 @dataclasses.dataclass(frozen=True)
 class PipelineDefinition:
-    """A pipeline as its file defines it.
+    """A pipeline as its file, whose text it keeps, defines it.
 
     Attributes:
       name: of its folders and its log.
       sections: by stage, in order; disabled ones too.
       gates: conditions that end it if they do not hold.
-      text: of the file.
     """
 
     name: str
@@ -79,11 +78,7 @@ class PipelineDefinition:
 
 
 def read(given: str, flags: CommandFlags) -> PipelineDefinition:
-    """Reads a pipeline.
-
-    Args:
-      given: a file, or the name of a shipped one.
-      flags: of the commands that there are.
+    """Reads a pipeline from a file, or a shipped one by its name.
 
     Raises:
       ConfigError: it cannot be read, or a key or a value in it is wrong.
@@ -201,11 +196,8 @@ def _check(pipeline: PipelineDefinition, flags: CommandFlags) -> None:
         command = sections[stage].command
         if command and command not in flags:
             raise ConfigError(f"`{stage}.enabled`: this version of jaxrl has no command {command}")
-        needed = {"evaluate": "train", "visualize": "train", "deploy": "train", "pretrain": "train"}.get(
-            stage
-        )
-        if needed and needed not in enabled:
-            raise ConfigError(f"`{stage}.enabled` needs `{needed}.enabled`: that is what it works on")
+        if stage in ("evaluate", "visualize", "deploy", "pretrain") and "train" not in enabled:
+            raise ConfigError(f"`{stage}.enabled` needs `train.enabled`: that is what it works on")
     search = sections["search"]
     if search.settings.enabled:
         if not (search.settings.space or search.space):

@@ -1,4 +1,4 @@
-"""Digests of what stages read and make, the same wherever and whenever it was made."""
+"""The places of what stages make, and digests of it, the same wherever and whenever it was made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,38 @@ RESULT = "result"
 PRESENT = "present"
 # Entries on where and when results were made, which do not change them.
 _CIRCUMSTANCES = ("versions", "commits", "host", "command", "device")
-_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class StagePlaces:
+    """The places in the folder of a pipeline, as text in settings names them: `{data.folder}`, ..."""
+
+    folder: str
+
+    @property
+    def data(self) -> str:
+        return f"{self.folder}/data/data"
+
+    @property
+    def study(self) -> str:
+        return f"{self.folder}/search/study"
+
+    @property
+    def winner(self) -> str:
+        return f"{self.study}/best_config.py"
+
+    def run(self, stage: str = "train") -> str:
+        return f"{self.folder}/{stage}/run"
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {
+            "{data.folder}": self.data,
+            "{search.config}": self.winner,
+            "{pretrain.run}": self.run("pretrain"),
+            "{train.run}": self.run(),
+            "{folder}": self.folder,
+        }
 
 
 @dataclass(frozen=True)
@@ -60,11 +91,8 @@ def of_text(text: str) -> str:
 
 
 def of_file(path: str) -> str:
-    digest = hashlib.blake2b(digest_size=12)
     with open(path, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=12)).hexdigest()
 
 
 def of_tree(folder: str) -> str:

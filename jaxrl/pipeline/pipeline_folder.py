@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from jaxrl.config import ConfigError, text
+from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import replace_text
 from jaxrl.pipeline.gates import GateOutcome
@@ -225,7 +225,3 @@ def expected_seconds(output: str, name: str, stage: str, folder: PipelineFolder)
             if record is not None and record.state == DONE:
                 return record.seconds
     return None
-
-
-def described_time(seconds: float | None) -> str:
-    return "unknown" if seconds is None else text.seconds(seconds)

@@ -10,10 +10,10 @@ from typing import Any
 from jaxrl.config import ConfigError, text
 from jaxrl.config.local_files import replacing
 from jaxrl.config.sections import GREEDY, SAMPLED
-from jaxrl.pipeline import results
 from jaxrl.pipeline.definition import PipelineDefinition
+from jaxrl.pipeline.digests import StagePlaces
+from jaxrl.pipeline.gates import results_of, suites
 from jaxrl.pipeline.pipeline_folder import DONE, RUNNING, PipelineFolder
-from jaxrl.pipeline.stages import StagePlaces
 from jaxrl.reporting.pages.page import (
     Section,
     html_page,
@@ -98,7 +98,7 @@ def _sections(pipeline: PipelineDefinition, folder: PipelineFolder) -> Iterator[
     if rows := list(_results(folder, stages)):
         yield table_section("Results", ("stage", "result", "value"), rows, names=2)
     yield from _picture("Learning curve", folder.stage("visualize") / "curves.png")
-    for suite in results.suites(folder.path):
+    for suite in suites(folder.path):
         yield _suite(suite)
     if "search" in stages:
         yield from _search(folder)
@@ -116,8 +116,7 @@ def _sections(pipeline: PipelineDefinition, folder: PipelineFolder) -> Iterator[
 
 
 def _stage(folder: PipelineFolder, name: str) -> tuple[str, str, str]:
-    record = folder.records.get(name)
-    if record is None:
+    if (record := folder.records.get(name)) is None:
         return name, "not run", "-"
     # This page is written while its own stage runs.
     state = DONE if (name, record.state) == ("report", RUNNING) else record.state
@@ -141,7 +140,7 @@ def _results(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[st
         "evaluate": ("episodes", "mean", "low", "high", "mean_length", "success_rate"),
     }
     for stage in stages:
-        found = results.of(stage, folder.path)
+        found = results_of(stage, folder.path)
         for name in shown.get(stage, ()):
             if name in found:
                 yield stage, name.replace("_", " ").replace(".", ", "), _text_of(found[name])

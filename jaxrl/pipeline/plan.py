@@ -51,7 +51,7 @@ class Planner:
         self, pipeline: PipelineDefinition, folder: PipelineFolder, selection: StageSelection
     ) -> None:
         """Raises ConfigError for a selection of missing stages."""
-        self.places = stages.StagePlaces(folder.path)
+        self.places = digests.StagePlaces(folder.path)
         self.selected = selection.of(pipeline.enabled)
         self._pipeline = pipeline
         self._folder = folder
@@ -81,19 +81,12 @@ class Planner:
         for name, path in stage.files.items():
             with errors_as(ConfigError, f"`{stage.name}.{name}` (={path}) cannot be read", OSError):
                 files[name] = digests.of_path(path)
-        made = {}
-        for name in stage.reads:
-            for output, found in self.stages[name].outputs.items():
-                made[output] = found.digest()
+        read = (self.stages[name].outputs for name in stage.reads)
+        made = {output: found.digest() for outputs in read for output, found in outputs.items()}
         return {"settings": settings, "files": files, "outputs": made, "versions": dict(self._versions)}
 
     def reason(self, stage: PipelineStage, again: Mapping[str, str] | None = None) -> str:
-        """The reason why a stage is to be run; "" if it is done.
-
-        Args:
-          stage: the stage.
-          again: stages that will be run before it, if they have not run yet.
-        """
+        """The reason why a stage is to be run; "" if it is done. Stages in `again` will be run before it."""
         record = self._folder.records.get(stage.name)
         if record is None:
             return "it has not been run"

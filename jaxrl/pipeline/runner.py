@@ -1,21 +1,22 @@
-"""The run of a pipeline: stage by stage, each skipped if it is done, with gates between them."""
+"""The run of a pipeline, and its display: stage by stage, each skipped if it is done, and gates between."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, TextIO
 
 from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.config.local_files import replace_text
-from jaxrl.pipeline import pipeline_report, results, stages
+from jaxrl.pipeline import gates, pipeline_report, stages
 from jaxrl.pipeline.definition import PipelineDefinition
-from jaxrl.pipeline.display import PipelineDisplay
 from jaxrl.pipeline.pipeline_folder import (
     DONE,
     FAILED,
@@ -27,11 +28,86 @@ from jaxrl.pipeline.pipeline_folder import (
 )
 from jaxrl.pipeline.plan import Planner
 from jaxrl.pipeline.stages import PipelineStage, Step
+from jaxrl.reporting.display.live_panel import LivePanel
 from jaxrl.runs.child_process import ChildProcess
-from jaxrl.runs.registry.gate import GateClosed
+from jaxrl.runs.registry import GateClosed
 from jaxrl.runs.signals import Interruption
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_LINE_SECONDS = 60.0  # between lines about a command, if the display cannot be redrawn
 _TAIL = 4096  # bytes of a log in which its last line is looked for
+
+
+class PipelineDisplay:
+    """Shows the progress of a pipeline, and writes the same lines to its log."""
+
+    def __init__(self, stages: Sequence[str], log: Path, stream: TextIO | None = None) -> None:
+        """Takes the stages that are looked at, and the file of the log, which is continued."""
+        self._stages = dict.fromkeys(stages, "")
+        self._log = log
+        self._current = ""
+        self._line = ""
+        self._started = self._shown = time.monotonic()
+        self._panel = LivePanel(self._table, stream)
+        self._panel.open()
+
+    def _table(self) -> RenderableType:
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        for name, said in self._stages.items():
+            line = said
+            if name == self._current:
+                line = f"{text.clock(time.monotonic() - self._started)}  {self._line}"
+            grid.add_row(
+                Text(name, style="bold" if name == self._current else ""),
+                Text(line, no_wrap=True, overflow="ellipsis"),
+            )
+        return grid
+
+    def begin(self, stage: str, line: str) -> None:
+        """Shows that a stage begins."""
+        self._current = stage
+        self._line = ""
+        self._started = self._shown = time.monotonic()
+        self.message(f"[{list(self._stages).index(stage) + 1}/{len(self._stages)}] {stage}: {line}")
+
+    def follow(self, line: str) -> None:
+        """Takes the last line of the command that runs."""
+        if line:
+            self._line = self._panel.printable(line)
+        if not self._panel.is_live and time.monotonic() - self._shown >= _LINE_SECONDS:
+            self._shown = time.monotonic()
+            said = self._line and f": {self._line}"
+            self._panel.message(f"  {self._current} {text.clock(self._shown - self._started)}{said}")
+
+    def end(self, stage: str, line: str) -> None:
+        """Shows how a stage ended."""
+        self._stages[stage] = self._panel.printable(line)
+        self._current = ""
+        self.message(f"[{list(self._stages).index(stage) + 1}/{len(self._stages)}] {stage}: {line}")
+
+    def message(self, line: str) -> None:
+        """Prints a line, and writes it to the log with the time."""
+        self.log(line)
+        self._panel.message(line)
+
+    def log(self, line: str) -> None:
+        """Writes a line to the log alone."""
+        now = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
+        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
+            log.write(f"{now} {text.one_line(line)}\n")
+
+    def copy(self, output: Path) -> None:
+        """Appends the output of a command to the log."""
+        with contextlib.suppress(OSError), self._log.open("ab") as log:
+            log.write(output.read_bytes())
+
+    def close(self) -> None:
+        self._panel.close()
 
 
 class StageFailed(RunError):
@@ -40,14 +116,7 @@ class StageFailed(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class Runner:
-    """Runs the stages of a pipeline in its folder.
-
-    Attributes:
-      folder: its folder, which is locked.
-      planner: decides which stages are to be run, and why.
-      interruption: the signals received; the first one ends the pipeline once its command has saved.
-      lock: of the folder; commands inherit it.
-    """
+    """Runs the stages of a pipeline in its folder, which is locked; commands inherit the lock."""
 
     pipeline: PipelineDefinition
     folder: PipelineFolder
@@ -57,7 +126,7 @@ class Runner:
     lock: BinaryIO
 
     def run(self) -> None:
-        """Runs what is to be run, or until a signal.
+        """Runs what is to be run; a signal ends it once the command that runs has saved.
 
         Raises:
           StageFailed: a command failed; the stages before it stay as they are.
@@ -209,12 +278,12 @@ class Runner:
             replace_text(stages.model_folder(self.pipeline) / "evaluation.json", source.read_text())
 
     def _gates(self, stage: str) -> None:
-        gates = [gate for gate in self.pipeline.gates if gate.stage == stage]
-        if not gates:
+        mine = [gate for gate in self.pipeline.gates if gate.stage == stage]
+        if not mine:
             return
-        found = results.of(stage, self.folder.path)
-        deployed = results.deployed_evaluation(stages.model_folder(self.pipeline))
-        outcomes = [gate.check(found, deployed) for gate in gates]
+        found = gates.results_of(stage, self.folder.path)
+        deployed = gates.deployed_evaluation(stages.model_folder(self.pipeline))
+        outcomes = [gate.check(found, deployed) for gate in mine]
         self.folder.put_gates(outcomes)
         for outcome in outcomes:
             self.display.message(f"  {outcome}")

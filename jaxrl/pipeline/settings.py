@@ -7,7 +7,7 @@ configuration.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config.errors import ConfigError
@@ -118,9 +118,7 @@ def settings_of(stage: str) -> dict[str, Field]:
 
 def stage_name(section: str) -> str | None:
     """The stage that a section of a file is of; None if of none."""
-    names = {**{name: name for name in STAGES}, **{kind.also: name for name, kind in STAGES.items()}}
-    names.pop("", None)
-    return names.get(section)
+    return next((name for name, kind in STAGES.items() if section and section in (name, kind.also)), None)
 
 
 def build(stage: str, values: Mapping[str, Any]) -> Any:
@@ -131,9 +129,3 @@ def build(stage: str, values: Mapping[str, Any]) -> Any:
     if getattr(found, "name", "") and not _NAME.holds(found.name):
         raise ConfigError(f"`{stage}.name` (={found.name!r}) must {_NAME.text}")
     return found
-
-
-def reference() -> Iterator[Field]:
-    """All settings, in the order of the stages."""
-    for stage in STAGES:
-        yield from settings_of(stage).values()

@@ -12,7 +12,7 @@ from typing import Any
 from jaxrl.config import flatten
 from jaxrl.config.files import config_path, curriculum_file, load_config, suite_file
 from jaxrl.pipeline.definition import PipelineDefinition
-from jaxrl.pipeline.digests import FILE, PRESENT, RUN, TREE, StageOutput
+from jaxrl.pipeline.digests import FILE, PRESENT, RESULT, RUN, TREE, StageOutput, StagePlaces
 from jaxrl.runs.clones import failed_check
 
 # What finds the file of a shipped one by its name.
@@ -62,38 +62,6 @@ class PipelineStage:
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
-class StagePlaces:
-    """The places in the folder of a pipeline, as text in settings names them: `{data.folder}`, ..."""
-
-    folder: str
-
-    @property
-    def data(self) -> str:
-        return f"{self.folder}/data/data"
-
-    @property
-    def study(self) -> str:
-        return f"{self.folder}/search/study"
-
-    @property
-    def winner(self) -> str:
-        return f"{self.study}/best_config.py"
-
-    def run(self, stage: str = "train") -> str:
-        return f"{self.folder}/{stage}/run"
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {
-            "{data.folder}": self.data,
-            "{search.config}": self.winner,
-            "{pretrain.run}": self.run("pretrain"),
-            "{train.run}": self.run(),
-            "{folder}": self.folder,
-        }
-
-
 def build(pipeline: PipelineDefinition, places: StagePlaces) -> dict[str, PipelineStage]:
     """The enabled stages of a pipeline, in order."""
     found = _Builder(pipeline, places)
@@ -117,6 +85,8 @@ class _Builder:
         return PipelineStage("data", tuple(steps), outputs={"data.folder": StageOutput(TREE, folder)})
 
     def search(self) -> PipelineStage:
+        import yaml
+
         settings, flags, fields = self._section("search")
         trained, _, train_fields = self._section("train")
         config = self._with_places(settings.config or trained.config)
@@ -124,7 +94,7 @@ class _Builder:
         space = self._with_places(settings.space)
         if (given := self._pipeline.sections["search"].space) is not None:
             space = f"{self._places.folder}/search/space.yaml"
-            texts[space] = _yaml(given)
+            texts[space] = yaml.safe_dump(dict(given), sort_keys=False)
         arguments = (config, f"--space={space}", *flags, *_field_flags({**train_fields, **fields}))
         step = Step("search", (*arguments, f"--workdir={self._places.study}"))
         return PipelineStage(
@@ -187,7 +157,7 @@ class _Builder:
             )
         folder = f"{self._places.folder}/evaluate"
         outputs = {
-            f"evaluate.{step.result}": StageOutput("result", f"{folder}/{step.result}") for step in steps
+            f"evaluate.{step.result}": StageOutput(RESULT, f"{folder}/{step.result}") for step in steps
         }
         files = {f"suites.{number}": suite for number, suite in enumerate(suites, start=1)}
         return PipelineStage("evaluate", tuple(steps), ("train",), self._files(files), outputs)
@@ -299,18 +269,8 @@ class _Builder:
 
 
 def _field_flags(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(f"--config.{name}={_text(value)}" for name, value in fields.items() if value is not None)
-
-
-def _text(value: Any) -> str:
-    """A value as the command line reads it."""
-    return repr(tuple(value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _yaml(space: Mapping[str, Any]) -> str:
-    import yaml
-
-    return yaml.safe_dump(dict(space), sort_keys=False)
+    given = {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items() if x is not None}
+    return tuple(f"--config.{name}={value}" for name, value in given.items())
 
 
 def model_folder(pipeline: PipelineDefinition) -> Path:

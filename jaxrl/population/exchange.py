@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrl.evaluation.result import Result
 from jaxrl.population.shared_calls import SharedCalls
-from jaxrl.runs.lineage import Lineage
+from jaxrl.runs.members import Lineage
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import Array, LearnerState, Sharded, marks

@@ -1,4 +1,4 @@
-"""A module run as a child process: started, watched, made to save and end, and its end in one line.
+"""A module run as a child process with its part of this machine: started, watched, made to save and end.
 
 It does not outlive its parent, which it watches itself. Linux could send the signal (PR_SET_PDEATHSIG), but
 sends one for each thread of the parent that dies, and the second signal ends a run that is still saving.
@@ -17,11 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from jaxrl.config.common_names import import_path
-from jaxrl.runs.device_share import DeviceShare
 
 if TYPE_CHECKING:
     from jaxrl.runs.signals import Interruption
@@ -38,6 +38,59 @@ _ERROR = re.compile(r"([A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b|[Ff]ata
 
 def print_nothing(line: str) -> None:
     """Prints nothing."""
+
+
+@dataclass(frozen=True)
+class DeviceShare:
+    """GPUs and cores for one process of several; of one alone all that there are.
+
+    Attributes:
+      gpus: as CUDA_VISIBLE_DEVICES names them; (): all.
+      memory: the share of each GPU's memory that JAX takes at the start; None: its own choice.
+      cores: (): all.
+    """
+
+    gpus: tuple[str, ...] = ()
+    memory: float | None = None
+    cores: tuple[int, ...] = ()
+
+    def environment(self) -> dict[str, str]:
+        """Variables for a process; this one's variables on how much memory is taken stay."""
+        found = {}
+        if self.gpus:
+            found["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
+        if self.memory is not None and "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ:
+            found["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{self.memory:.2f}"
+        return found
+
+    def bind(self, pid: int) -> None:
+        """Gives a process its cores: threads of one would wait for another's."""
+        if self.cores:
+            with contextlib.suppress(OSError):  # It may have ended.
+                os.sched_setaffinity(pid, self.cores)
+
+
+def shares_of(jobs: int, gpus: Sequence[str], gpus_each: int = 1) -> tuple[DeviceShare, ...]:
+    """A share of the machine for each of `jobs` processes that run side by side, with `gpus_each` GPUs.
+
+    They share those that are present round-robin if there are too few.
+    """
+    if jobs == 1:
+        return (DeviceShare(),)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+    each = len(cores) // jobs
+    # JAX takes three quarters of a GPU otherwise, so that a second process finds no memory.
+    memory = 0.9 / -(-jobs * gpus_each // len(gpus)) if gpus else None
+    return tuple(
+        DeviceShare(
+            gpus=tuple(dict.fromkeys(gpus[(slot * gpus_each + i) % len(gpus)] for i in range(gpus_each)))
+            if gpus
+            else (),
+            memory=memory,
+            cores=tuple(cores[slot * each : (slot + 1) * each]),
+        )
+        for slot in range(jobs)
+    )
 
 
 class ChildProcess:
@@ -129,9 +182,7 @@ class ChildProcess:
     def wait(self, interruption: Interruption, follow: Callable[[], object] | None = None) -> str:
         """Waits until it ends, which a signal requests; returns why it ended early, as `poll` does.
 
-        Args:
-          interruption: the signals received.
-          follow: is called several times a second; if it raises, the child ends before the error is passed on
+        `follow` is called several times a second; if it raises, the child ends before the error is passed on.
         """
         try:
             while (why := self.poll()) is None:
@@ -167,7 +218,9 @@ def reason(code: int, output: Path) -> str:
     """The reason why a process ended early, in one line; "" for success. `output` is a file."""
     if code == 0:
         return ""
-    lines = _read(output).splitlines()
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = output.read_text(errors="replace").splitlines()
     said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), "")
     memory = next((line for line in lines if any(sign in line for sign in _OUT_OF_MEMORY)), "")
     if memory and not said:
@@ -190,18 +243,8 @@ def _describe_ending(code: int) -> str:
         return f"exit code {code}"
 
 
-def _read(output: Path) -> str:
-    with contextlib.suppress(OSError):
-        return output.read_text(errors="replace")
-    return ""
-
-
-def end_with_parent(parent: int) -> None:
-    """Sends SIGTERM to this process, once, after its parent has ended."""
-    threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
-
-
 def _watch(parent: int) -> None:
+    """Sends SIGTERM to this process, once, after its parent has ended."""
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -209,7 +252,7 @@ def _watch(parent: int) -> None:
 
 if __name__ == "__main__":
     _, given, name, *rest = sys.argv
-    end_with_parent(int(given))
+    threading.Thread(target=_watch, args=(int(given),), name="parent", daemon=True).start()
     sys.argv = [name, *rest]
     # The command that runs record: this wrapper, run by hand, would end at once, without its parent.
     sys.orig_argv = [sys.executable, "-m", name, *rest]

@@ -1,27 +1,64 @@
-"""Execution of planned runs: the interface for the loops that plan them, and child processes."""
+"""Planned runs: the names that they will have, and their execution, in child processes or otherwise."""
 
 from __future__ import annotations
 
 import abc
+import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from jaxrl.config import Config
+from jaxrl.config import Config, to_json
+from jaxrl.config.common_names import import_path, last_line
 from jaxrl.config.errors import RunError
 from jaxrl.config.listing import config_file
-from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing, take_lock
-from jaxrl.runs.device_share import DeviceShare, shares_of
+from jaxrl.runs.child_process import (
+    POLL_SECONDS,
+    ChildProcess,
+    DeviceShare,
+    print_nothing,
+    shares_of,
+    take_lock,
+)
 from jaxrl.runs.signals import Interruption
 
+# The sections that decide the spaces and the network.
+_SECTIONS = ("env", "network", "host", "evaluate", "normalize", "algorithm")
 _KILL_AFTER_TIMEOUT = 10.0  # that a run may take whose checkpoint nobody will use
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _LITTLE = 1 << 20  # bytes of a disk on which not even the reason may have been written
+
+
+@dataclass(frozen=True)
+class RunNames:
+    """Names of some runs, from a process before any of them starts: JAX's devices belong to the runs.
+
+    Attributes:
+      metrics: of what they write, without names that begin as in `open`.
+      open: beginnings of metrics that are known only once a run writes them.
+      numbers: the numeric hyperparameters of the first, as fields such as "ppo.learning_rate", without
+        fields that are None there. Runs that differ in nothing else can be one program.
+    """
+
+    metrics: tuple[str, ...]
+    open: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, configs: Iterable[Config]) -> RunNames:
+        """Asks for the names; ConfigError if one of the configurations leads to no environment or network."""
+        distinct: dict[str, dict[str, Any]] = {}
+        for config in configs:
+            data = to_json(config)
+            distinct.setdefault(json.dumps({name: data[name] for name in _SECTIONS}), data)
+        asked = json.dumps(list(distinct.values()))
+        said = last_line(["-m", "jaxrl.evaluation.run_names"], import_path(), asked)
+        return cls(**{name: tuple(names) for name, names in json.loads(said).items()})
 
 
 @dataclass(frozen=True)
@@ -67,11 +104,7 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def start(self, runs: Sequence[PlannedRun]) -> list[str]:
-        """Starts runs, at most `room()` of them.
-
-        Returns:
-          The names of the started runs; the folders of the others are locked by other processes.
-        """
+        """Starts runs, at most `room()`; returns their names, without those that others have locked."""
 
     @abc.abstractmethod
     def poll(self) -> list[Ending]:
@@ -108,13 +141,9 @@ class ProcessExecutor(Executor):
         timeout: float | None = None,
         say: Callable[[str], object] = print_nothing,
     ) -> None:
-        """Takes options.
+        """`jobs` runs at a time share the GPUs round-robin; one fails that takes more than `timeout` seconds.
 
-        Args:
-          jobs: the number of runs at the same time.
-          gpus: the GPUs that they share round-robin.
-          timeout: seconds after which a run is stopped, as one that failed; None: never.
-          say: is called with a line about a run that does not end on request.
+        `say` gets a line about a run that does not end on request.
         """
         self._jobs = jobs
         self._shares = shares_of(jobs, gpus)
@@ -126,16 +155,12 @@ class ProcessExecutor(Executor):
         return self._jobs - len(self._running)
 
     def start(self, runs: Sequence[PlannedRun]) -> list[str]:
-        return [run.name for run in runs if self._start(run)]
-
-    def _start(self, run: PlannedRun) -> bool:
-        lock = run.take_lock()
-        if lock is None:
-            return False
-        slot = min(set(range(self._jobs)) - {running.slot for running in self._running.values()})
-        child = run.start(lock, self._shares[slot], self._say)
-        self._running[run.name] = _Running(child, slot, lock)
-        return True
+        started = [(run, lock) for run in runs if (lock := run.take_lock()) is not None]
+        for run, lock in started:
+            slot = min(set(range(self._jobs)) - {running.slot for running in self._running.values()})
+            child = run.start(lock, self._shares[slot], self._say)
+            self._running[run.name] = _Running(child, slot, lock)
+        return [run.name for run, _ in started]
 
     def poll(self) -> list[Ending]:
         endings = []

@@ -21,12 +21,13 @@ from etils import epath
 from jaxrl.config import Config, ConfigError, changed_fields, foreign_files, from_json, to_json
 from jaxrl.config.data_files import read_bytes, read_object
 from jaxrl.config.errors import RunError
-from jaxrl.config.local_files import is_remote, replace_text, require_no_links
+from jaxrl.config.local_files import is_remote, require_no_links
 from jaxrl.parallel import process_group
-from jaxrl.runs import folder_lock, storage
+from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, checkpoint_folder
 from jaxrl.runs.records import MEMBERS
 from jaxrl.runs.signals import Interruption
+from jaxrl.runs.storage.lease import lock_folder
 
 # After this long all processes must see a file that one of them wrote.
 _VISIBLE_SECONDS = 3.0
@@ -47,10 +48,9 @@ class RunFolder:
     """
 
     def __init__(self, path: str, keep: int = 1, interruption: Interruption | None = None):
-        """Takes the path of the folder; creates nothing.
+        """Takes the path of the folder, local or gs://bucket/folder; creates nothing.
 
         Args:
-          path: local, or gs://bucket/folder.
           keep: the number of recent checkpoints to keep besides the best.
           interruption: the signals after which a save gives up sooner on a disk that does not answer.
 
@@ -110,17 +110,14 @@ class RunFolder:
         try:
             with storage.as_os_errors():
                 self.path.mkdir(parents=True, exist_ok=True)
-                if is_remote(probe):
-                    probe.write_text(content)
-                else:
-                    replace_text(probe, content)
+                storage.write_whole(probe, content)
         except OSError as error:
             raise ConfigError(f"`--workdir` (={self.path}) cannot be written: {error}") from error
         return content
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Locks the folder against other trainers, see `folder_lock.hold`."""
-        return folder_lock.hold(self.path)
+        """Locks the folder against other trainers, see `lock_folder`."""
+        return lock_folder(self.path)
 
     @contextlib.contextmanager
     def logs(self) -> Iterator[str]:
@@ -290,10 +287,7 @@ class RunFolder:
             if not is_remote(file):
                 require_no_links(self.path, file.parent)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                replace_text(file, text)
-            else:
-                with storage.as_os_errors():
-                    file.write_text(text)  # An object of gs:// appears once it is complete.
+            storage.write_whole(file, text)
         except OSError as error:
             raise ConfigError(f"{file} cannot be written: {error}") from error
         return file

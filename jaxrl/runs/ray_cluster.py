@@ -74,19 +74,20 @@ def run_driver(
 
 
 def drive(address: str, flag: str, stop: Path, work: Callable[[], str]) -> int:
-    """Connects to Ray and does the work there; returns the exit code of the driver.
+    """Connects to Ray and does the work there, which returns a problem or ""; returns the exit code.
 
-    Args:
-      address: of a cluster, or `LOCAL`.
-      flag: the one with the address.
-      stop: the file that requests an end. SIGTERM means that the command was killed: Ray would end at once,
-        with the file everything saves first.
-      work: returns a problem of the cluster, or "".
+    `flag` is the one with the address, and `stop` the file that requests an end. SIGTERM means that the
+    command was killed: Ray would end at once, with the file everything saves first.
     """
     import ray
 
     try:
-        _connect(address)
+        given: dict[str, Any] = {"address": address, "logging_level": logging.ERROR}
+        if not address.startswith("ray://"):
+            given["log_to_driver"] = False
+        if address == LOCAL:
+            given |= {"include_dashboard": False, "num_cpus": len(usable_cores())}
+        ray.init(**given)
     except Exception as error:  # Which one depends on the address.
         where = "Ray on this machine" if address == LOCAL else f"`{flag}` (={address!r})"
         return _refuse(f"{where} cannot be used: {one_line(error)}")
@@ -96,17 +97,6 @@ def drive(address: str, flag: str, stop: Path, work: Callable[[], str]) -> int:
     finally:
         ray.shutdown()
     return _refuse(problem) if problem else 0
-
-
-def _connect(address: str) -> None:
-    import ray
-
-    given: dict[str, Any] = {"address": address, "logging_level": logging.ERROR}
-    if not address.startswith("ray://"):
-        given |= {"log_to_driver": False}
-    if address == LOCAL:
-        given |= {"include_dashboard": False, "num_cpus": len(usable_cores())}
-    ray.init(**given)
 
 
 def _refuse(problem: str) -> int:

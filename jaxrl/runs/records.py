@@ -132,8 +132,6 @@ def require_no_runs(
     """Raises ConfigError if a local folder is or holds a run: what is written there would mix with it.
 
     Args:
-      folder: what `--flag` gives.
-      flag: its name.
       own: the files and folders of which one says that the folder belongs to what writes there.
       depth: how many levels below the folder are searched; 0: the folder itself alone.
     """

@@ -112,12 +112,7 @@ def plain(value: Any) -> Any:
 
 
 def read_dimension(name: str, given: Any, declared: Mapping[str, Field], section: str) -> Dimension:
-    """Checks the values of a field.
-
-    Args:
-      given: its choices, or the form and bounds of a range.
-      declared: the fields of the configuration.
-      section: of the algorithm that learns.
+    """Checks the values of a field: its choices, or the form and bounds of a range.
 
     Raises:
       ConfigError: an unknown field, a wrong type or rule, an empty or reversed range.
@@ -154,7 +149,8 @@ def _range(name: str, field: Field | None, form: str, bounds: list[Any], points:
     if len(bounds) != 2 or not all(type(x) in (int, float) and abs(x) < _LARGEST for x in bounds):
         raise ConfigError(f"{where} must be two finite numbers, [LOW, HIGH]")
     kinds = {field.kind, *get_args(field.kind)} if field else {int, float}
-    if (field and not kinds & {int, float}) or (field and not _takes_numbers(field)):
+    optional = field is not None and type(None) in get_args(field.kind)
+    if field and not (kinds & {int, float} and (optional or field.kind in (int, float))):
         raise ConfigError(f"{where}: the field must be {describe(field.kind)}, so give a choice: [...]")
     low, high = bounds
     if low >= high:
@@ -169,10 +165,6 @@ def _range(name: str, field: Field | None, form: str, bounds: list[Any], points:
     for bound in bounds:
         _check_value(name, field, int(bound) if is_integer else float(bound))
     return Dimension(name, form, low=low, high=high, is_integer=is_integer, points=points)
-
-
-def _takes_numbers(field: Field) -> bool:
-    return field.kind in (int, float) or type(None) in get_args(field.kind)
 
 
 def _field(name: str, declared: Mapping[str, Field], section: str) -> Field | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,19 +21,16 @@ from jaxrl.config.files import load_config
 from jaxrl.reporting.pages.page import require_packages
 from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.runs.signals import Interruption
-from jaxrl.search import population, probe, ray_search, search_report
-from jaxrl.search.display import SearchDisplay, describe
-from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
+from jaxrl.search import population, ray_search, search_report
+from jaxrl.search.optuna_study import OptunaStudy
 from jaxrl.search.pareto import ParetoSampler, pareto_front
 from jaxrl.search.population import PopulationExecutor
-from jaxrl.search.ray_plan import RayPlan
-from jaxrl.search.runner import Task, TrialRunner
-from jaxrl.search.samplers import GridSampler, RandomSampler, Sampler
-from jaxrl.search.search_folder import SearchFolder, study_name
+from jaxrl.search.runner import SearchDisplay, TrialRunner, describe
+from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.search_options import SearchOptions
-from jaxrl.search.space import Space
-from jaxrl.search.study import LocalStudy, Study
-from jaxrl.search.trials import FAILED, StudyTrial, TrialRecords
+from jaxrl.search.space import Space, require_trainable
+from jaxrl.search.study import GridSampler, LocalStudy, RandomSampler, Sampler, Study
+from jaxrl.search.trials import FAILED, StudyTrial, Task, TrialRecords
 from jaxrl.search.winner import Verified, best_config, summary_of, verify
 
 
@@ -105,13 +103,13 @@ def search(
             f"`population.seeds` (={config.population.seeds}): a trial is a single run; --population=N "
             "trains N of them as one program"
         )
-    numbers = probe.require_trainable(space.probes(config), options.metric).numbers
+    numbers = require_trainable(space.probes(config), options.metric).numbers
     if options.exchanges:
         population.require_exchangeable(space, numbers)
     folder = SearchFolder(options.folder)
     with _one_line_if_full(folder), folder.claim(check_config(config), space, options):
         together = options.program_size(alike=not on_host and _are_alike(config, numbers, space))
-        return _search(Task.of(config, space, options), options, together, folder, interruption)
+        return _search(Task(config, space, options), together, folder, interruption)
 
 
 @contextlib.contextmanager
@@ -138,14 +136,17 @@ def _budgets_of_time(config: ConfigDict) -> list[str]:
     return [name for name in ("seconds", "wall_seconds") if config.stop[name] is not None]
 
 
-def _search(
-    task: Task, options: SearchOptions, together: int, folder: SearchFolder, interruption: Interruption
-) -> SearchResult:
-    study, total, note = _study(task, options, folder)
+def _search(task: Task, together: int, folder: SearchFolder, interruption: Interruption) -> SearchResult:
+    options = task.options
+    study, total, note = _study(task, folder)
     if together > 1 and options.population is None:
         note += "; trained as one program (--jobs=N: as N processes)"
     title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
     jobs = None if options.method == "ray" else (options.jobs or 1) * together
+    exchange = None
+    if options.method == "pbt":
+        exchange = population.exchange_of(task.config, task.space, options.seed, folder.path)
+    one_program = together > 1 or exchange is not None
     with (
         contextlib.closing(SearchDisplay(title, total, jobs, task.objective)) as display,
         interruption.defer(),
@@ -156,9 +157,11 @@ def _search(
         except ConfigError as error:
             display.message(f"there will be no report: {error}")
         if options.method == "ray":
-            alone = ray_search.run_trials(RayPlan(task, options, folder), display, interruption)
+            alone = ray_search.run_trials(ray_search.RayPlan(task, folder), display, interruption)
         else:
-            with contextlib.closing(_executor(options, together, task, folder, display.message)) as executor:
+            size = options.budget if exchange else together
+            executor = _executor(options, size if one_program else None, display.message, exchange)
+            with contextlib.closing(executor):
                 alone = TrialRunner(task, study, executor, folder, display, interruption).run()
         found = study.trials()
         if options.exchanges:
@@ -174,33 +177,28 @@ def _search(
             if not mine:
                 display.message("another process verifies the best")
                 return unfinished
-            with contextlib.closing(_verifier(options, together, display.message)) as verifier:
-                return _conclude(found, task, options, folder, verifier, interruption, display)
+            size = max(together, options.verify)
+            with contextlib.closing(
+                _executor(options, size if one_program else None, display.message)
+            ) as verifier:
+                return _conclude(found, task, folder, verifier, interruption, display)
 
 
 def _executor(
-    options: SearchOptions, together: int, task: Task, folder: SearchFolder, say: Callable[[str], object]
+    options: SearchOptions,
+    size: int | None,
+    say: Callable[[str], object],
+    exchange: Mapping[str, Any] | None = None,
 ) -> Executor:
-    """The executor of the trials."""
-    if options.method == "pbt":
-        exchange = population.exchange_of(task.config, task.space, options.seed, folder.path)
-        return PopulationExecutor(options.budget, exchange, say)
-    if together > 1:
-        return PopulationExecutor(together, say=say)
-    return ProcessExecutor(options.jobs or 1, visible_gpus(), options.trial_timeout, say)
-
-
-def _verifier(options: SearchOptions, together: int, say: Callable[[str], object]) -> Executor:
-    """The executor of the winner's runs with fresh seeds."""
-    if options.method == "pbt" or together > 1:
-        return PopulationExecutor(max(together, options.verify), say=say)
+    """Trains `size` runs as one program; None: each in a process."""
+    if size is not None:
+        return PopulationExecutor(size, exchange, say)
     return ProcessExecutor(options.jobs or 1, visible_gpus(), options.trial_timeout, say)
 
 
 def _conclude(
     found: list[StudyTrial],
     task: Task,
-    options: SearchOptions,
     folder: SearchFolder,
     executor: Executor,
     interruption: Interruption,
@@ -213,70 +211,52 @@ def _conclude(
         why = f"; trial {last.number} failed: {last.reason}" if last else ""
         raise RunError(f"no trial of {folder.path} reached its end{why}")
     candidates: list[Verified] = []
-    if options.verify:
-        candidates = verify(ranked, options.verify, task, folder, executor, interruption, display.message)
+    if task.options.verify:
+        candidates = verify(ranked, task, folder, executor, interruption, display.message)
         if interruption.signum is not None:
             return SearchResult(str(folder.path), found)
     verified = candidates[0] if candidates else None
     best = verified.trial if verified else ranked[0]
     folder.write("best_config.py", best_config(best, verified, task))
-    result = SearchResult(
-        folder=str(folder.path),
-        trials=found,
-        best=best,
-        verified=verified,
-        candidates=tuple(candidates),
-        config=task.space.apply(task.config, best.values),
-    )
-    folder.write("result.json", json.dumps(_record(result, task), indent=2) + "\n")
-    front = pareto_front(found, task.objective) if options.method == "pareto" else []
-    for line in (*_front_lines(front), *conclusion(result), _report_line(result, task, folder)):
+    config = task.space.apply(task.config, best.values)
+    result = SearchResult(str(folder.path), found, best, verified, tuple(candidates), config)
+    front = pareto_front(found, task.objective)
+    folder.write("result.json", json.dumps(_record(best, candidates, front, task), indent=2) + "\n")
+    if front and task.options.method == "pareto":
+        display.message("no trial is better in less time than these:")
+        for trial in front:
+            display.message(f"  {describe(trial)}")
+    for line in conclusion(best, verified, folder):
         display.message(line)
+    try:
+        display.message(f"report: {search_report.write(found, candidates, task, folder)}")
+    except ConfigError as error:
+        display.message(f"no report: {error}")
     return result
 
 
-def _report_line(result: SearchResult, task: Task, folder: SearchFolder) -> str:
-    """The line with the path of the report, or with the reason why there is none."""
-    try:
-        return f"report: {search_report.write(result.trials, result.candidates, task, folder)}"
-    except ConfigError as error:
-        return f"no report: {error}"
-
-
-def _front_lines(front: list[StudyTrial]) -> Iterator[str]:
-    """The Pareto front, a line each."""
-    if front:
-        yield "no trial is better in less time than these:"
-        yield from (f"  {describe(trial)}" for trial in front)
-
-
-def conclusion(result: SearchResult) -> Iterator[str]:
+def conclusion(best: StudyTrial, verified: Verified | None, folder: SearchFolder) -> Iterator[str]:
     """The lines on the best trial, with its searched and its verified score."""
-    best = result.best
-    verified = result.verified
-    if best is None or best.score is None:
-        return
+    assert best.score is not None
     if verified is None:
         yield f"best: trial {best.number} with {text.number(best.score)}, not verified with other seeds"
     else:
         searched = f"best: trial {best.number}, searched {text.number(best.score)}"
         change = "" if math.isnan(verified.score) else f": {verified.score - best.score:+.4g}"
         yield f"{searched}, verified {summary_of(verified)}{change}"
-    yield f"config: {result.folder}/best_config.py"
+    yield f"config: {folder.path}/best_config.py"
 
 
-def _record(result: SearchResult, task: Task) -> dict[str, Any]:
+def _record(
+    best: StudyTrial, candidates: Sequence[Verified], front: Sequence[StudyTrial], task: Task
+) -> dict[str, Any]:
     """The content of result.json."""
-    best = result.best
-    assert best is not None
     return {
-        "metric": task.objective.metric,
-        "score": task.objective.score,
-        "direction": task.objective.direction,
+        **dataclasses.asdict(task.objective),
         "best": {"trial": best.number, "values": dict(best.values), "searched": best.score},
         "front": [
             {"trial": t.number, "score": t.score, "seconds": t.seconds, "values": dict(t.values)}
-            for t in pareto_front(result.trials, task.objective)
+            for t in front
         ],
         "verified": [
             {
@@ -286,41 +266,28 @@ def _record(result: SearchResult, task: Task) -> dict[str, Any]:
                 "seeds": list(v.seeds),
                 "scores": list(v.scores),
             }
-            for v in result.candidates
+            for v in candidates
         ],
     }
 
 
-def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[Study, int, str]:
+def _study(task: Task, folder: SearchFolder) -> tuple[Study, int, str]:
     """The study, the number of its trials, and a note for the title."""
-    records = TrialRecords(folder.path)
-
-    def check(values: Mapping[str, Any]) -> str:
-        return task.space.problem(task.config, values)
-
+    options = task.options
     total = options.budget
     note = ""
     if options.method == "optuna":
-        settings = OptunaSettings(
-            options=options,
-            name=study_name(check_config(task.config), task.space, options),
-            steps=task.config.stop.steps,
-            folder=folder.path,
-        )
-        note = f"; {options.sampler}, pruner {options.pruner}"
-        return OptunaStudy(records, task.space, check, settings), total, note
+        return OptunaStudy(task, folder), total, f"; {options.sampler}, pruner {options.pruner}"
     if options.method == "ray":
         note = f"; {options.searcher}, scheduler {options.scheduler}"
     sampler: Sampler
     if options.method == "grid":
-        sampler = GridSampler(task.space, check, options.budget, options.seed)
+        sampler = GridSampler(task)
         total = min(total, sampler.size)
         if sampler.size > total:
             note = f"; the grid has {sampler.size} points, and the trials are a random part (--trials)"
         if sampler.invalid:
             note += f"; {sampler.invalid} combinations are not valid and left out"
-    elif options.method == "pareto":
-        sampler = ParetoSampler(task.space, check, task.objective, options.seed)
     else:
-        sampler = RandomSampler(task.space, check, options.seed)
-    return LocalStudy(records, sampler, options.budget), total, note
+        sampler = ParetoSampler(task) if options.method == "pareto" else RandomSampler(task)
+    return LocalStudy(TrialRecords(folder.path), sampler, options.budget), total, note

@@ -10,18 +10,15 @@ import socket
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config import installation
-from jaxrl.config.errors import ConfigError
+from jaxrl.config import ConfigError, check_config, installation
 from jaxrl.search.dimension import Dimension
-from jaxrl.search.samplers import Check, draw, generator
+from jaxrl.search.search_folder import SearchFolder, study_name
 from jaxrl.search.search_options import SearchOptions
-from jaxrl.search.space import Space
-from jaxrl.search.study import Study
-from jaxrl.search.trials import DONE, FAILED, PRUNED, RUNNING, StudyTrial, TrialRecords
+from jaxrl.search.study import Study, draw, generator
+from jaxrl.search.trials import DONE, FAILED, PRUNED, RUNNING, StudyTrial, Task, TrialRecords
 
 if TYPE_CHECKING:
     import optuna
@@ -36,49 +33,24 @@ _SECONDS = "jaxrl_seconds"
 _REASON = "jaxrl_reason"
 
 
-@dataclass(frozen=True)
-class OptunaSettings:
-    """The settings of an optuna study.
-
-    Attributes:
-      options: sampler, pruner, storage, seed, direction, number of trials.
-      name: the name of the study in its storage, the same for all processes that take part.
-      steps: environment steps of a whole trial.
-      folder: the folder of the search, which holds the storage unless the options name one.
-    """
-
-    options: SearchOptions
-    name: str
-    steps: int
-    folder: Path
-
-    @property
-    def grace(self) -> int:
-        """Steps before which no trial is stopped."""
-        return max(1, self.steps // 20)
-
-    @property
-    def owner(self) -> str:
-        return f"{socket.gethostname()}:{self.folder.resolve()}"
-
-
 class OptunaStudy(Study):
     """Trials numbered by optuna; this folder's are also in `trials.jsonl`."""
 
-    def __init__(self, records: TrialRecords, space: Space, check: Check, settings: OptunaSettings) -> None:
-        """Opens or creates the study.
+    def __init__(self, task: Task, folder: SearchFolder) -> None:
+        """Opens or creates the study, which has the same name in all processes that take part.
 
         Raises:
           ConfigError: optuna or a package of the sampler is missing, or the storage cannot be opened.
         """
-        self._records = records
-        self._space = space
-        self._check = check
-        self._settings = settings
-        self._optuna = _import_optuna(settings.options)
+        self._task = task
+        self._options = task.options
+        self._folder = folder.path
+        self._owner = f"{socket.gethostname()}:{self._folder.resolve()}"
+        self._records = TrialRecords(self._folder)
+        self._optuna = _import_optuna(self._options)
         self._study = self._open()
         self._reported: dict[int, set[int]] = {}
-        with records.lock():
+        with self._records.lock():
             self._recover()
 
     def _open(self) -> optuna.Study:
@@ -94,11 +66,12 @@ class OptunaStudy(Study):
             time.sleep(random.uniform(0.2, 1.0))
 
     def _create(self) -> optuna.Study:
-        options = self._settings.options
+        options = self._options
+        name = study_name(check_config(self._task.config), self._task.space, options)
         try:
             return self._optuna.create_study(
-                study_name=self._settings.name,
-                storage=_storage(self._optuna, options.storage, self._settings.folder),
+                study_name=name,
+                storage=_storage(self._optuna, options.storage, self._folder),
                 direction=options.direction,
                 pruner=self._pruner(),
                 load_if_exists=True,
@@ -112,25 +85,24 @@ class OptunaStudy(Study):
 
     def _pruner(self) -> optuna.pruners.BasePruner:
         made = self._optuna.pruners
-        grace = self._settings.grace
-        match self._settings.options.pruner:
+        steps = self._task.config.stop.steps
+        grace = max(1, steps // 20)  # Steps before which no trial is stopped.
+        match self._options.pruner:
             case "median":
                 return made.MedianPruner(n_warmup_steps=grace)
             case "asha":
                 return made.SuccessiveHalvingPruner(min_resource=grace, reduction_factor=3)
             case "hyperband":
-                return made.HyperbandPruner(
-                    min_resource=grace, max_resource=self._settings.steps, reduction_factor=3
-                )
+                return made.HyperbandPruner(min_resource=grace, max_resource=steps, reduction_factor=3)
             case _:
                 return made.NopPruner()
 
     def _sampler(self, count: int) -> optuna.samplers.BaseSampler:
         """A new sampler for each trial: one that keeps its generator would repeat itself in every process."""
-        options = self._settings.options
+        options = self._options
         made = self._optuna.samplers
         # Hosts that share a storage must not sample the same points at the same time.
-        place = self._settings.owner if options.storage else ""
+        place = self._owner if options.storage else ""
         seed = int(generator(options.seed, count, place).integers(2**31))
         match options.sampler:
             case "gp":
@@ -148,7 +120,7 @@ class OptunaStudy(Study):
         return [own[number] for number in sorted(own)]
 
     def propose(self) -> StudyTrial | None:
-        budget = self._settings.options.budget
+        budget = self._options.budget
         with self._records.lock():
             trials = self.trials()
             if len(trials) >= budget:
@@ -158,7 +130,7 @@ class OptunaStudy(Study):
             if before >= budget:  # Another host was faster.
                 self._withdraw(trial)
                 return None
-            trial.set_user_attr(_OWNER, self._settings.owner)
+            trial.set_user_attr(_OWNER, self._owner)
             proposed = StudyTrial(trial.number, values)
             self._records.append(proposed)
             return proposed
@@ -171,11 +143,11 @@ class OptunaStudy(Study):
                 count = len(self._study.get_trials(deepcopy=False))
                 self._study.sampler = self._sampler(count)
                 if attempt == _MOST_ASKS:
-                    point = draw(self._space, self._check, generator(self._settings.options.seed, count))
+                    point = draw(self._task, generator(self._options.seed, count))
                     self._study.enqueue_trial({name: _plain(value) for name, value in point.items()})
                 trial = self._study.ask()
-                values = {d.name: _suggest(trial, d) for d in self._space.dimensions}
-                if not self._check(values):
+                values = {d.name: _suggest(trial, d) for d in self._task.space.dimensions}
+                if not self._task.problem(values):
                     break
                 self._withdraw(trial)
         return trial, values
@@ -222,25 +194,23 @@ class OptunaStudy(Study):
             owner = frozen.user_attrs.get(_OWNER)
             if frozen.number in own:
                 continue
-            if owner == self._settings.owner and (trial := self._foreign(frozen)) is not None:
+            if owner == self._owner and (trial := self._foreign(frozen)) is not None:
                 self._records.append(StudyTrial(trial.number, trial.values))
                 continue
             began = frozen.datetime_start or datetime.datetime.min
-            if owner is None and (
-                not self._settings.options.storage or datetime.datetime.now() - began > _ABANDONED
-            ):
+            if owner is None and (not self._options.storage or datetime.datetime.now() - began > _ABANDONED):
                 self._withdraw(self._trial(frozen.number))
 
     def _foreign(self, frozen: optuna.trial.FrozenTrial) -> StudyTrial | None:
         """A trial as stored in optuna; None for one that was withdrawn, or has no values yet."""
-        names = {dimension.name for dimension in self._space.dimensions}
+        names = {dimension.name for dimension in self._task.space.dimensions}
         if frozen.user_attrs.get(_INVALID) or not names <= frozen.params.keys():
             return None
         states = self._optuna.trial.TrialState
         state = {states.COMPLETE: DONE, states.PRUNED: PRUNED, states.FAIL: FAILED}.get(frozen.state, RUNNING)
         return StudyTrial(
             number=frozen.number,
-            values={d.name: _value(d, frozen.params[d.name]) for d in self._space.dimensions},
+            values={d.name: _value(d, frozen.params[d.name]) for d in self._task.space.dimensions},
             state=state,
             score=frozen.value if state in (DONE, PRUNED) else None,
             seconds=frozen.user_attrs.get(_SECONDS),

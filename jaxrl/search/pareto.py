@@ -15,9 +15,8 @@ import numpy as np
 
 from jaxrl.config import installation
 from jaxrl.search.dimension import Dimension
-from jaxrl.search.samplers import Check, Sampler, draw, generator
-from jaxrl.search.space import Space
-from jaxrl.search.trials import DONE, FAILED, Objective, StudyTrial
+from jaxrl.search.study import Sampler, draw, generator
+from jaxrl.search.trials import DONE, FAILED, Objective, StudyTrial, Task
 
 _CANDIDATES = 256
 _SHARE_ANYWHERE = 0.25  # of the candidates; the others lie near the front
@@ -39,26 +38,25 @@ def pareto_front(trials: Sequence[StudyTrial], objective: Objective) -> list[Stu
 class ParetoSampler(Sampler):
     """Random points first, then points of the largest expected gain at a cost sampled along the front."""
 
-    def __init__(self, space: Space, check: Check, objective: Objective, seed: int) -> None:
-        """Takes the space and the objective; ConfigError if scikit-learn is missing."""
+    def __init__(self, task: Task) -> None:
+        """Takes the task; ConfigError if scikit-learn is missing."""
         installation.require("`--method` (='pareto')", "search", "sklearn")
-        self._space = space
-        self._check = check
-        self._objective = objective
-        self._seed = seed
+        self._task = task
+        self._space = task.space
+        self._objective = task.objective
 
     def point(self, number: int, trials: Sequence[StudyTrial]) -> dict[str, Any] | None:
-        rng = generator(self._seed, number)
+        rng = generator(self._task.options.seed, number)
         front = pareto_front(trials, self._objective)
         first = 2 * len(self._space.dimensions) + 4
         if number < first or len({t.number for t in trials if t.state == DONE}) < 3:
-            return draw(self._space, self._check, rng)
+            return draw(self._task, rng)
         candidates = [self._candidate(front, rng) for _ in range(_CANDIDATES)]
         gains = self._expected_gains(candidates, trials, front, rng)
         for index in np.argsort(-gains, kind="stable"):
-            if not self._check(candidates[index]):
+            if not self._task.problem(candidates[index]):
                 return candidates[index]
-        return draw(self._space, self._check, rng)
+        return draw(self._task, rng)
 
     def _candidate(self, front: Sequence[StudyTrial], rng: np.random.Generator) -> dict[str, Any]:
         """A point anywhere, or a move away from a trial of the front."""
@@ -112,11 +110,11 @@ def improvement(mean: np.ndarray, deviation: np.ndarray, known: float) -> np.nda
 
     `E[max(Y - known, 0)] = (mean - known) Phi(z) + deviation phi(z)`, `z = (mean - known) / deviation`.
     """
+    from scipy.stats import norm
+
     deviation = np.maximum(deviation, 1e-12)
     z = (mean - known) / deviation
-    cumulative = 0.5 * (1 + np.array([math.erf(x / math.sqrt(2)) for x in z]))
-    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    return (mean - known) * cumulative + deviation * density
+    return (mean - known) * norm.cdf(z) + deviation * norm.pdf(z)
 
 
 def _move(dimension: Dimension, value: Any, rng: np.random.Generator) -> Any:
@@ -138,9 +136,8 @@ def _predict(points: np.ndarray, values: np.ndarray, new: np.ndarray) -> tuple[n
     process = GaussianProcessRegressor(kernel + WhiteKernel(0.05, (1e-5, 1.0)), normalize_y=True)
     # One thread: matrices are small, and the cores are the trials'.
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # a length at its bound: that field does not matter
+        # A length at its bound: that field does not matter.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(points, values)
         mean, deviation = process.predict(new, return_std=True)
     return mean, deviation

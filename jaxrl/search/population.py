@@ -16,23 +16,19 @@ from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.data_files import read_object
 from jaxrl.runs.child_process import POLL_SECONDS, ChildProcess, print_nothing
 from jaxrl.runs.executor import Ending, Executor, PlannedRun
-from jaxrl.runs.lineage import Lineage
+from jaxrl.runs.members import Lineage
 from jaxrl.search.space import Space
 from jaxrl.search.trials import StudyTrial
 
 
 @dataclass
 class _Generation:
-    """Runs that one process trains, and the locks that it holds for them."""
+    """Runs that one process trains, the locks that it holds for them, and the file that describes them."""
 
     runs: list[PlannedRun]
     locks: list[BinaryIO]
+    file: Path
     child: ChildProcess
-
-    @property
-    def file(self) -> Path:
-        """The description of the runs for the process, beside the folder of its first run."""
-        return _file(self.runs)
 
 
 class PopulationExecutor(Executor):
@@ -47,13 +43,7 @@ class PopulationExecutor(Executor):
         exchange: Mapping[str, Any] | None = None,
         say: Callable[[str], object] = print_nothing,
     ) -> None:
-        """Takes options.
-
-        Args:
-          size: the number of runs trained together.
-          exchange: between them (`pbt.exchange_of`).
-          say: is called with a line about a process that does not end on request.
-        """
+        """`exchange` is of `exchange_of`; `say` gets a line about a process that does not end on request."""
         self._size = size
         self._say = say
         self._exchange = exchange
@@ -81,7 +71,7 @@ class PopulationExecutor(Executor):
         runs = [run for run, _ in self._waiting]
         locks = [lock for _, lock in self._waiting]
         self._waiting = []
-        file = _file(runs)
+        file = runs[0].folder.with_suffix(".population.json")
         described = [{"name": r.name, "config": to_json(r.config), "folder": str(r.folder)} for r in runs]
         file.write_text(json.dumps({"runs": described, "exchange": self._exchange}))
         child = ChildProcess(
@@ -92,7 +82,7 @@ class PopulationExecutor(Executor):
             locks=locks,
             say=self._say,
         )
-        self._generation = _Generation(runs, locks, child)
+        self._generation = _Generation(runs, locks, file, child)
 
     def _end(self, generation: _Generation, why: str) -> list[Ending]:
         self._generation = None
@@ -116,10 +106,6 @@ class PopulationExecutor(Executor):
             self._generation.child.stop()
             self.poll()
             time.sleep(POLL_SECONDS)
-
-
-def _file(runs: Sequence[PlannedRun]) -> Path:
-    return runs[0].folder.with_suffix(".population.json")
 
 
 def require_exchangeable(space: Space, known: Sequence[str]) -> None:
@@ -153,16 +139,11 @@ def with_last_values(trials: Sequence[StudyTrial], config: ConfigDict, folder: P
 
     Trials that have had their values longest come first, as of equal scores the first is the best.
     """
-    lineage = Lineage.of(folder)
-    latest = {copy["member"]: _by_field(copy["values"], config) for copy in lineage.read()}
-    found = [
-        dataclasses.replace(trial, values={**trial.values, **latest.get(str(trial.number), {})})
-        for trial in trials
-    ]
-    since = lineage.latest_copy_steps()
-    return sorted(found, key=lambda trial: since.get(str(trial.number), 0))
-
-
-def _by_field(values: Mapping[str, float], config: ConfigDict) -> dict[str, float]:
     section = check_config(config).section
-    return {f"{section}.{name}": value for name, value in values.items()}
+    latest = {copy["member"]: copy for copy in Lineage.of(folder).read()}
+    found = []
+    for trial in trials:
+        copy = latest.get(str(trial.number), {"step": 0, "values": {}})
+        values = {f"{section}.{name}": value for name, value in copy["values"].items()}
+        found.append((copy["step"], dataclasses.replace(trial, values={**trial.values, **values})))
+    return [trial for _, trial in sorted(found, key=lambda each: each[0])]

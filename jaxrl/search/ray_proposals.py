@@ -11,11 +11,10 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from jaxrl.search.dimension import Dimension
-from jaxrl.search.ray_plan import NUMBER, PLAN, VALUES, RayPlan
+from jaxrl.search.ray_search import NUMBER, PLAN, VALUES, RayPlan
 from jaxrl.search.ray_trial import INTERRUPTED, NODE, REASON, SCORE
 from jaxrl.search.runner import conclude
-from jaxrl.search.samplers import RandomSampler, draw, generator
-from jaxrl.search.study import next_number
+from jaxrl.search.study import RandomSampler, next_number
 from jaxrl.search.trials import FAILED, StudyTrial, TrialCurve, TrialRecords
 
 _RANDOM = 10  # random trials before a searcher learns
@@ -61,7 +60,7 @@ class Proposals(Searcher):
         super().__init__(metric=SCORE, mode=mode_of(plan))
         self._plan = plan
         self._records = TrialRecords(plan.folder.path)
-        self._random = RandomSampler(plan.task.space, self._check, plan.options.seed)
+        self._random = RandomSampler(plan.task)
         known = self._records.read()
         self._left = [trial for trial in known if not trial.ended]
         self._searcher = _searcher_of(plan, self._first_points(known))
@@ -75,11 +74,8 @@ class Proposals(Searcher):
     def _first_points(self, known: Sequence[StudyTrial]) -> list[StudyTrial]:
         """Ended trials, then unfinished ones, then random ones until a searcher knows enough."""
         first = next_number(known)
-        more = [StudyTrial(n, self._random.draw(n)) for n in range(first, _RANDOM)]
+        more = [StudyTrial(n, self._random.point(n)) for n in range(first, _RANDOM)]
         return [t for t in known if t.ended] + self._left + more
-
-    def _check(self, values: Any) -> str:
-        return self._plan.task.space.problem(self._plan.task.config, values)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Any, **spec: Any) -> bool:
         """Accepts the properties, which are known already."""
@@ -93,7 +89,7 @@ class Proposals(Searcher):
             return self._ray_config(trial)
         with self._records.lock():
             known = self._records.read()
-            if len(known) >= self._plan.options.budget:
+            if len(known) >= self._plan.task.options.budget:
                 return Searcher.FINISHED
             number = next_number(known)
             trial = StudyTrial(number, self._values(trial_id, number))
@@ -102,16 +98,15 @@ class Proposals(Searcher):
 
     def _values(self, trial_id: str, number: int) -> dict[str, Any]:
         if self._searcher is None:
-            return self._random.draw(number)
+            return self._random.point(number)
         dimensions = self._plan.task.space.dimensions
         for _ in range(_MOST_ASKS):
             point = self._searcher.suggest(trial_id)
             values = {d.name: _decode(d, point[_key(i)]) for i, d in enumerate(dimensions)}
-            if not self._check(values):
+            if not self._plan.task.problem(values):
                 return values
             self._searcher.on_trial_complete(trial_id, error=True)
-        rng = generator(self._plan.options.seed, number)
-        return draw(self._plan.task.space, self._check, rng)
+        return self._random.point(number)
 
     def _ray_config(self, trial: StudyTrial) -> dict[str, Any]:
         values = json.dumps(dict(trial.values))
@@ -148,14 +143,14 @@ def _searcher_of(plan: RayPlan, points: Sequence[StudyTrial]) -> Any:
     Its ranges are [0, 1]; its choices, if it supports them, are positions in the list.
     """
     dimensions = plan.task.space.dimensions
-    seed = plan.options.seed
-    names_choices = plan.options.searcher == "hyperopt"
+    seed = plan.task.options.seed
+    names_choices = plan.task.options.searcher == "hyperopt"
     given = [
         {_key(i): _encode(d, t.values[d.name], names_choices) for i, d in enumerate(dimensions)}
         for t in points
     ]
     common: dict[str, Any] = {"metric": SCORE, "mode": mode_of(plan), "points_to_evaluate": given or None}
-    match plan.options.searcher:
+    match plan.task.options.searcher:
         case "bayesopt":
             from ray.tune.search.bayesopt import BayesOptSearch
 

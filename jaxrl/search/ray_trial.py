@@ -18,8 +18,8 @@ from jaxrl.config.errors import RunError
 from jaxrl.runs import ray_cluster
 from jaxrl.runs.child_process import KILL_AFTER
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
-from jaxrl.runs.lineage import Lineage
-from jaxrl.search.ray_plan import PLAN, RayPlan, values_in
+from jaxrl.runs.members import Lineage
+from jaxrl.search.ray_search import PLAN, RayPlan, values_in
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
 # Keys of a result: the step of an evaluation, its score, and at the end the reason of a failure.
@@ -98,7 +98,7 @@ class RayTrial(tune.Trainable):
 
     def _start(self) -> PlannedRun:
         """Starts the run."""
-        options = self._plan.options
+        options = self._plan.task.options
         if options.scheduler == "pbt":  # Others were compared with its score from before.
             self._reported = self._curve.step
         if options.gpus_per_trial and options.gpus_per_trial < 1:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ray
@@ -22,10 +23,10 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 from jaxrl.runs import ray_cluster
 from jaxrl.search import population
 from jaxrl.search.dimension import Dimension
-from jaxrl.search.ray_plan import NUMBER, PLAN, RayPlan
 from jaxrl.search.ray_proposals import Proposals, Recorder, mode_of
+from jaxrl.search.ray_search import NUMBER, PLAN, RayPlan
 from jaxrl.search.ray_trial import SCORE, STEP, RayTrial
-from jaxrl.search.samplers import RandomSampler
+from jaxrl.search.study import RandomSampler
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
 _FLAGS = {"CPU": "--cpus_per_trial", "GPU": "--gpus_per_trial"}
@@ -35,7 +36,7 @@ _KEPT = 4  # copies of each member
 def drive(file: str) -> str:
     """Runs the trials that the folder of the plan lacks; returns a problem of the cluster, or ""."""
     plan = RayPlan.read(Path(file))
-    resources = ray_cluster.resources(plan.options.cpus_per_trial, plan.options.gpus_per_trial)
+    resources = ray_cluster.resources(plan.task.options.cpus_per_trial, plan.task.options.gpus_per_trial)
     if problem := ray_cluster.shortage(resources, _FLAGS):
         return problem
     shutil.rmtree(_storage(plan), ignore_errors=True)  # Ray's own records; ours list the remaining trials.
@@ -80,25 +81,25 @@ class _Stop(tune.Stopper):
 def _decisions(plan: RayPlan) -> dict[str, Any]:
     """Scheduler and search algorithm, with the results of trials that have ended."""
     known = TrialRecords(plan.folder.path).read()
-    random.seed(plan.options.seed)  # of population based training
-    if plan.options.scheduler == "pbt":
+    random.seed(plan.task.options.seed)  # of population based training
+    if plan.task.options.scheduler == "pbt":
         members = _members(plan, known)
         return {
             "scheduler": _exchange(plan),
             "search_alg": BasicVariantGenerator(points_to_evaluate=members),
             "num_samples": len(members),
         }
-    left = plan.options.budget - sum(trial.ended for trial in known)
-    scheduler = _halving_scheduler(plan, known) if plan.options.scheduler == "asha" else FIFOScheduler()
+    left = plan.task.options.budget - sum(trial.ended for trial in known)
+    scheduler = _halving_scheduler(plan, known) if plan.task.options.scheduler == "asha" else FIFOScheduler()
     return {"scheduler": scheduler, "search_alg": Proposals(plan), "num_samples": left}
 
 
 def _space(plan: RayPlan) -> dict[str, Any]:
     """The entries of Ray's configurations of trials; for members also their values, which it varies."""
-    if plan.options.scheduler != "pbt":
+    if plan.task.options.scheduler != "pbt":
         return {PLAN: str(plan.file)}
     ranges = {d.name: tune.uniform(d.low, d.high) for d in plan.task.space.dimensions}
-    return {PLAN: str(plan.file), NUMBER: tune.choice(list(range(plan.options.budget))), **ranges}
+    return {PLAN: str(plan.file), NUMBER: tune.choice(list(range(plan.task.options.budget))), **ranges}
 
 
 def _halving_scheduler(plan: RayPlan, known: list[StudyTrial]) -> TrialScheduler:
@@ -117,7 +118,7 @@ def _halving_scheduler(plan: RayPlan, known: list[StudyTrial]) -> TrialScheduler
         if trial.ended:
             curve = TrialCurve(plan.folder.trial(trial.number), plan.task.objective.metric)
             curve.poll()
-            ended = _Ended(f"known-{trial.number}")
+            ended = SimpleNamespace(trial_id=f"known-{trial.number}")  # all that the scheduler needs
             scheduler.on_trial_add(None, ended)
             for step, values in curve.history():
                 if (score := plan.task.objective.of(values)) is not None:
@@ -125,23 +126,15 @@ def _halving_scheduler(plan: RayPlan, known: list[StudyTrial]) -> TrialScheduler
     return scheduler
 
 
-class _Ended:
-    """A trial of an earlier process; the scheduler needs only its name."""
-
-    def __init__(self, trial_id: str) -> None:
-        self.trial_id = trial_id
-
-
 def _members(plan: RayPlan, known: list[StudyTrial]) -> list[dict[str, Any]]:
     """The population: members with the values that they have now, unless they have ended."""
-    task = plan.task
-    sampler = RandomSampler(task.space, lambda v: task.space.problem(task.config, v), plan.options.seed)
+    sampler = RandomSampler(plan.task)
     records = TrialRecords(plan.folder.path)
     with records.lock():
-        for number in range(len(known), plan.options.budget):
-            known.append(StudyTrial(number, sampler.draw(number)))
+        for number in range(len(known), plan.task.options.budget):
+            known.append(StudyTrial(number, sampler.point(number)))
             records.append(known[-1])
-    now = population.with_last_values(known, task.config, plan.folder.path)
+    now = population.with_last_values(known, plan.task.config, plan.folder.path)
     return [{PLAN: str(plan.file), NUMBER: trial.number, **trial.values} for trial in now if not trial.ended]
 
 
@@ -170,7 +163,7 @@ def _draw(dimension: Dimension) -> Callable[[], float]:
 def main(file: str) -> int:
     """Connects to Ray and drives it there; returns the exit code of `ray_cluster.drive`."""
     plan = RayPlan.read(Path(file))
-    address = plan.options.address or ray_cluster.LOCAL
+    address = plan.task.options.address or ray_cluster.LOCAL
 
     def work() -> str:
         if address.startswith("ray://"):

@@ -1,54 +1,19 @@
-"""The options of a search, checked."""
+"""The options of a search, each declared once: flags have the same names."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import Rule, above, bounds, check, matches
+from jaxrl.config.fields import above, bounds, declarations, field, matches, one_of
 
 # Methods, with their default numbers of trials.
-METHODS = {"grid": 20, "random": 20, "optuna": 50, "pareto": 100, "pbt": 16, "ray": 50}
+_METHODS = {"grid": 20, "random": 20, "optuna": 50, "pareto": 100, "pbt": 16, "ray": 50}
 _MEMBERS = 16  # of population based training on Ray
-SCORES = ("final", "mean")
-DIRECTIONS = ("maximize", "minimize")
-SAMPLERS = ("tpe", "gp", "cmaes")
-PRUNERS = ("median", "asha", "hyperband", "none")
-SCHEDULERS = ("asha", "pbt", "none")
-SEARCHERS = ("random", "bayesopt", "hyperopt")
-_MOST_TRIALS = 100_000
 _MOST_JOBS = 4096
-_MOST_SEEDS = 1000
-_RULES: dict[str, tuple[Rule, ...]] = {
-    "trials": bounds(1, _MOST_TRIALS),
-    "jobs": bounds(1, _MOST_JOBS),
-    "population": bounds(1, _MOST_JOBS),
-    "seed": bounds(0, 2**32 - 1),
-    "verify": bounds(0, _MOST_SEEDS),
-    "cpus_per_trial": bounds(1, _MOST_JOBS),
-    "gpus_per_trial": bounds(0, _MOST_JOBS),
-    "trial_timeout": (above(0),),
-    "metric": (matches(r"\S+", "be a key of metrics.jsonl"),),
-}
-_NAMES = {
-    "method": tuple(METHODS),
-    "score": SCORES,
-    "direction": DIRECTIONS,
-    "sampler": SAMPLERS,
-    "pruner": PRUNERS,
-    "scheduler": SCHEDULERS,
-    "searcher": SEARCHERS,
-}
 _OF_METHOD = {
     "optuna": ("sampler", "pruner", "storage"),
     "ray": ("scheduler", "searcher", "address", "cpus_per_trial", "gpus_per_trial"),
-}
-_KINDS: dict[str, Any] = {
-    "trial_timeout": float | None,
-    **dict.fromkeys(("trials", "jobs", "population"), int | None),
-    "metric": str,
-    "gpus_per_trial": float | None,
 }
 _LARGEST_PROGRAM = 32  # trials
 _INDEPENDENT = ("random", "grid")  # No trial waits for the scores of others, nor are their seconds compared.
@@ -56,64 +21,118 @@ _INDEPENDENT = ("random", "grid")  # No trial waits for the scores of others, no
 
 @dataclasses.dataclass(frozen=True)
 class SearchOptions:
-    """The options of a search.
-
-    Attributes:
-      method: grid, random, optuna, pareto, pbt, ray.
-      trials: the number of trials; None for the method's default.
-      workdir: the folder of the search; "" is runs/search-METHOD.
-      metric, score, direction: see `Objective`.
-      seed: of the proposals; all trials train with the configuration's own.
-      jobs: trials at the same time, a process each; None: 1, or as in `population`.
-      population: trials that are trained as one program, if they differ only in numbers; 1 for none. None:
-        as many as there are, up to 32, if the space varies only numbers, and `jobs` and `trial_timeout`
-        are None.
-      trial_timeout: seconds after which a trial is stopped and counts as failed; None: never. Each trial is
-        then a process.
-      verify: the number of fresh seeds with which the winner is trained again; 0 for none.
-      sampler: of optuna: tpe, gp, cmaes.
-      pruner: of optuna, which stops trials early: median, asha, hyperband, none.
-      storage: of optuna: a journal file or the URL of a database, for several hosts; "" is in the folder.
-      scheduler: of ray: asha stops trials early, pbt lets them exchange what they learn, none.
-      searcher: of ray, which chooses the points: random, bayesopt, hyperopt.
-      address: of a running Ray cluster, HOST:PORT, ray://HOST:PORT or auto; "" starts Ray on this machine.
-      cpus_per_trial: cores that Ray keeps for each trial.
-      gpus_per_trial: GPUs, or a part of one; None for one if the cluster has any.
+    """The options of a search, as the help of its flags has them; `workdir` "" is runs/search-METHOD.
 
     Raises:
       ConfigError: one of them is wrong.
     """
 
-    method: str = "random"
-    trials: int | None = None
-    workdir: str = ""
-    metric: str = "eval/return"
-    score: str = "final"
-    direction: str = "maximize"
-    seed: int = 0
-    jobs: int | None = None
-    population: int | None = None
-    trial_timeout: float | None = None
-    verify: int = 3
-    sampler: str = "tpe"
-    pruner: str = "median"
-    storage: str = ""
-    scheduler: str = "asha"
-    searcher: str = "random"
-    address: str = ""
-    cpus_per_trial: int = 1
-    gpus_per_trial: float | None = None
+    method: str = field(
+        "random",
+        one_of(*_METHODS),
+        help="random (default) or grid; optuna (needs that extra); pareto, by score and "
+        "seconds (needs the search extra); pbt: one population whose members copy "
+        "parameters; ray: Ray Tune (needs that extra)",
+    )
+    trials: int | None = field(
+        None,
+        *bounds(1, 100_000),
+        help="how many (default: 20; a grid ends with its points; optuna and ray 50, pareto 100, the members "
+        "of pbt 16)",
+    )
+    sampler: str = field(
+        "tpe", one_of("tpe", "gp", "cmaes"), help="of optuna: tpe (default), gp (needs torch) or cmaes"
+    )
+    pruner: str = field(
+        "median",
+        one_of("median", "asha", "hyperband", "none"),
+        help="of optuna, which stops hopeless trials: median (default), asha, hyperband or none",
+    )
+    storage: str = field(
+        "",
+        help="of optuna: a journal file, or the URL of a database such as sqlite:///study.db, for processes "
+        "and hosts that share one study (default: a journal in DIR)",
+    )
+    scheduler: str = field(
+        "asha",
+        one_of("asha", "pbt", "none"),
+        help="of ray: asha (default) stops hopeless trials, pbt lets them take over what the best have "
+        "learnt; none",
+    )
+    searcher: str = field(
+        "random",
+        one_of("random", "bayesopt", "hyperopt"),
+        help="of ray: random (default), bayesopt or hyperopt",
+    )
+    address: str = field(
+        "",
+        help="of ray: a running cluster, HOST:PORT, ray://HOST:PORT or auto (default: Ray is started on this "
+        "machine)",
+    )
+    cpus_per_trial: int = field(
+        1, *bounds(1, _MOST_JOBS), help="of ray: cores that each trial gets (default: 1)"
+    )
+    gpus_per_trial: float | None = field(
+        None,
+        *bounds(0, _MOST_JOBS),
+        help="of ray: GPUs, or a part of one (default: 1 if the cluster has any)",
+    )
+    metric: str = field(
+        "eval/return",
+        matches(r"\S+", "be a key of metrics.jsonl"),
+        help="what counts, of metrics.jsonl (default: eval/return)",
+    )
+    score: str = field(
+        "final",
+        one_of("final", "mean"),
+        help="its final value (default), or the mean of all, which rewards learning early",
+    )
+    direction: str = field("maximize", one_of("maximize", "minimize"), help="maximize (default) or minimize")
+    jobs: int | None = field(
+        None, *bounds(1, _MOST_JOBS), help="trials at the same time, a process each (default: 1)"
+    )
+    population: int | None = field(
+        None,
+        *bounds(1, _MOST_JOBS),
+        help="N trials as one program on all devices, if they differ in numbers alone (default, without "
+        "--jobs: all of a random search or grid, up to 32)",
+    )
+    trial_timeout: float | None = field(
+        None,
+        above(0),
+        help="seconds after which a trial is stopped and counts as failed; each is then a process",
+    )
+    verify: int = field(
+        3,
+        *bounds(0, 1000),
+        help="fresh seeds with which the winner is trained again before it is called the best (default: 3; "
+        "0: none)",
+    )
+    seed: int = field(
+        0,
+        *bounds(0, 2**32 - 1),
+        help="decides the points that are tried (default: 0); what trials train with is --config.seed",
+    )
+    workdir: str = field(
+        "",
+        help="the folder of the search (default: runs/CONFIG/search-METHOD); the same command continues the "
+        "search in it, also after a kill",
+    )
 
     def __post_init__(self) -> None:
-        for name, valid in _NAMES.items():
-            if (given := getattr(self, name)) not in valid:
-                raise ConfigError(f"`{name}` (={given!r}) is none{did_you_mean(str(given), valid)}")
+        for declared in declarations(SearchOptions):
+            name, given = declared.name, getattr(self, declared.name)
+            for rule in declared.rules:
+                if rule.choices and given not in rule.choices:
+                    raise ConfigError(
+                        f"`{name}` (={given!r}) is none{did_you_mean(str(given), rule.choices)}"
+                    )
+            if declared.rules:
+                declared.check(given)
         for method, names in _OF_METHOD.items():
             for name in names:
                 if self.method != method and getattr(self, name) != getattr(type(self), name):
                     raise ConfigError(f"`{name}` (={getattr(self, name)!r}) is for the method {method}")
-        for name, rules in _RULES.items():
-            check(name, getattr(self, name), _KINDS.get(name, int), *rules)
         together = self.population is not None and self.population > 1
         if together and self.jobs is not None and self.jobs > 1:
             raise ConfigError(
@@ -163,7 +182,7 @@ class SearchOptions:
         """The number of trials."""
         if self.trials is not None:
             return self.trials
-        return _MEMBERS if self.exchanges else METHODS[self.method]
+        return _MEMBERS if self.exchanges else _METHODS[self.method]
 
     def program_size(self, alike: bool) -> int:
         """The number of trials in one program; `alike`: they differ only in numbers."""

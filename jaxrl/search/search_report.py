@@ -14,10 +14,9 @@ from jaxrl.reporting.pages.figures import COLORS, empty_figure, picture
 from jaxrl.reporting.pages.page import Section, Table, html_page, require_packages
 from jaxrl.search.dimension import Dimension, as_choice, label
 from jaxrl.search.pareto import pareto_front
-from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.space import Space
-from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
+from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial, Task
 from jaxrl.search.winner import Verified, summary_of
 
 if TYPE_CHECKING:
@@ -85,7 +84,9 @@ def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: 
     front = pareto_front(trials, objective)
     found = [picture("Score of every trial", "history", history(trials, objective))]
     if verified:
-        found.insert(0, Section("Verified with fresh seeds", _verified_table(verified)))
+        rows = [(f"trial {v.trial.number}", text.number(v.trial.score), summary_of(v)) for v in verified]
+        table = Table("", ("candidate", "searched", "verified"), rows)
+        found.insert(0, Section("Verified with fresh seeds", table))
     if shares:
         found.append(picture("Importance", "importance", importance_bars(shares)))
     else:
@@ -100,11 +101,6 @@ def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: 
         found.append(Section("Pareto front", _table(front, space)))
     others = [t for t in trials if t not in best_first]
     return [*found, Section("Trials", _table([*best_first, *others], space, winner))]
-
-
-def _verified_table(verified: Sequence[Verified]) -> Table:
-    rows = [(f"trial {v.trial.number}", text.number(v.trial.score), summary_of(v)) for v in verified]
-    return Table("", ("candidate", "searched", "verified"), rows)
 
 
 def _table(trials: Sequence[StudyTrial], space: Space, winner: StudyTrial | None = None) -> Table:
@@ -128,9 +124,7 @@ def history(trials: Sequence[StudyTrial], objective: Objective) -> Figure:
     for state, marker in ((DONE, "o"), (PRUNED, "x")):
         shown = [t for t in trials if t.state == state and t.score is not None]
         ax.scatter([t.number for t in shown], [t.score for t in shown], s=18, marker=marker, color=COLORS[0])
-    done = sorted(
-        (t for t in trials if t.state == DONE and t.score is not None), key=lambda trial: trial.number
-    )
+    done = sorted(objective.rank(list(trials)), key=lambda trial: trial.number)
     best = [objective.rank(done[: i + 1])[0].score for i in range(len(done))]
     ax.step([t.number for t in done], best, where="post", color=COLORS[1])
     ax.xaxis.get_major_locator().set_params(integer=True)
@@ -235,10 +229,12 @@ def importance(space: Space, trials: Sequence[StudyTrial], objective: Objective)
     Returns:
       Shares in [0, 1], the largest first; empty with fewer than 8 trials.
     """
+    from scipy.stats import rankdata
+
     scored = [t for t in trials if t.state in (DONE, PRUNED) and t.score is not None]
     if len(scored) < FEWEST:
         return {}
-    ranks = _ranks(np.array([objective.gain(t.score or 0.0) for t in scored]))
+    ranks = rankdata([objective.gain(t.score or 0.0) for t in scored])  # equal scores share a mean
     groups = {d.name: _groups(d, scored) for d in space.dimensions}
     rng = np.random.default_rng(0)
     shuffled = (rng.permutation(ranks) for _ in range(_SHUFFLES))
@@ -246,12 +242,6 @@ def importance(space: Space, trials: Sequence[StudyTrial], objective: Objective)
     found = {name: _share(each, ranks) for name, each in groups.items()}
     shares = {name: share if share > chance else 0.0 for name, share in found.items()}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Ranks from 0; equal scores share the mean of their ranks."""
-    below = (scores[:, None] > scores[None]).sum(1)
-    return below + ((scores[:, None] == scores[None]).sum(1) - 1) / 2
 
 
 def _groups(dimension: Dimension, trials: Sequence[StudyTrial]) -> np.ndarray:

@@ -1,19 +1,22 @@
-"""The space of a search: the dimensions in which its configurations differ."""
+"""The space of a search: the dimensions in which its configurations differ, and a check before its trials."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config, declared_fields
+from jaxrl.config import ConfigError, check_config, declared_fields, words
 from jaxrl.config.algorithms import section_of
 from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.data_files import require_yaml
 from jaxrl.config.overrides import assign
+from jaxrl.config.sections import GREEDY, SAMPLED
+from jaxrl.runs.executor import RunNames
 from jaxrl.search.dimension import Dimension, plain, read_dimension, with_argument
 
 
@@ -25,11 +28,7 @@ class Space:
 
     @classmethod
     def read(cls, file: str, algorithm: str = DEFAULT) -> Space:
-        """Reads a YAML or JSON file.
-
-        Args:
-          file: its path.
-          algorithm: the algorithm that learns; fields of its section may vary, if it comes from outside.
+        """Reads a YAML or JSON file; fields of the section of `algorithm` may vary.
 
         Raises:
           ConfigError: there is no such file, or something in it is wrong; the message names the field.
@@ -45,11 +44,7 @@ class Space:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], algorithm: str = DEFAULT) -> Space:
-        """Checks the values of each field.
-
-        Args:
-          data: `{"ppo.learning_rate": {"log": [1e-5, 1e-2]}, ...}`.
-          algorithm: as of `read`.
+        """Checks the values of each field, `{"ppo.learning_rate": {"log": [1e-5, 1e-2]}, ...}`.
 
         Raises:
           ConfigError: an unknown field, a wrong type or rule, an empty or reversed range.
@@ -95,14 +90,6 @@ class Space:
         ]
         return [config, *alone]
 
-    def problem(self, config: ConfigDict, values: Mapping[str, Any]) -> str:
-        """The reason why values cannot be trained together, such as counts that do not divide; else ""."""
-        try:
-            check_config(self.apply(config, values))
-        except ConfigError as error:
-            return str(error)
-        return ""
-
     def grid(self) -> Iterator[dict[str, Any]]:
         """Every combination of the dimensions' grids; the last dimension varies fastest."""
         names = [dimension.name for dimension in self.dimensions]
@@ -118,3 +105,31 @@ class Space:
         return {
             d.name: {d.form: plain(d.choices or (d.low, d.high)), "points": d.points} for d in self.dimensions
         }
+
+
+def require_trainable(configs: Sequence[ConfigDict], metric: str = "") -> RunNames:
+    """The names of the runs of these configurations.
+
+    Configurations whose counts fit only together with other values of the space are left out.
+
+    Raises:
+      ConfigError: one of them leads to no environment or network, or none of them writes `metric`, as far as
+        that is known before a run.
+    """
+    checked = []
+    for config in configs:
+        with contextlib.suppress(ConfigError):
+            checked.append(check_config(config))
+    names = RunNames.of(checked)
+    _require_written(metric, names)
+    return names
+
+
+def _require_written(metric: str, known: RunNames) -> None:
+    """Raises ConfigError if no run writes `metric`, as far as that is known."""
+    evaluated = metric.partition("/")[2] if metric.startswith("eval/") else ""
+    evaluated = evaluated.removeprefix(f"{GREEDY}/").removeprefix(f"{SAMPLED}/")
+    is_open = metric.startswith(known.open) or "/" in evaluated  # of the environment, or of a suite
+    if metric and known.metrics and metric not in known.metrics and not is_open:
+        hint = words.metric_hint(metric) or f"; those are {', '.join(known.metrics)}"
+        raise ConfigError(f"`--metric` (={metric!r}): no run writes it{hint}")

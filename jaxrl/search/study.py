@@ -1,13 +1,78 @@
-"""A study: its trials, proposals for further ones, and decisions to stop one early."""
+"""A study: its trials, the points of further ones, and decisions to stop one early."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from jaxrl.search.samplers import Sampler
-from jaxrl.search.trials import StudyTrial, TrialRecords
+import numpy as np
+
+from jaxrl.config.errors import ConfigError
+from jaxrl.search.trials import StudyTrial, Task, TrialRecords
+
+MOST_DRAWS = 1000  # in a row without a valid point
+
+
+class Sampler(abc.ABC):
+    """Chooses the point of each trial from its number and the trials before; has no state."""
+
+    @abc.abstractmethod
+    def point(self, number: int, trials: Sequence[StudyTrial]) -> dict[str, Any] | None:
+        """The values of trial `number`, valid together; None if no point is left."""
+
+
+class GridSampler(Sampler):
+    """Every valid combination; if they are more than the trials, in an order that the seed shuffles.
+
+    None is tried twice, also if the number of trials was another before, and with it the order.
+    """
+
+    def __init__(self, task: Task) -> None:
+        """Lists the points of the grid; ConfigError if no combination is valid."""
+        grid = list(task.space.grid())
+        self._points = [values for values in grid if not task.problem(values)]
+        self.size = len(self._points)
+        self.invalid = len(grid) - len(self._points)
+        if not self._points:
+            raise ConfigError(f"no combination of the space is valid: {task.problem(grid[0])}")
+        if self.size > task.options.budget:
+            order = np.random.default_rng(task.options.seed).permutation(self.size)
+            self._points = [self._points[index] for index in order]
+
+    def point(self, number: int, trials: Sequence[StudyTrial]) -> dict[str, Any] | None:
+        tried = {_key(trial.values) for trial in trials}
+        return next((values for values in self._points if _key(values) not in tried), None)
+
+
+def _key(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(values.items()))
+
+
+@dataclass(frozen=True)
+class RandomSampler(Sampler):
+    """Independent samples, each determined by the seed and the trial's number."""
+
+    task: Task
+
+    def point(self, number: int, trials: Sequence[StudyTrial] = ()) -> dict[str, Any]:
+        return draw(self.task, generator(self.task.options.seed, number))
+
+
+def generator(seed: int, number: int, place: str = "") -> np.random.Generator:
+    """Random numbers for one trial, from the seed, its number and optionally a place."""
+    return np.random.default_rng((seed, number, *place.encode()))
+
+
+def draw(task: Task, rng: np.random.Generator) -> dict[str, Any]:
+    """A random valid point of the space; ConfigError if none was found."""
+    problem = ""
+    for _ in range(MOST_DRAWS):
+        values = task.space.at(rng.random(len(task.space.dimensions)))
+        if not (problem := task.problem(values)):
+            return values
+    raise ConfigError(f"none of {MOST_DRAWS} random points of the space is valid: {problem}")
 
 
 class Study(abc.ABC):

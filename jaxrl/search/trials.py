@@ -1,4 +1,4 @@
-"""The trials of a search, recorded in a file that only grows, and the objective that scores them."""
+"""The trials of a search: their task and its score, and their records in a file that only grows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from ml_collections import ConfigDict
 
+from jaxrl.config import Config, check_config
 from jaxrl.config.data_files import read_objects
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import check
 from jaxrl.runs.records import MetricsTail
 from jaxrl.search.dimension import as_choice
+from jaxrl.search.search_options import SearchOptions
+from jaxrl.search.space import Space
 
 RUNNING, DONE, PRUNED, FAILED = _STATES = "running", "done", "pruned", "failed"
+_FEWEST_EVALUATIONS = 20  # in a run of a trial that may be stopped early
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +93,10 @@ class TrialRecords:
         data = json.dumps(record).encode() + b"\n"
         try:
             with self._file.open("ab+") as stream:
-                if stream.seek(0, os.SEEK_END) and not _ends_a_line(stream):
-                    data = b"\n" + data  # After a line that a kill cut short.
+                if stream.seek(0, os.SEEK_END):
+                    stream.seek(-1, os.SEEK_END)
+                    if stream.read(1) != b"\n":
+                        data = b"\n" + data  # After a line that a kill cut short.
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -102,11 +109,6 @@ class TrialRecords:
         with self._lock.open("a") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
-
-
-def _ends_a_line(stream: Any) -> bool:
-    stream.seek(-1, os.SEEK_END)
-    return bool(stream.read(1) == b"\n")
 
 
 # Of what a line holds; text is of states or a reason.
@@ -162,6 +164,53 @@ class Objective:
         """The trials that ran to their end, the best first; equal ones in their order."""
         done = [trial for trial in trials if trial.state == DONE and trial.score is not None]
         return sorted(done, key=lambda trial: -self.gain(trial.score or 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """The task of every trial: the configuration with values of a space, and the options of the search."""
+
+    config: ConfigDict
+    space: Space
+    options: SearchOptions
+
+    @property
+    def objective(self) -> Objective:
+        """The score of a trial."""
+        return Objective(self.options.metric, self.options.score, self.options.direction)
+
+    def problem(self, values: Mapping[str, Any]) -> str:
+        """The reason why values cannot be trained together, such as counts that do not divide; else ""."""
+        try:
+            check_config(self.space.apply(self.config, values))
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    def config_of(self, trial: StudyTrial, seed: int | None = None) -> Config:
+        """The configuration of a trial, with another seed to verify it.
+
+        Trials that are compared while they train are evaluated every 5% of their steps; members that exchange
+        what they have learnt save at each of these evaluations.
+
+        Raises:
+          ConfigError: its values are not valid together.
+        """
+        config = self.space.apply(self.config, trial.values)
+        if seed is not None:
+            config.seed = seed
+        elif self.options.method == "pbt":
+            # A run that Ray copies continues with its whole state, its random numbers included.
+            config.seed += trial.number
+        if "jsonl" not in config.log.writers:
+            config.log.writers = (*config.log.writers, "jsonl")
+        # Also to verify: a mean over other evaluations would be another score.
+        if self.options.prunes or self.options.exchanges:
+            often = max(1, config.stop.steps // _FEWEST_EVALUATIONS)
+            config.evaluate.every_steps = min(config.evaluate.every_steps or often, often)
+        if self.options.exchanges:
+            config.checkpoint.update(every_steps=config.evaluate.every_steps, every_seconds=0.0)
+        return check_config(config)
 
 
 class TrialCurve:

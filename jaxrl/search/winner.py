@@ -11,9 +11,8 @@ from jaxrl.config.listing import config_file
 from jaxrl.runs.executor import Executor, PlannedRun, run_all
 from jaxrl.runs.signals import Interruption
 from jaxrl.search.dimension import label
-from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
-from jaxrl.search.trials import StudyTrial, TrialCurve
+from jaxrl.search.trials import StudyTrial, Task, TrialCurve
 
 MOST_CANDIDATES = 3
 _FIRST_SEED = 101  # counted from the trials' own
@@ -21,12 +20,7 @@ _FIRST_SEED = 101  # counted from the trials' own
 
 @dataclass(frozen=True)
 class Verified:
-    """A trial that was trained again.
-
-    Attributes:
-      seeds: the fresh seeds.
-      scores: its score with each; None if that run failed.
-    """
+    """A trial that was trained again with fresh seeds; its score with each is None if that run failed."""
 
     trial: StudyTrial
     seeds: tuple[int, ...]
@@ -41,7 +35,6 @@ class Verified:
 
 def verify(
     ranked: Sequence[StudyTrial],
-    seeds: int,
     task: Task,
     folder: SearchFolder,
     executor: Executor,
@@ -55,7 +48,6 @@ def verify(
 
     Args:
       ranked: trials that ran to their end, the best first.
-      seeds: the number of seeds for each candidate.
       folder: the folder of the search; finished runs there are not repeated.
       interruption: ends this early; the list is then empty.
     """
@@ -65,8 +57,8 @@ def verify(
         best = max((gain(v.score) for v in found if not math.isnan(v.score)), default=-math.inf)
         if found and gain(trial.score or 0.0) <= best:
             break
-        say(f"verifying trial {trial.number} with {_fresh(seeds)}")
-        one = _verify_one(trial, seeds, task, folder, executor, interruption)
+        say(f"verifying trial {trial.number} with {_fresh(task.options.verify)}")
+        one = _verify_one(trial, task, folder, executor, interruption)
         if interruption.signum is not None:
             return []
         found.append(one)
@@ -75,15 +67,10 @@ def verify(
 
 
 def _verify_one(
-    trial: StudyTrial,
-    count: int,
-    task: Task,
-    folder: SearchFolder,
-    executor: Executor,
-    interruption: Interruption,
+    trial: StudyTrial, task: Task, folder: SearchFolder, executor: Executor, interruption: Interruption
 ) -> Verified:
     first = int(task.config.get("seed", 0)) + _FIRST_SEED
-    seeds = tuple((first + index) % 2**32 for index in range(count))
+    seeds = tuple((first + index) % 2**32 for index in range(task.options.verify))
     places = {str(seed): folder.verification(trial.number, seed) for seed in seeds}
     runs = [
         PlannedRun(name, task.config_of(trial, int(name)), place)

@@ -128,8 +128,7 @@ def _choose(
     places = {
         f"{part}{name.removeprefix(place)}": name
         for part, place in ((part, _place(part)) for part in fields)
-        for name in record.arrays
-        if state_arrays.is_part(name, (place,))
+        for name in record.part((place,))
     }
     for pattern in names:
         if not fnmatch.filter(own, pattern):

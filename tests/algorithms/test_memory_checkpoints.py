@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jaxrl.runs.checkpoint import CheckpointError, checkpoint_folder, memory_files
+from jaxrl.runs.checkpoint import CheckpointError, checkpoint_folder, memory_item
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.training.callbacks import Callbacks
 from jaxrl.training.trainer import Trainer
@@ -51,7 +51,7 @@ def final(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
 
 
 def test_rows_are_restored_in_small_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_files, "BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(memory_item, "BLOCK_BYTES", 1_000)
     state = trained(tmp_path, 6)
     again = trainer(tmp_path, 6)
     again.start()

@@ -16,7 +16,7 @@ import pytest
 from jaxrl.commands import resumption, run_arguments
 from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.files import load_config
-from jaxrl.runs.names import RunNames
+from jaxrl.runs.executor import RunNames
 from jaxrl.training.run import RunOutcome
 from tests.commands.refusals import refused
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from jaxrl.search.samplers import RandomSampler
+from jaxrl.config.files import load_config
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
+from jaxrl.search.study import RandomSampler
+from jaxrl.search.trials import Task
 from tests import processes
 from tests.commands.refusals import refused
 
@@ -116,7 +119,8 @@ def test_killed_search_continues_with_the_same_command(seeds: int, tmp_path: Pat
     done = processes.succeed(*arguments)
     assert "resumed from the checkpoint" in (tmp_path / "search/trials/0000.log").read_text()
     found = trials(tmp_path)
-    sampler = RandomSampler(Space.read(str(tmp_path / "space.yaml")), lambda values: "", seed=0)
+    task = Task(load_config("ppo_mlp"), Space.read(str(tmp_path / "space.yaml")), SearchOptions())
+    sampler = RandomSampler(task)
     assert {n: (x["state"], x["values"]) for n, x in found.items()} == {
         n: ("done", sampler.point(n, ())) for n in range(2)
     }

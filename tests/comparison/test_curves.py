@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.comparison.curves import first_reach, mean_curve
+from jaxrl.comparison.statistics import first_reach, mean_curve
 from jaxrl.comparison.variants import Variant
 from jaxrl.runs.records import Run
 

@@ -17,12 +17,10 @@ from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.diagnostics import architectures
 from jaxrl.diagnostics.architectures import TrainingCost
 from jaxrl.envs.native.platformer.level_files import SHIPPED
-from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.curves import group_curve
+from jaxrl.experiments.cells import ExperimentCell, ExperimentFolder, ExperimentPlan, copy_files
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.experiment_options import ExperimentOptions, from_mapping, read_options
-from jaxrl.experiments.folder import ExperimentFolder, copy_files
-from jaxrl.experiments.results import Measured, of_suite, write_results
+from jaxrl.experiments.results import Measured, group_curve, of_suite, write_results
 from jaxrl.experiments.runner import jobs_of
 from jaxrl.runs import records
 from jaxrl.runs.executor import PlannedRun
@@ -65,7 +63,7 @@ def test_the_runs_in_the_folder_of_an_experiment_are_its_cells(tmp_path: Path) -
     folder = ExperimentFolder(tmp_path / "x_1")
     plan = ExperimentPlan.of(options(seeds=(0, 1)), folder.path)
     cells = [write_run(cell.folder, [1.0], cell.seed) for cell in plan.cells]
-    folder.write_options(plan.to_json())
+    folder.write("config.json", plan.to_json())
     plan.suite("test").write_text("")
     assert [Path(run) for run in records.runs_below(epath.Path(tmp_path))] == cells
 

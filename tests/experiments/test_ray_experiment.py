@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import ConfigError
-from jaxrl.experiments.cells import ExperimentPlan
+from jaxrl.experiments.cells import ExperimentFolder, ExperimentPlan
 from jaxrl.experiments.experiment import run
-from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.runs.signals import Interruption
 from tests.experiments.test_experiment import finish, options
 

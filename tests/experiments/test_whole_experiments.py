@@ -16,9 +16,8 @@ from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.envs import registry
 from jaxrl.experience.demonstrations import record_episodes, write_dataset
 from jaxrl.experience.demonstrations.recording import RandomPlayer
-from jaxrl.experiments.cells import ExperimentPlan
+from jaxrl.experiments.cells import ExperimentFolder, ExperimentPlan
 from jaxrl.experiments.experiment import run
-from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.runs.signals import Interruption
 from tests import processes
 from tests.experiments.test_experiment import finish, options
@@ -78,7 +77,7 @@ def test_a_bucket_has_the_files_of_an_experiment_and_a_manifest(tmp_path: Path) 
     plan = ExperimentPlan.of(options(s3_bucket="runs"), folder.path)
     (cell,) = plan.cells
     finish(plan, cell, [0.5])
-    folder.write_options(plan.to_json())
+    folder.write("config.json", plan.to_json())
     with s3_server() as s3:
 
         def jaxrl(*arguments: str) -> None:

@@ -10,10 +10,11 @@ from jaxrl.commands import run
 from jaxrl.commands.pipeline import command_flags
 from jaxrl.config.files import load_config, pipeline_file, pipeline_names
 from jaxrl.pipeline import definition
+from jaxrl.pipeline.digests import StagePlaces
 from jaxrl.pipeline.pipeline_folder import StageRecord, difference
 from jaxrl.pipeline.plan import StageSelection
 from jaxrl.pipeline.settings import STAGES
-from jaxrl.pipeline.stages import StagePlaces, build
+from jaxrl.pipeline.stages import build
 from tests.commands.refusals import refused
 
 SEARCHED = "search: {enabled: true, space: {ppo.gamma: {uniform: [0.9, 1.0]}}}\n"

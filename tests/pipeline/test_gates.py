@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config.text import number
-from jaxrl.pipeline import results
-from jaxrl.pipeline.gates import GateOutcome, StageGate
+from jaxrl.pipeline.gates import GateOutcome, StageGate, results_of
 
 RATE = StageGate.read("evaluate.success_rate not worse than deployed")
 MEAN = StageGate.read("evaluate.mean not worse than deployed")
@@ -63,7 +62,7 @@ def test_suites_are_judged_in_the_mode_of_the_episodes(tmp_path: Path, mode: str
     rows = {name: {"categories": {}, "all": {"success_rate": x}} for name, x in rates.items()}
     (folder / "episodes.json").write_text(json.dumps({"mode": mode, "mean": 3.0}))
     (folder / "suite-1.json").write_text(json.dumps({"suite": "maze", "modes": rows}))
-    assert results.of("evaluate", str(tmp_path)) == {"mean": 3.0, "maze.success_rate": rate}
+    assert results_of("evaluate", str(tmp_path)) == {"mean": 3.0, "maze.success_rate": rate}
 
 
 def test_success_against_the_deployed_model() -> None:

@@ -12,7 +12,7 @@ from jaxrl.config import check_config
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.files import load_config
 from jaxrl.runs import child_process, executor
-from jaxrl.runs.device_share import DeviceShare, shares_of
+from jaxrl.runs.child_process import DeviceShare, shares_of
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
 from jaxrl.search.search_options import SearchOptions
 

@@ -19,7 +19,7 @@ from jaxrl.config.errors import RunError
 from jaxrl.reporting.logs import log_to
 from jaxrl.reporting.writers import TensorBoardWriter
 from jaxrl.reporting.writers.tracker import RunIds
-from jaxrl.runs import folder as folder_module
+from jaxrl.runs import storage
 from jaxrl.runs.folder import RunFolder
 from tests.runs.checkpoint.checkpoints import file_size_limit, save_run
 
@@ -79,7 +79,7 @@ def test_an_evaluation_of_a_run_that_is_only_read_is_not_recorded(
     def fail(path: Path, text: str) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr(folder_module, "replace_text", fail)
+    monkeypatch.setattr(storage, "write_whole", fail)
     run = RunFolder(str(tmp_path))
     if number == errno.ENOSPC:
         with pytest.raises(RunError, match="cannot be written: .*No space left"):
@@ -168,7 +168,6 @@ def test_a_lost_config_that_no_checkpoint_holds(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys, time
-from jaxrl.runs import folder as folder_module
 from jaxrl.runs.folder import RunFolder
 with RunFolder(sys.argv[1]).lock():
     print("locked", flush=True)

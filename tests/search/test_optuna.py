@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError
-from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
+from jaxrl.config.files import load_config
+from jaxrl.search.optuna_study import OptunaStudy
+from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
-from jaxrl.search.trials import DONE, FAILED, PRUNED, StudyTrial, TrialRecords
+from jaxrl.search.trials import DONE, FAILED, PRUNED, StudyTrial, Task
 
 SPACE = Space.parse(
     {
@@ -27,11 +29,12 @@ SPACE = Space.parse(
 STEPS = 1000
 
 
-def study(folder: Path, check: Any = lambda values: "", **options: Any) -> OptunaStudy:
+def study(folder: Path, kind: type[Task] = Task, **options: Any) -> OptunaStudy:
     pytest.importorskip("optuna")
-    folder.mkdir(exist_ok=True)
+    config = load_config("ppo_mlp")
+    config.stop.steps = STEPS
     chosen = SearchOptions(method="optuna", **({"trials": 6} | options))
-    return OptunaStudy(TrialRecords(folder), SPACE, check, OptunaSettings(chosen, "name", STEPS, folder))
+    return OptunaStudy(kind(config, SPACE, chosen), SearchFolder(str(folder)))
 
 
 def proposed(of: OptunaStudy) -> StudyTrial:
@@ -46,9 +49,9 @@ def ended(trial: StudyTrial, score: float | None, state: str = DONE, reason: str
 
 def test_study_without_optuna_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
-    options = SearchOptions(method="optuna")
+    task = Task(load_config("ppo_mlp"), SPACE, SearchOptions(method="optuna"))
     with pytest.raises(ConfigError, match="needs the `optuna` extra: .*pip install"):
-        OptunaStudy(TrialRecords(tmp_path), SPACE, lambda v: "", OptunaSettings(options, "n", 1, tmp_path))
+        OptunaStudy(task, SearchFolder(str(tmp_path)))
 
 
 def test_options_of_optuna_are_for_optuna() -> None:
@@ -103,10 +106,11 @@ def test_gaussian_process_learns_from_ten_trials(tmp_path: Path) -> None:
 
 
 def test_values_that_do_not_fit_together_are_never_proposed(tmp_path: Path) -> None:
-    def check(values: Any) -> str:
-        return "" if values["ppo.num_epochs"] == 3 else "it must be 3"
+    class OfThree(Task):
+        def problem(self, values: Any) -> str:
+            return "" if values["ppo.num_epochs"] == 3 else "it must be 3"
 
-    made = study(tmp_path, check)
+    made = study(tmp_path, OfThree)
     assert [proposed(made).values["ppo.num_epochs"] for _ in range(6)] == [3] * 6
     assert made.propose() is None
 

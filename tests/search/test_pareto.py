@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from jaxrl.config import ConfigError
+from jaxrl.config.files import load_config
 from jaxrl.search.pareto import ParetoSampler, improvement, pareto_front
-from jaxrl.search.samplers import RandomSampler, Sampler
+from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
-from jaxrl.search.trials import DONE, FAILED, RUNNING, Objective, StudyTrial
+from jaxrl.search.study import RandomSampler, Sampler
+from jaxrl.search.trials import DONE, FAILED, RUNNING, Objective, StudyTrial, Task
 
 SPACE = Space.parse(
     {
@@ -23,8 +25,8 @@ SPACE = Space.parse(
 )
 
 
-def valid(values: Any) -> str:
-    return ""
+def task(seed: int = 0) -> Task:
+    return Task(load_config("ppo_mlp"), SPACE, SearchOptions(seed=seed))
 
 
 def test_front_is_what_nothing_quicker_beats() -> None:
@@ -48,7 +50,7 @@ def test_search_without_scikit_learn_names_the_extra(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
     monkeypatch.setitem(__import__("sys").modules, "sklearn.gaussian_process", None)
     with pytest.raises(ConfigError, match="needs the `search` extra: .*pip install"):
-        ParetoSampler(SPACE, valid, Objective(), 0)
+        ParetoSampler(task())
 
 
 def outcome(values: Any, rng: np.random.Generator) -> tuple[float, float]:
@@ -82,8 +84,8 @@ def test_proposals_improve_the_front_more_than_random_ones() -> None:
     pytest.importorskip("sklearn")
     areas = [
         (
-            hypervolume(ParetoSampler(SPACE, valid, Objective(), seed), 30, seed),
-            hypervolume(RandomSampler(SPACE, valid, seed), 30, seed),
+            hypervolume(ParetoSampler(task(seed)), 30, seed),
+            hypervolume(RandomSampler(task(seed)), 30, seed),
         )
         for seed in range(3)
     ]
@@ -94,13 +96,15 @@ def test_points_are_valid_and_depend_on_the_trials_alone() -> None:
     pytest.importorskip("sklearn")
     rng, trials = np.random.default_rng(0), list[StudyTrial]()
 
-    def odd(values: Any) -> str:
-        return "" if values["ppo.num_epochs"] % 2 else "an odd number"
+    class Odd(Task):
+        def problem(self, values: Any) -> str:
+            return "" if values["ppo.num_epochs"] % 2 else "an odd number"
 
-    sampler = ParetoSampler(SPACE, odd, Objective(), 0)
+    odd = Odd(load_config("ppo_mlp"), SPACE, SearchOptions())
+    sampler = ParetoSampler(odd)
     for number in range(13):
         values = sampler.point(number, trials)
         assert values is not None
         assert values["ppo.num_epochs"] % 2
-        assert values == ParetoSampler(SPACE, odd, Objective(), 0).point(number, trials)
+        assert values == ParetoSampler(odd).point(number, trials)
         trials.append(StudyTrial(number, values, DONE, *outcome(values, rng)))

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -17,12 +18,11 @@ import pytest
 from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
 from jaxrl.search import optimize
-from jaxrl.search.ray_plan import RayPlan, values_in
-from jaxrl.search.runner import Task
+from jaxrl.search.ray_search import RayPlan, values_in
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
-from jaxrl.search.trials import DONE, FAILED, PRUNED, StudyTrial, TrialRecords
+from jaxrl.search.trials import DONE, FAILED, PRUNED, StudyTrial, Task, TrialRecords
 
 ROOT = Path(__file__).parents[2]
 SPACE = {
@@ -80,14 +80,14 @@ def plan(folder: Path, given: Any = SPACE, **options: Any) -> RayPlan:
     config = load_config("ppo_mlp")
     config.stop.steps = STEPS
     chosen = SearchOptions(method="ray", workdir=str(folder), **({"trials": 20} | options))
-    return RayPlan(Task.of(config, Space.parse(given), chosen), chosen, SearchFolder(str(folder)))
+    return RayPlan(Task(config, Space.parse(given), chosen), SearchFolder(str(folder)))
 
 
 def test_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = plan(tmp_path, scheduler="none", gpus_per_trial=0.5)
     written.write()
     read = RayPlan.read(tmp_path / "ray.json")
-    assert (read.options, read.task.space) == (written.options, written.task.space)
+    assert (read.task.options, read.task.space) == (written.task.options, written.task.space)
     assert read.folder.path == tmp_path
     trial = StudyTrial(0, {"ppo.learning_rate": 1e-3, "network.hidden_sizes": (8,)})
     assert read.task.config_of(trial) == written.task.config_of(trial)
@@ -158,7 +158,7 @@ def test_halving_knows_the_trials_of_the_folder(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     from ray.tune.schedulers import TrialScheduler
 
-    from jaxrl.search.ray_tuner import _Ended, _halving_scheduler
+    from jaxrl.search.ray_tuner import _halving_scheduler
 
     known = [StudyTrial(number, {}, DONE, float(number)) for number in range(9)]
     for trial in known:
@@ -166,7 +166,7 @@ def test_halving_knows_the_trials_of_the_folder(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         rows = ({"step": step, "eval/return": trial.score} for step in range(50, STEPS, 50))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    scheduler, new = _halving_scheduler(plan(tmp_path), known), _Ended("new")
+    scheduler, new = _halving_scheduler(plan(tmp_path), known), SimpleNamespace(trial_id="new")
     scheduler.on_trial_add(None, new)
     assert scheduler.on_trial_result(None, new, {"step": 49, "score": -1.0}) == TrialScheduler.CONTINUE
     assert scheduler.on_trial_result(None, new, {"step": 50, "score": 8.5}) == TrialScheduler.CONTINUE

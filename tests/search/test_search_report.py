@@ -12,14 +12,13 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
-from jaxrl.runs.names import RunNames
+from jaxrl.runs.executor import RunNames
 from jaxrl.runs.signals import Interruption
 from jaxrl.search import SearchOptions, optimization, search_report
-from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.search_report import importance, write
 from jaxrl.search.space import Space
-from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
+from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial, Task
 from jaxrl.search.winner import Verified
 
 SPACE = Space.parse(
@@ -112,10 +111,9 @@ def test_report_shows_trials_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     found = [*trials(12), StudyTrial(12, SPACE.at([0.5] * 4), FAILED, reason="<b>a NaN</b> in it")]
-    objective = Objective()
-    task = Task(load_config("ppo_mlp"), SPACE, objective)
+    task = Task(load_config("ppo_mlp"), SPACE, SearchOptions())
     # With fresh seeds the second is better than the first.
-    best = Verified(objective.rank(found)[1], (101, 102), (3.0, None))
+    best = Verified(task.objective.rank(found)[1], (101, 102), (3.0, None))
     path = write(found, [best], task, SearchFolder(str(tmp_path)))
     page = Path(path).read_text()
     assert "13 trials on gymnax:CartPole-v1 (12 done, 1 failed)" in page
@@ -136,7 +134,7 @@ def test_report_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: (name != "matplotlib" and find_spec(name)) or None
     )
-    task = Task(load_config("ppo_mlp"), SPACE, Objective())
+    task = Task(load_config("ppo_mlp"), SPACE, SearchOptions())
     with pytest.raises(ConfigError, match="needs the `search` extra: .*pip install"):
         write(trials(3), [], task, SearchFolder(str(tmp_path)))
     assert not (tmp_path / "report.html").exists()
@@ -156,7 +154,7 @@ def test_a_search_says_before_its_trials_that_there_will_be_no_report(
 
     monkeypatch.setattr(optimization, "require_packages", missing)
     monkeypatch.setattr(optimization, "_executor", no_trials)
-    monkeypatch.setattr(optimization.probe, "require_trainable", lambda *_: RunNames((), (), ()))
+    monkeypatch.setattr(optimization, "require_trainable", lambda *_: RunNames((), (), ()))
     config = load_config("ppo_mlp")
     options = SearchOptions(method="random", trials=2, workdir=str(tmp_path / "search"))
     with pytest.raises(Stop):

@@ -13,11 +13,10 @@ import pytest
 
 from jaxrl.config import ConfigError, default_config
 from jaxrl.config.files import load_config
-from jaxrl.search import probe
-from jaxrl.search.probe import require_trainable
-from jaxrl.search.samplers import GridSampler, RandomSampler
-from jaxrl.search.space import Space
-from jaxrl.search.trials import StudyTrial
+from jaxrl.search.search_options import SearchOptions
+from jaxrl.search.space import Space, _require_written, require_trainable
+from jaxrl.search.study import GridSampler, RandomSampler
+from jaxrl.search.trials import StudyTrial, Task
 
 ROOT = Path(__file__).parents[2]
 RATE = "ppo.learning_rate"
@@ -160,16 +159,16 @@ def test_a_metric_that_no_run_writes_is_refused_before_any_trial() -> None:
     config, space = load_config("ppo_mlp"), Space.parse({"ppo.gamma": {"choice": [0.9, 0.99]}})
     names = require_trainable(space.probes(config), "eval/sampled/return")
     for metric in ("eval/return", "ppo/approx_kl", "time/steps_per_second"):
-        probe._require_written(metric, names)  # a process less than `require_trainable`
+        _require_written(metric, names)  # a process less than `require_trainable`
     with pytest.raises(ConfigError) as raised:
         require_trainable(space.probes(config), "eval/retrun")
     said = str(raised.value)
     assert said.startswith("`--metric` (='eval/retrun'): no run writes it; those are episode/count, ")
     assert "eval/return, eval/return_std" in said
     with pytest.raises(ConfigError, match="no run writes it"):
-        probe._require_written("eval/sampled/retrun", names)
+        _require_written("eval/sampled/retrun", names)
     with pytest.raises(ConfigError, match=r"no run writes it; here it is `eval/return`$"):
-        probe._require_written("mean_reward", names)
+        _require_written("mean_reward", names)
     assert "\n" not in said
 
 
@@ -190,30 +189,26 @@ def test_grid_has_every_valid_combination_once() -> None:
             RATE: {"log": [1e-4, 1e-2]},
         }
     )
-
-    def check(values: Any) -> str:
-        return space.problem(config, values)
-
-    sampler = GridSampler(space, check, budget=20, seed=0)
+    sampler = GridSampler(Task(config, space, SearchOptions(trials=20)))
     points = all_points(sampler)
     counts = [(16, 4), (24, 3), (24, 4)]  # 3 does not divide 16
     assert [p[:2] for p in points] == [c for c in counts for _ in range(3)]
     assert [p[2] for p in points[:3]] == pytest.approx([1e-4, 1e-3, 1e-2])
     assert (sampler.size, sampler.invalid) == (9, 3)
-    some = all_points(GridSampler(space, check, budget=4, seed=0))[:4]
+    some = all_points(GridSampler(Task(config, space, SearchOptions(trials=4))))[:4]
     assert len(set(some)) == 4
     assert set(some) < set(points)
     assert some != points[:4]
     impossible = Space.parse({"ppo.num_minibatches": {"choice": [3]}})
     with pytest.raises(ConfigError, match="no combination of the space is valid: .*must divide"):
-        GridSampler(impossible, lambda values: impossible.problem(config, values), 5, 0)
+        GridSampler(Task(config, impossible, SearchOptions()))
 
 
 def test_a_grid_with_more_trials_than_before_tries_what_is_left() -> None:
     space = Space.parse({"ppo.num_epochs": {"int": [1, 3]}, "network.hidden_sizes": [[8], [8, 8]]})
     trials: list[StudyTrial] = []
     for budget in (2, 4, 6):  # a random part, another, and all
-        sampler = GridSampler(space, lambda values: "", budget, seed=0)
+        sampler = GridSampler(Task(load_config("ppo_mlp"), space, SearchOptions(trials=budget)))
         for number in range(len(trials), budget):
             values = sampler.point(number, trials)
             assert values is not None
@@ -229,7 +224,7 @@ def test_random_points_depend_on_seed_and_number_alone() -> None:
     before = [StudyTrial(0, {})]
 
     def sampler(seed: int) -> RandomSampler:
-        return RandomSampler(space, lambda values: space.problem(config, values), seed)
+        return RandomSampler(Task(config, space, SearchOptions(seed=seed)))
 
     points = [sampler(0).point(number, ()) for number in range(40)]
     assert points[7] == sampler(0).point(7, before)

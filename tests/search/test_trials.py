@@ -17,14 +17,12 @@ from jaxrl.config.files import load_config
 from jaxrl.runs.child_process import reason
 from jaxrl.runs.executor import Ending, Executor, PlannedRun
 from jaxrl.runs.signals import Interruption
-from jaxrl.search.display import SearchDisplay, describe
-from jaxrl.search.runner import Task, TrialRunner
-from jaxrl.search.samplers import RandomSampler
+from jaxrl.search.runner import SearchDisplay, TrialRunner, describe
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.search_options import SearchOptions
 from jaxrl.search.space import Space
-from jaxrl.search.study import LocalStudy
-from jaxrl.search.trials import DONE, FAILED, RUNNING, Objective, StudyTrial, TrialRecords
+from jaxrl.search.study import LocalStudy, RandomSampler
+from jaxrl.search.trials import DONE, FAILED, RUNNING, Objective, StudyTrial, Task, TrialRecords
 from jaxrl.search.winner import best_config, verify
 
 SPACE = Space.parse({"ppo.learning_rate": {"log": [1e-4, 1e-2]}})
@@ -101,8 +99,8 @@ class InstantExecutor(Executor):
 def searched(
     folder: SearchFolder, executor: Executor, trials: int = 4, metric: str = "eval/return"
 ) -> tuple[Task, list[StudyTrial], bool]:
-    task = Task(load_config("ppo_mlp"), SPACE, Objective(metric))
-    study = LocalStudy(TrialRecords(folder.path), RandomSampler(SPACE, lambda values: "", 0), trials)
+    task = Task(load_config("ppo_mlp"), SPACE, SearchOptions(metric=metric, verify=2))
+    study = LocalStudy(TrialRecords(folder.path), RandomSampler(task), trials)
     display = SearchDisplay("a search", trials, 1, task.objective)
     alone = TrialRunner(task, study, executor, folder, display, Interruption()).run()
     return task, study.trials(), alone
@@ -205,7 +203,7 @@ def test_winner_is_verified_with_fresh_seeds(tmp_path: Path) -> None:
     ranked = task.objective.rank(trials)
 
     def verified() -> list[tuple[int, float]]:
-        found = verify(ranked, 2, task, folder, executor, Interruption(), print)
+        found = verify(ranked, task, folder, executor, Interruption(), print)
         assert [v.seeds for v in found] == [(101, 102)] * 3
         return [(v.trial.number, v.score) for v in found]
 
@@ -218,7 +216,7 @@ def test_winner_is_verified_with_fresh_seeds(tmp_path: Path) -> None:
 
 
 def test_best_config_is_a_config_file(tmp_path: Path) -> None:
-    task = Task(load_config("ppo_mlp"), SPACE, Objective())
+    task = Task(load_config("ppo_mlp"), SPACE, SearchOptions())
     trial = StudyTrial(5, {"ppo.learning_rate": 0.0012345678901234567}, DONE, 487.5)
     file = tmp_path / "best_config.py"
     file.write_text(best_config(trial, None, task))

@@ -18,7 +18,7 @@ from jaxrl.config.data_files import read_objects
 from jaxrl.config.declarations import settings
 from jaxrl.diagnostics.dashboard.run_view import RunView, matches
 from jaxrl.runs import records, storage
-from jaxrl.runs.lineage import Lineage
+from jaxrl.runs.members import Lineage
 from jaxrl.runs.stage_ends import StageEnds, StageLines
 
 _DEPTH = 7  # levels below the folder: a pipeline's search has its trials five levels down

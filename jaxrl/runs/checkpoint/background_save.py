@@ -43,11 +43,7 @@ class SaveError(RunError):
 
 
 class BackgroundSave:
-    """Runs at most one save at a time.
-
-    Attributes:
-      last_saved: the latest step that is complete; None before the first.
-    """
+    """Runs at most one save at a time; `last_saved` is the latest step that is complete, None before."""
 
     def __init__(self, gives_up: Callable[[float], bool]) -> None:
         """Takes a function that returns True if a save without progress for some seconds is abandoned."""
@@ -157,10 +153,9 @@ class BackgroundSave:
                 },
             )
             self._orbax = ocp.AsyncCheckpointer(handler, async_options=options, multiprocessing_options=alone)
-        orbax = self._orbax
         items = {STATE: ocp.args.PyTreeSave(arrays), META: ocp.args.JsonSave(record)}
-        orbax.save(path, args=ocp.args.Composite(**items))
-        orbax.wait_until_finished()
+        self._orbax.save(path, args=ocp.args.Composite(**items))
+        self._orbax.wait_until_finished()
 
     def _drop_orbax(self) -> None:
         """Drops the Orbax object, which would raise the error of a failed save again at the next one."""
@@ -184,32 +179,24 @@ def _progress(path: epath.Path) -> tuple[int, int]:
     return written, int(time.process_time()) // 2  # A display alone takes a second in 20.
 
 
+@functools.cache
 def _import_orbax() -> Any:
     """Imports `orbax.checkpoint` without its log: its failures are raised, and reported once."""
     # Imported when needed: it takes as long as jax itself, and `--help` must not wait for it.
     import orbax.checkpoint
 
-    logger = logging.getLogger("absl")
-    if not any(isinstance(f, _NoOrbax) for f in logger.filters):
-        logger.addFilter(_NoOrbax())
-        logging.getLogger("asyncio").addFilter(_NoLateFailures())
-        sys.unraisablehook = functools.partial(_without_late_failures, sys.unraisablehook)
+    logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
+    logging.getLogger("asyncio").addFilter(_is_no_late_failure)
+    sys.unraisablehook = functools.partial(_without_late_failures, sys.unraisablehook)
     return orbax.checkpoint
 
 
-class _NoOrbax(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        return "orbax" not in record.pathname
-
-
-class _NoLateFailures(logging.Filter):
+def _is_no_late_failure(record: logging.LogRecord) -> bool:
     """Hides later failures: Orbax stops at the first failed write, and asyncio reports the others."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if "never retrieved" not in str(record.msg):
-            return True
-        origin = traceback.format_exception(*record.exc_info) if record.exc_info else []
-        return "orbax" not in record.getMessage() + "".join(origin)
+    if "never retrieved" not in str(record.msg):
+        return True
+    origin = traceback.format_exception(*record.exc_info) if record.exc_info else []
+    return "orbax" not in record.getMessage() + "".join(origin)
 
 
 def _without_late_failures(report: Callable[[Any], None], unraisable: Any) -> None:

@@ -23,9 +23,8 @@ from etils import epath
 
 from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_bytes
-from jaxrl.config.local_files import replace_text
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import array_files, checkpoint_record, integrity, state_arrays
+from jaxrl.runs.checkpoint import array_files, checkpoint_record
 from jaxrl.runs.checkpoint.checkpoint_files import COMMITTED, DELETED, is_step, length, plain_files
 from jaxrl.runs.checkpoint.checkpoint_record import ImplausibleSize, Record
 
@@ -116,13 +115,7 @@ def replace_record(path: epath.Path, record: Record) -> None:
     Raises:
       OSError: it cannot be written; the old one then stays.
     """
-    sealed = json.dumps(checkpoint_record.seal_again(record))
-    file = path / _META_FILE
-    if storage.is_remote(path):
-        with storage.as_os_errors():
-            file.write_text(sealed)
-    else:
-        replace_text(file, sealed)
+    storage.write_whole(path / _META_FILE, json.dumps(record.sealed()))
 
 
 def read_arrays(
@@ -130,23 +123,17 @@ def read_arrays(
 ) -> dict[str, np.ndarray]:
     """The arrays of a checkpoint by `field/path`, whole, in host memory, each checked against its digest.
 
-    Args:
-      record: from `read_record(path)`.
-      fields: the fields of the state to read, such as `learner/policy`; None for all.
+    `fields` are the fields of the state to read, such as `learner/policy`; None for all.
 
     Raises:
       CorruptCheckpoint: an array is missing or is not the one that was saved; the first one is named.
       CheckpointError: the files cannot be reached.
     """
-    wanted = {
-        name: described
-        for name, described in record.arrays.items()
-        if fields is None or state_arrays.is_part(name, fields)
-    }
+    wanted = record.arrays if fields is None else record.part(fields)
     with _classify_errors(path):
         array_files.require_plausible_size(path / STATE, record.arrays)
         arrays = array_files.read(path / STATE, wanted) if wanted else {}
-        found = integrity.describe(arrays)
+        found = checkpoint_record.describe(arrays)
         for name, described in wanted.items():
             if found[name] != described:
                 raise ValueError(f"the array {name} is not what was saved")
@@ -154,10 +141,7 @@ def read_arrays(
 
 
 def read_back(path: epath.Path, sealed: Mapping[str, Any]) -> None:
-    """Checks that a checkpoint just written can be found and read, without reading its arrays.
-
-    Args:
-      sealed: the record that was written.
+    """Checks that a checkpoint just written with the record `sealed` can be found and read; not its arrays.
 
     Raises:
       CorruptCheckpoint: the record is another, or an array or a part of a file is missing.
@@ -165,7 +149,7 @@ def read_back(path: epath.Path, sealed: Mapping[str, Any]) -> None:
     """
     record = read_record(path)
     with _classify_errors(path):
-        if checkpoint_record.seal_again(record) != sealed:
+        if record.sealed() != sealed:
             raise ValueError(f"{_META_FILE} is not what was written")
         array_files.require_present(path / STATE, record.arrays)
 

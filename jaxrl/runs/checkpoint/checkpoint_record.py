@@ -1,21 +1,30 @@
-"""The record of a checkpoint: step, score, the trainer's data, and a digest of every array."""
+"""The record of a checkpoint: step, score, the trainer's data, and digests that prove that it is unchanged.
+
+The digest of an array covers the contents of all of it, independent of its devices, and its name, dtype and
+shape, so that two swapped arrays are noticed; another digest covers the record.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeGuard
 
 import numpy as np
 
+from jaxrl.config.data_files import parse_json
 from jaxrl.config.errors import errors_as
-from jaxrl.runs.checkpoint import integrity
 
 # Bytes of the file; records with thousands of arrays take a hundredth of it.
 LARGEST = 1 << 26
-
+DIGEST = "digest"  # the key in a description and in sealed content
+_BYTES = 16  # 128 bits: no collisions by accident
 # In `meta`: the mode of evaluations that decided when the state was saved, greedy or sampled; or None.
 MODE = "mode"
 # In `meta`: the step after which scores are of the same environment as this one's; of records without it 0.
@@ -48,34 +57,42 @@ class Record:
         """Fields of the state that hold arrays."""
         return tuple(sorted({name.partition("/")[0] for name in self.arrays}))
 
+    def part(self, fields: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """The arrays of some fields, or parts of them such as `learner/policy`, as described."""
+        places = tuple(fields)
+        return {
+            name: described
+            for name, described in self.arrays.items()
+            if any(name == place or name.startswith(f"{place}/") for place in places)
+        }
 
-def seal(
-    step: int,
-    score: float | None,
-    meta: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
-    memory: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The JSON to store, for `parse`."""
-    return seal_again(Record(step, score, meta, integrity.describe(arrays), memory))
+    def sealed(self) -> dict[str, Any]:
+        """The JSON to store, for `parse`; without a large memory it does not mention one."""
+        content = dataclasses.asdict(self)
+        if self.memory is None:
+            del content["memory"]
+        return seal(content)
 
 
-def seal_again(record: Record) -> dict[str, Any]:
-    """The JSON of a record; without a large memory it does not mention one."""
-    content = dataclasses.asdict(record)
-    if record.memory is None:
-        del content["memory"]
-    return integrity.seal(content)
+def misfit(held: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, Any]) -> str:
+    """The first array that is not the same in a record and among wanted ones, in words; "" if all are."""
+    for name in sorted(held.keys() | wanted.keys()):
+        there = f"{held[name]['dtype']}{held[name]['shape']}" if name in held else "absent"
+        here = f"{wanted[name].dtype}{list(wanted[name].shape)}" if name in wanted else "absent"
+        if there != here:
+            return f"does not fit: {name} is {there} there and {here} in this configuration"
+    return ""
 
 
 def parse(text: str) -> Record:
-    """The record of the JSON that `seal` returned.
+    """The record that was sealed.
 
     Raises:
       ValueError: it is not the JSON that was sealed, or a field is missing or of the wrong type.
     """
-    content = integrity.unseal(text)
-    require(content, {"step": is_count, "score": _is_score, "meta": is_object, "arrays": _has_entries})
+    content = unseal(text)
+    score = {"score": lambda x: x is None or is_number(x)}
+    require(content, {"step": is_count, **score, "meta": is_object, "arrays": _has_entries})
     for name, described in content["arrays"].items():
         if not is_object(described):
             raise ValueError(f"the array {name} is not described")
@@ -89,6 +106,55 @@ def parse(text: str) -> Record:
         with errors_as(ValueError, f"the array {name}", ValueError, TypeError, KeyError, AttributeError):
             _require_shards(described)
     return Record(**{field.name: content[field.name] for field in dataclasses.fields(Record)})
+
+
+def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """Dtype, shape and digest of whole arrays in host memory, as JSON values; contents count in C order."""
+    # hashlib releases the GIL: large arrays are hashed in parallel.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return dict(zip(arrays, pool.map(_description, arrays, arrays.values()), strict=True))
+
+
+def content_hash(name: str, header: Mapping[str, Any]) -> Any:
+    """A hash, as of hashlib, that has name and header of an array, and gets its contents next."""
+    return hashlib.blake2b(json.dumps([name, header], sort_keys=True).encode(), digest_size=_BYTES)
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON-compatible `content` as JSON will return it, with its digest added.
+
+    Raises:
+      TypeError, ValueError: the content is not JSON-compatible.
+    """
+    plain = json.loads(json.dumps(dict(content)))
+    return plain | {DIGEST: _content_digest(plain)}
+
+
+def unseal(text: str) -> dict[str, Any]:
+    """The content that was sealed.
+
+    Raises:
+      ValueError: the text is not a JSON object, or its digest is missing or wrong.
+    """
+    sealed = parse_json(text)
+    if not isinstance(sealed, dict) or DIGEST not in sealed:
+        raise ValueError("it holds no digest")
+    content = {name: value for name, value in sealed.items() if name != DIGEST}
+    if sealed[DIGEST] != _content_digest(content):
+        raise ValueError("its digest does not match its content")
+    return content
+
+
+def _description(name: str, array: np.ndarray) -> dict[str, Any]:
+    header = {"dtype": str(array.dtype), "shape": list(array.shape)}
+    hashed = content_hash(name, header)
+    hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return header | {DIGEST: hashed.hexdigest()}
+
+
+def _content_digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=_BYTES).hexdigest()
 
 
 def require(content: Mapping[str, Any], rules: Mapping[str, Callable[[Any], bool]]) -> None:
@@ -135,10 +201,6 @@ def is_memory_file(name: Any) -> bool:
 
 def _has_entries(x: Any) -> bool:
     return is_object(x) and bool(x)
-
-
-def _is_score(x: Any) -> bool:
-    return x is None or is_number(x)
 
 
 def _is_text(x: Any) -> bool:

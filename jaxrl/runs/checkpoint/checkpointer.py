@@ -14,18 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from jaxrl.config.errors import errors_as
 from jaxrl.parallel import process_group, sharding
-from jaxrl.runs.checkpoint import checkpoint_folder, checkpoint_record, restoration, state_arrays
+from jaxrl.runs.checkpoint import checkpoint_folder, state_arrays
 from jaxrl.runs.checkpoint.background_save import BackgroundSave, SaveError
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
-from jaxrl.runs.checkpoint.checkpoint_record import Record
+from jaxrl.runs.checkpoint.checkpoint_record import Record, describe
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.runs.checkpoint.upkeep import FolderUpkeep
-
-__all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]
 
 log = logging.getLogger(__name__)
 
@@ -98,13 +95,16 @@ class Checkpointer:
         if step == latest:
             return False
         score = score if score is not None and math.isfinite(score) else None
-        memory = self._write_memory(path, rows)
+        try:
+            memory = self._memories.write(step, rows) if rows else None
+        except OSError as error:
+            raise SaveError(path, checkpoint_folder.one_line(error)) from error
         arrays = sharding.to_host(state_arrays.to_arrays(state))
         if process_group.is_first():
             # A save by all would make processes wait for each other, even when the disk fails.
-            record = checkpoint_record.seal(step, score, meta, state_arrays.flat(arrays), memory)
+            record = Record(step, score, meta, describe(state_arrays.flat(arrays)), memory)
             owned = {field: dict(zip(x, map(_own, x.values()), strict=True)) for field, x in arrays.items()}
-            self._background.start(path, owned, record, self._upkeep.prune, self._upkeep.clear)
+            self._background.start(path, owned, record.sealed(), self._upkeep.prune, self._upkeep.clear)
         return True
 
     def save_score(self, step: int, score: float, found: Mapping[str, Any]) -> None:
@@ -164,8 +164,8 @@ class Checkpointer:
           CheckpointError: there is no such step, or its arrays differ in name, shape or dtype.
         """
         record = self._record(step)
-        state = restoration.restore_state(self._folder, record, abstract_state)
-        return restoration.with_memory(self._memories, state, record, abstract_state), dict(record.meta)
+        state = state_arrays.restore_state(self._folder, record, abstract_state)
+        return state_arrays.with_memory(self._memories, state, record, abstract_state), dict(record.meta)
 
     def restore_partial(self, step: int, names: Sequence[str], abstract: Any) -> dict[str, Any]:
         """Restores only the fields `names`, for example ("learner/policy",); the rest is not read.
@@ -180,7 +180,7 @@ class Checkpointer:
         """
         available = state_arrays.fields(abstract)
         wanted = {name: available[name] for name in names}
-        return restoration.restore_fields(self._folder, self._record(step), wanted, names)
+        return state_arrays.restore_fields(self._folder, self._record(step), wanted, names)
 
     def restore_latest(
         self, abstract_state: Any, check: Callable[[Mapping[str, Any]], None] = lambda meta: None
@@ -204,14 +204,14 @@ class Checkpointer:
             try:
                 self._check(step, check)
                 record = self._record(step)
-                restored = restoration.restore_state(self._folder, record, abstract_state)
+                restored = state_arrays.restore_state(self._folder, record, abstract_state)
             except CorruptCheckpoint as error:
                 problem = str(error)
             problem = next((p for p in process_group.everywhere(problem) if p), None)
             if problem is None and restored is not None:
                 if step != steps[-1]:
                     log.warning("continuing from step %d, the latest intact checkpoint", step)
-                state = restoration.with_memory(self._memories, restored, record, abstract_state)
+                state = state_arrays.with_memory(self._memories, restored, record, abstract_state)
                 return step, state, dict(record.meta)
             self._upkeep.set_aside(step, str(problem))
         if process_group.everywhere(bool(steps) or self._upkeep.has_started())[0]:
@@ -236,28 +236,16 @@ class Checkpointer:
         Raises:
           SaveError: the last save failed, in any process; raised once.
         """
-        self._raise_everywhere(self._folder, self._background.settle())
+        # The error of any process is raised in all, so that all continue alike.
+        error = self._background.settle()
+        own = error and [error.reason, error.stalled]
+        if problems := [p for p in process_group.everywhere(own) if p]:
+            raise error or SaveError(self._folder, *problems[0])
 
     def close(self) -> None:
         """Finishes writing and releases the threads; raises as `wait` does."""
         self._background.close()
         self.wait()
-
-    def _raise_everywhere(self, path: epath.Path, error: SaveError | None) -> None:
-        """Raises the error of any process in all, so that all continue alike."""
-        own = error and [error.reason, error.stalled]
-        problems = [p for p in process_group.everywhere(own) if p]
-        if problems:
-            raise error or SaveError(path, *problems[0])
-
-    def _write_memory(self, path: epath.Path, rows: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Writes the rows of a large memory, before the checkpoint `path`; returns their description."""
-        if not rows:
-            return None
-        try:
-            return self._memories.write(int(path.name), rows)
-        except OSError as error:
-            raise SaveError(path, checkpoint_folder.one_line(error)) from error
 
     def _record(self, step: int) -> Record:
         steps = self.all_steps()

@@ -1,4 +1,6 @@
-"""The rows of a large memory as an item of a checkpoint: streamed, a file for each array and device.
+"""The rows of a large memory as an item of a checkpoint: a file for each array and device, without a header.
+
+Files are written and read block by block, so that host memory never holds more than a block of one.
 
 The item of the checkpoint STEP is the folder `memory/STEP` beside it. It is written before its checkpoint
 becomes complete, and older checkpoints' items are deleted afterwards, so that at any moment the newest
@@ -7,7 +9,12 @@ complete checkpoint has its own. The checkpoint's record describes the files, wi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import functools
+import itertools
+import math
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,23 +24,22 @@ from etils import epath
 
 from jaxrl.parallel import process_group
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder, memory_files
+from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, one_line
-from jaxrl.runs.checkpoint.checkpoint_record import Record
+from jaxrl.runs.checkpoint.checkpoint_record import DIGEST, Record, content_hash, misfit
 
-FOLDER = "memory"
+BLOCK_BYTES = 1 << 25
+Place = tuple[int, ...]  # the index of a block's first element
 
 
 class MemoryItems:
-    """The memories of a folder of checkpoints. All processes must call `write` and `read`.
+    """The memories of a folder of checkpoints; `is_used` once one was written or read.
 
-    Attributes:
-      is_used: True once a memory was written or read.
+    All processes must call `write` and `read`.
     """
 
     def __init__(self, checkpoints: epath.Path) -> None:
-        """`checkpoints` is the folder of checkpoints."""
-        self._folder = checkpoints / FOLDER
+        self._folder = checkpoints / "memory"
         self.is_used = False
 
     def write(self, step: int, rows: Mapping[str, jax.Array]) -> dict[str, Any]:
@@ -50,7 +56,7 @@ class MemoryItems:
             folder.mkdir(parents=True, exist_ok=True)
             for number, (name, array) in enumerate(sorted(rows.items())):
                 written[name] = [
-                    memory_files.write(
+                    write_rows(
                         folder / f"{number}-{shard.device.id}",
                         name,
                         shard.data,
@@ -65,7 +71,8 @@ class MemoryItems:
         if problem := next((each for each, _ in found if each), ""):
             raise OSError(problem)
         if storage.is_remote(folder):
-            process_group.by_first(lambda: _mark_complete(folder))
+            with storage.as_os_errors():
+                process_group.by_first(lambda: (folder / checkpoint_files.COMMITTED).write_bytes(b""))
         return {
             name: {
                 "dtype": str(array.dtype),
@@ -119,7 +126,7 @@ class MemoryItems:
                 return f"the memory {folder} is missing"
             for name, described in record.memory.items():
                 for shard in described["shards"]:
-                    for _ in memory_files.read(folder, name, described["dtype"], shard):
+                    for _ in read_rows(folder, name, described["dtype"], shard):
                         pass
         except (ValueError, OSError) as error:
             return f"the memory {folder} is damaged: {one_line(error)}"
@@ -148,16 +155,8 @@ class MemoryItems:
 
     def _require_fit(self, record: Record, abstract: Mapping[str, Any]) -> None:
         assert record.memory is not None
-        for name in sorted(record.memory.keys() | abstract.keys()):
-            held = record.memory.get(name)
-            wanted = abstract.get(name)
-            there = f"{held['dtype']}{held['shape']}" if held is not None else "absent"
-            here = f"{wanted.dtype}{list(wanted.shape)}" if wanted is not None else "absent"
-            if there != here:
-                raise CheckpointError(
-                    f"the memory of step {record.step} in {self._folder.parent} does not fit: "
-                    f"{name} is {there} there and {here} in this configuration"
-                )
+        if found := misfit(record.memory, abstract):
+            raise CheckpointError(f"the memory of step {record.step} in {self._folder.parent} {found}")
 
 
 def _load(
@@ -176,15 +175,13 @@ def _load(
         for device, place in places.items()
     }
     for shard in described["shards"]:
-        for start, block in memory_files.read(folder, name, described["dtype"], shard):
+        for start, block in read_rows(folder, name, described["dtype"], shard):
             for device, place in places.items():
                 parts[device] = _put(parts[device], place, start, block)
     return jax.make_array_from_single_device_arrays(shape, sharding, list(parts.values()))
 
 
-def _put(
-    part: jax.Array, place: tuple[tuple[int, int], ...], start: memory_files.Place, block: np.ndarray
-) -> jax.Array:
+def _put(part: jax.Array, place: tuple[tuple[int, int], ...], start: Place, block: np.ndarray) -> jax.Array:
     """The part of an array that a device holds, with what a block has of it.
 
     Args:
@@ -201,13 +198,81 @@ def _put(
     return jax.block_until_ready(_write(part, jax.device_put(inner, part.sharding), at))
 
 
-def _write_block(part: jax.Array, block: jax.Array, at: jax.Array) -> jax.Array:
+@functools.partial(jax.jit, donate_argnums=0)
+def _write(part: jax.Array, block: jax.Array, at: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_slice(part, block, tuple(at))
 
 
-_write = jax.jit(_write_block, donate_argnums=0)
+def write_rows(file: epath.Path, name: str, part: jax.Array, start: Sequence[int]) -> dict[str, Any]:
+    """Writes and describes the part of an array, from `start` on, that a device holds; may raise OSError."""
+    header = {"start": list(start), "shape": list(part.shape)}
+    digest = content_hash(name, header)
+    with storage.as_os_errors(), file.open("wb") as stream:
+        for place, shape in blocks(part.shape, part.dtype.itemsize):
+            block = np.ascontiguousarray(np.asarray(_block(part, np.asarray(place, np.int32), shape)))
+            content = block.reshape(-1).view(np.uint8).data
+            digest.update(content)
+            stream.write(content)
+        if not storage.is_remote(file):
+            # The memory of an older checkpoint is deleted afterwards.
+            stream.flush()
+            os.fsync(stream.fileno())
+    return header | {"file": file.name, DIGEST: digest.hexdigest()}
 
 
-def _mark_complete(folder: epath.Path) -> None:
+def read_rows(
+    folder: epath.Path, name: str, dtype: str, described: Mapping[str, Any]
+) -> Iterator[tuple[Place, np.ndarray]]:
+    """The blocks of a file, each with its place in the whole array; they count once the last has come.
+
+    Raises:
+      ValueError: the file differs from what `write_rows` described.
+      OSError: it cannot be read.
+    """
+    file = folder / described["file"]
+    kind = np.dtype(dtype)
+    start = described["start"]
+    shape = described["shape"]
+    digest = content_hash(name, {"start": start, "shape": shape})
+    _require_plain(file, math.prod(shape) * kind.itemsize)
+    with storage.as_os_errors(), file.open("rb") as stream:
+        for place, size in blocks(shape, kind.itemsize):
+            content = stream.read(math.prod(size) * kind.itemsize)
+            digest.update(content)
+            block = np.frombuffer(content, kind).reshape(size)
+            yield tuple(a + b for a, b in zip(start, place, strict=True)), block
+    if digest.hexdigest() != described[DIGEST]:
+        raise ValueError(f"the rows {name} in {file} are not what was saved")
+
+
+def blocks(
+    shape: Sequence[int], itemsize: int, most: int | None = None
+) -> Iterator[tuple[Place, tuple[int, ...]]]:
+    """(place, shape) of blocks of `most` bytes that are an array, in C order; each lies in one piece."""
+    if not shape:
+        yield (), ()
+        return
+    most = most or BLOCK_BYTES
+    axis = next(
+        (i for i in range(len(shape)) if math.prod(shape[i + 1 :]) * itemsize <= most), len(shape) - 1
+    )
+    rest = tuple(shape[axis + 1 :])
+    rows = max(1, most // max(1, math.prod(rest) * itemsize))
+    for lead in itertools.product(*map(range, shape[:axis])):
+        for at in range(0, shape[axis], rows):
+            size = (*(1 for _ in lead), min(rows, shape[axis] - at), *rest)
+            yield (*lead, at, *(0 for _ in rest)), size
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _block(x: jax.Array, place: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.lax.dynamic_slice(x, tuple(place), shape) if shape else x
+
+
+def _require_plain(file: epath.Path, size: int) -> None:
+    """Raises ValueError for a link, a pipe, or a file of another size."""
+    if not storage.is_remote(file) and not stat.S_ISREG(os.lstat(file).st_mode):
+        raise ValueError(f"{file} is no plain file")
     with storage.as_os_errors():
-        (folder / checkpoint_files.COMMITTED).write_bytes(b"")
+        if (found := checkpoint_files.length(file)) != size:
+            raise ValueError(f"{file} has {found} bytes, not {size}")

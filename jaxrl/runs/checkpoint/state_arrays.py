@@ -1,16 +1,24 @@
-"""The training state as named arrays and back, independent of the classes that hold it."""
+"""The training state as named arrays, independent of the classes that hold it, and back from a checkpoint."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from etils import epath
 
 from jaxrl.parallel.bulk import without_bulk
+from jaxrl.runs.checkpoint import checkpoint_folder
+from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError
+from jaxrl.runs.checkpoint.checkpoint_record import Record, misfit
+from jaxrl.runs.checkpoint.memory_item import MemoryItems
+
+log = logging.getLogger(__name__)
 
 MEMORY = "memory"  # the field of the state that may hold rows of a large memory
 
@@ -75,11 +83,6 @@ def flat(arrays: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{field}/{path}": x for field, tree in arrays.items() for path, x in tree.items()}
 
 
-def is_part(name: str, fields: Iterable[str]) -> bool:
-    """True if the array `name` belongs to one of the `fields`, paths such as `learner/policy`."""
-    return any(name.startswith(f"{field}/") or name == field for field in fields)
-
-
 def expected_arrays(tree: Any) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and dtypes that `to_arrays` returns for one field, from its abstract tree."""
     abstract = {}
@@ -108,6 +111,65 @@ def rebuild(field: str, abstract: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return jax.random.wrap_key_data(array, impl=_key_impl(x)) if _is_key(x) else array
 
     return jax.tree.unflatten(jax.tree.structure(abstract), [leaf(name, x) for name, x in _by_path(abstract)])
+
+
+def restore_state(folder: epath.Path, record: Record, abstract_state: Any) -> Any:
+    """The state without the rows of a large memory; without any `memory` if it has to start empty.
+
+    Arguments and errors are as of `Checkpointer.restore`.
+    """
+    abstract, rows = split(abstract_state)
+    wanted = fields(abstract)
+    compare = record.fields
+    if MEMORY in wanted and (wanted[MEMORY] is None or (rows and record.memory is None)):
+        wanted = {**wanted, MEMORY: None}
+        compare = tuple(name for name in compare if name != MEMORY)
+    restored = restore_fields(folder, record, wanted, compare)
+    if dataclasses.is_dataclass(abstract):
+        return dataclasses.replace(abstract, **restored)  # type: ignore[type-var]
+    return restored
+
+
+def with_memory(memories: MemoryItems, state: Any, record: Record, abstract_state: Any) -> Any:
+    """The state with the rows of its large memory; with a `memory` of None, and a warning, if they are gone.
+
+    Raises:
+      CheckpointError: the rows do not fit, or cannot be reached.
+    """
+    _, abstract = split(abstract_state)
+    if not abstract:
+        return state
+    rows = memories.read(record, abstract)
+    if not isinstance(rows, str):
+        return join(state, abstract_state, rows)
+    log.warning("the memory of step %d is not in its checkpoint, %s: it starts empty", record.step, rows)
+    return replace_memory(state, None)
+
+
+def restore_fields(
+    folder: epath.Path, record: Record, wanted: Mapping[str, Any], compare: Sequence[str]
+) -> dict[str, Any]:
+    """Restores the fields `wanted`, which must hold every stored array of the fields `compare`, and no other.
+
+    Raises:
+      CorruptCheckpoint: the files differ from the saved ones.
+      CheckpointError: the arrays differ in name, shape or dtype.
+    """
+    expected = {
+        f"{field}/{name}": array
+        for field, tree in wanted.items()
+        for name, array in expected_arrays(tree).items()
+    }
+    if lacking := {name.partition("/")[0] for name in expected} - set(record.fields):
+        raise CheckpointError(
+            f"the checkpoint of step {record.step} in {folder} was written by another version of "
+            f"jaxrl: it has no {', '.join(sorted(lacking))}, it holds {', '.join(record.fields)}"
+        )
+    # Orbax would cast silently, or fail with pages of trees.
+    if found := misfit(record.part(compare), expected):
+        raise CheckpointError(f"the checkpoint of step {record.step} in {folder} {found}")
+    arrays = checkpoint_folder.read_arrays(folder / str(record.step), record, wanted)
+    return {name: rebuild(name, tree, arrays) for name, tree in wanted.items()}
 
 
 def _by_path(tree: Any) -> list[tuple[str, Any]]:

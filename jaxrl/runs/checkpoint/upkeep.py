@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from etils import epath
 
@@ -22,24 +22,16 @@ log = logging.getLogger(__name__)
 _STARTED = ".started"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Judged:
-    """The score of a checkpoint, and the step after which others compare with it."""
-
+class _Judged(NamedTuple):
     score: float | None
-    comparable_after: int
+    comparable_after: int  # the step after which others compare with it
 
 
 class FolderUpkeep:
     """Keeps a folder of checkpoints in order; only the first process changes anything."""
 
     def __init__(self, folder: epath.Path, keep: int, memories: MemoryItems) -> None:
-        """Takes the folder.
-
-        Args:
-          keep: the number of latest checkpoints to keep, besides the best.
-          memories: rows of large memories beside the checkpoints.
-        """
+        """`keep` is the number of latest checkpoints to keep, besides the best."""
         self._folder = folder
         self._keep = keep
         self._memories = memories
@@ -70,7 +62,7 @@ class FolderUpkeep:
 
     def note_score(self, step: int, score: float) -> None:
         """Takes the score of a checkpoint, whose record has it."""
-        self._scores[step] = dataclasses.replace(self._known_scores([step])[step], score=score)
+        self._scores[step] = self._known_scores([step])[step]._replace(score=score)
 
     def rewind(self, step: int) -> None:
         """Deletes the checkpoints after `step`; if none is left, the run counts as never saved.
@@ -111,11 +103,8 @@ class FolderUpkeep:
                 if has_memory:
                     self._tidy(lambda: self._memories.clear(contents.steps))
                 if path in contents.ignored:
-                    log.warning(
-                        "%s was in the way: it is now %s",
-                        path,
-                        checkpoint_files.set_aside(path, self.corrupt),
-                    )
+                    aside = checkpoint_files.set_aside(path, self.corrupt)
+                    log.warning("%s was in the way: it is now %s", path, aside)
                 checkpoint_files.require_space(path)
         except Exception as error:  # gs:// raises errors of its client
             return None, checkpoint_folder.one_line(error)

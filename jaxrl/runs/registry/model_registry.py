@@ -1,20 +1,21 @@
-"""Models by name: versions that count up, and stages, which are links that move at once."""
+"""Models by name: versions that count up, stages that move at once, and conditions on what is deployed."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jaxrl.config.data_files import parse_json
 from jaxrl.config.errors import ConfigError, RunError, did_you_mean, errors_as
 from jaxrl.config.local_files import is_remote
-from jaxrl.runs.registry.bucket_models import BucketModels
-from jaxrl.runs.registry.checksums import CHECKSUMS, damage
-from jaxrl.runs.registry.local_models import LocalModels
+from jaxrl.config.success import COMPARISONS
+from jaxrl.runs.registry.model_files import CHECKSUMS, BucketModels, LocalModels, damage
 
 DEFAULT = "results/models"
 LATEST = "latest"
@@ -22,6 +23,7 @@ STAGES = (LATEST, "staging", "production")
 RECORD = "model.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST_REMEMBERED = 1000  # moves of a stage
+_CONDITION = re.compile(r"\s*([\w./-]+)\s*(>=|<=|>|<)\s*([-+\w.]+)\s*")
 
 
 def check_name(flag: str, name: str) -> str:
@@ -52,9 +54,8 @@ class ModelRegistry:
     def __init__(self, url: str = DEFAULT, flag: str = "--to", writable: bool = False) -> None:
         """Opens a registry, which need not exist; ConfigError if the address cannot be used."""
         self.url = url.rstrip("/") or url
-        remote = is_remote(url)
-        self._files: ModelFiles = (
-            BucketModels(self.url, flag, writable) if remote else LocalModels(Path(url).expanduser())
+        self._files = (
+            BucketModels(self.url, flag, writable) if is_remote(url) else LocalModels(Path(url).expanduser())
         )
 
     def names(self) -> list[str]:
@@ -86,9 +87,9 @@ class ModelRegistry:
     def resolve(self, name: str, wanted: str = LATEST) -> int:
         """The number of a version that is named by its number or its stage.
 
-          Raises:
-            ConfigError: there is no such model or version.
-        RunError: the registry cannot be read.
+        Raises:
+          ConfigError: there is no such model or version.
+          RunError: the registry cannot be read.
         """
         check_name("NAME", name)
         is_number = wanted.isdecimal() and len(wanted) < 10
@@ -137,12 +138,7 @@ class ModelRegistry:
         check_stage("STAGE", stage)
         if number not in (versions := self.require(name)):
             raise ConfigError(f"{name} has no version {number}; it has {_list(versions)}")
-        if problems := self.verify(name, number):
-            raise RunError(f"{name} version {number} is damaged, {stage} was not moved: {problems[0]}")
-        with (
-            errors_as(RunError, f"{self.url}/{name}/{stage} cannot be moved", OSError),
-            self._files.lock(name),
-        ):
+        with self._moving(name, stage, number):
             before = self._files.pointer(name, stage)
             if before != number:
                 # The history first: if it is ahead of the pointer, `rollback` still finds its place.
@@ -165,15 +161,19 @@ class ModelRegistry:
             past.pop()
         if not past:
             raise ConfigError(f"{stage} of {name} has no version before {current}")
-        if problems := self.verify(name, past[-1]):
-            raise RunError(f"{name} version {past[-1]} is damaged, {stage} was not moved: {problems[0]}")
-        with (
-            errors_as(RunError, f"{self.url}/{name}/{stage} cannot be moved", OSError),
-            self._files.lock(name),
-        ):
+        with self._moving(name, stage, past[-1]):
             self._files.point(name, stage, past[-1])
             self._remember(name, stage, past)
         return past[-1], current
+
+    @contextmanager
+    def _moving(self, name: str, stage: str, number: int) -> Iterator[None]:
+        """Keeps others out while a stage moves to an intact version."""
+        if problems := self.verify(name, number):
+            raise RunError(f"{name} version {number} is damaged, {stage} was not moved: {problems[0]}")
+        moved = f"{self.url}/{name}/{stage} cannot be moved"
+        with errors_as(RunError, moved, OSError), self._files.lock(name):
+            yield
 
     def verify(self, name: str, number: int) -> list[str]:
         """The damage in a version, a line for each file; raises RunError if it cannot be read."""
@@ -224,41 +224,50 @@ def versions_folder(name: str, number: int) -> str:
     return f"{name}/versions/{number}"
 
 
-class ModelFiles(Protocol):
-    """The files of a registry. Every method may raise OSError, or a ConfigError for a bucket that fails."""
+class GateClosed(RunError):
+    """A condition does not hold, so the steps that depend on it are not done. Its message is one line."""
 
-    def folders(self, path: str) -> list[str]:
-        """Names of the folders in a folder, sorted; empty if it is missing."""
-        ...
+    exit_code = 3
 
-    def exists(self, path: str) -> bool:
-        """True if there is such a file."""
-        ...
 
-    def read(self, path: str) -> bytes:
-        """The content of a small file."""
-        ...
+@dataclass(frozen=True)
+class Gate:
+    """One condition, such as `success_rate>=0.9`."""
 
-    def write(self, path: str, content: bytes) -> None:
-        """Replaces a small file at once."""
-        ...
+    metric: str
+    comparison: str
+    bound: float
 
-    def pointer(self, name: str, stage: str) -> int | None:
-        """The number of the version that a stage points at."""
-        ...
+    @classmethod
+    def parse(cls, text: str, flag: str = "--gate") -> tuple[Gate, ...]:
+        """Reads conditions that commas separate; ConfigError if one of them is no condition."""
+        gates = []
+        for part in text.split(","):
+            match = _CONDITION.fullmatch(part)
+            try:
+                bound = float(match[3]) if match else math.nan
+            except ValueError:
+                bound = math.nan
+            if match is None or not math.isfinite(bound):
+                raise ConfigError(f"`{flag}` (={text!r}) must be METRIC>=NUMBER, or with <=, > or <")
+            gates.append(cls(match[1], match[2], bound))
+        return tuple(gates)
 
-    def point(self, name: str, stage: str, number: int) -> None:
-        """Moves a stage in one step."""
-        ...
+    def require(self, metrics: Mapping[str, float]) -> None:
+        """Returns if the condition holds.
 
-    def publish(self, folder: Path, path: str) -> bool:
-        """Makes the files of a local folder appear at `path` together; False if that is taken."""
-        ...
+        Raises:
+          ConfigError: the evaluation has no such metric.
+          GateClosed: the condition does not hold; a value that is not finite holds no condition.
+        """
+        if self.metric not in metrics:
+            raise ConfigError(
+                f"`--gate` (={self}) names a metric that the evaluation has not"
+                f"{did_you_mean(self.metric, metrics)}"
+            )
+        value = metrics[self.metric]
+        if not math.isfinite(value) or not COMPARISONS[self.comparison](value, self.bound):
+            raise GateClosed(f"the gate {self} is closed: {self.metric} is {value:g}; nothing was deployed")
 
-    def fetch(self, path: str) -> AbstractContextManager[Path]:
-        """A local folder with the files below `path`."""
-        ...
-
-    def lock(self, name: str) -> AbstractContextManager[None]:
-        """Keeps other writers of a model out, as far as the storage can."""
-        ...
+    def __str__(self) -> str:
+        return f"{self.metric}{self.comparison}{self.bound:g}"

@@ -13,12 +13,11 @@ from jaxrl.runs.storage.bucket import (
     require_reachable,
     require_run_folder,
     within_timeout,
+    write_whole,
 )
-from jaxrl.runs.storage.lease import Lease
 from jaxrl.runs.storage.staging import StagedFolder
 
 __all__ = [
-    "Lease",
     "StagedFolder",
     "as_os_errors",
     "entries",
@@ -32,4 +31,5 @@ __all__ = [
     "require_reachable",
     "require_run_folder",
     "within_timeout",
+    "write_whole",
 ]

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.local_files import is_remote
+from jaxrl.config.local_files import is_remote, replace_text
 
 # For a check of a bucket before a run starts; the client alone would try for half a minute.
 TIMEOUT_SECONDS = 10.0
@@ -99,11 +99,9 @@ def require_client(url: str) -> None:
 
 
 def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
-    """Checks within seconds that a run can live in `path`; local folders are not checked.
+    """Checks within seconds that a run can live in `path`, gs://bucket/folder; local folders are not checked.
 
-    Args:
-      path: a local folder or gs://bucket/folder.
-      writable: True if objects will be created and deleted there.
+    With `writable` an object is created and deleted there.
 
     Raises:
       ConfigError: the address is of another kind, or the bucket is missing, forbidden or out of reach.
@@ -173,6 +171,17 @@ def files_below(folder: str | os.PathLike[str]) -> list[str]:
     """Addresses of all objects below a folder of a bucket, sorted; OSError if they cannot be listed."""
     with as_os_errors():
         return [f"gs://{name}" for name in filesystem().find("/".join(split(folder)))]
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> None:
+    """Replaces a file, local or gs://, completely or not at all; raises OSError."""
+    from etils import epath
+
+    if not is_remote(path):
+        replace_text(path, text)
+        return
+    with as_os_errors():
+        epath.Path(path).write_text(text)  # An object appears once it is complete.
 
 
 def reason(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""A lock on a folder of a bucket: an object that its holder renews and only one process can replace.
+"""The lock of a run's folder: one trainer has it at a time.
 
 A bucket has no locks that end with their process, but it can refuse to replace an object unless the writer
 names its current version (generation). So the holder writes an object and renews it; a process that finds
@@ -9,27 +9,95 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import fcntl
 import json
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from etils import epath
+
 from jaxrl.config.data_files import parse_json
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
+from jaxrl.config.local_files import is_remote, no_link
+from jaxrl.config.text import one_line
+from jaxrl.parallel import process_group
+from jaxrl.parallel.process_exit import leave
 from jaxrl.runs.storage import bucket
 
 RENEWAL_INTERVAL = 15.0  # seconds
 # Seconds without renewal until another process may take over: longer than the client's own retries.
 DURATION = 60.0
+_LARGEST_HOLDER = 4096  # bytes of `.lock`
 
 log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def lock_folder(path: epath.Path) -> Iterator[None]:
+    """Locks the folder, which must exist, against other trainers; readers need no lock.
+
+    The kernel releases the lock when the process ends, for any reason; on gs:// it expires. A file
+    system without locks has none. The first of several processes of one run holds it.
+
+    Raises:
+      ConfigError: another trainer has the folder.
+    """
+    with contextlib.ExitStack() as held:
+        process_group.by_first(lambda: _take(path, held))
+        yield
+
+
+def _take(path: epath.Path, held: contextlib.ExitStack) -> None:
+    """Takes the lock; `held` releases it."""
+    if is_remote(path):
+        held.enter_context(_lease(path))
+        return
+    file = path / ".lock"
+    with errors_as(ConfigError, f"`--workdir` (={path}) cannot be locked", OSError):
+        descriptor = no_link(os.fspath(file), os.O_RDWR | os.O_CREAT)
+    stream = held.enter_context(os.fdopen(descriptor, "r+", errors="replace"))
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = stream.read(_LARGEST_HOLDER) or "another process"
+        text = f"is in use by {holder}: end that, or name another folder"
+        raise ConfigError(f"`--workdir` (={path}) {text}") from error
+    except OSError as error:
+        log.warning("%s cannot be locked, make sure that nothing else trains there: %s", path, error)
+    stream.truncate(0)
+    stream.write(_name())
+    stream.flush()
+
+
+@contextlib.contextmanager
+def _lease(path: epath.Path) -> Iterator[None]:
+    def lost(holder: str) -> None:
+        line = one_line(f"`--workdir` (={path}) was taken over by {holder}")
+        print("error:", line, file=sys.stderr)
+        leave(1)  # At once: any file that this process still writes could be theirs.
+
+    lease = Lease(f"{path}/.lock", lost)
+    try:
+        lease.acquire()
+    except ConfigError as error:
+        raise ConfigError(f"`--workdir` (={path}) is {error}") from error
+    except Exception as error:
+        if not bucket.is_failure(error) and not isinstance(error, OSError):
+            raise
+        raise ConfigError(f"`--workdir` (={path}) cannot be locked: {bucket.reason(error)}") from error
+    try:
+        yield
+    finally:
+        lease.release()
 
 
 @dataclass(frozen=True)
@@ -46,7 +114,7 @@ class _Found:
 
 
 class Lease:
-    """Keeps other trainers out of a folder while it is held."""
+    """A lock on a folder of a bucket: an object that its holder renews and only one process can replace."""
 
     def __init__(
         self, path: str, lost: Callable[[str], None], every: float = RENEWAL_INTERVAL, lasts: float = DURATION

@@ -35,8 +35,7 @@ class StagedFolder:
         """Prepares the folder without making it.
 
         Args:
-          target: gs://bucket/folder.
-          resumed: names of files there to continue.
+          resumed: names of files in `target`, gs://bucket/folder, to continue.
           every: seconds between checks for changes.
         """
         self._target = target

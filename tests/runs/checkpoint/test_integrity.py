@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.runs.checkpoint import integrity
+from jaxrl.runs.checkpoint import checkpoint_record
 
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def test_digests_are_those_of_earlier_versions() -> None:
     # Changing this makes every checkpoint in the world look corrupt.
-    assert integrity.describe({"params/w": ARRAY}) == {
+    assert checkpoint_record.describe({"params/w": ARRAY}) == {
         "params/w": {"dtype": "float32", "shape": [2, 3], "digest": "812324c558e801c6e1ad77af1f49f6d2"}
     }
 
@@ -34,13 +34,13 @@ def test_digests_are_those_of_earlier_versions() -> None:
 )
 def test_layout_in_memory_does_not_count(array: np.ndarray) -> None:
     copy = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
-    assert integrity.describe({"a": array}) == integrity.describe({"a": copy})
-    assert integrity.describe({"a": array})["a"]["shape"] == list(array.shape)
+    assert checkpoint_record.describe({"a": array}) == checkpoint_record.describe({"a": copy})
+    assert checkpoint_record.describe({"a": array})["a"]["shape"] == list(array.shape)
 
 
 def test_name_dtype_shape_and_every_bit_count() -> None:
     def digest(name: str, array: np.ndarray) -> str:
-        return integrity.describe({name: array})[name]["digest"]
+        return checkpoint_record.describe({name: array})[name]["digest"]
 
     others = {digest("b", ARRAY), digest("a", ARRAY.view(np.int32)), digest("a", ARRAY.reshape(3, 2))}
     for bit in range(ARRAY.nbytes * 8):
@@ -52,11 +52,11 @@ def test_name_dtype_shape_and_every_bit_count() -> None:
 
 
 def test_sealed_content_comes_back_as_plain_json() -> None:
-    sealed = integrity.seal({"steps": (1, 2), "score": 0.1 + 0.2, "none": None, "by": {3: "x"}})
+    sealed = checkpoint_record.seal({"steps": (1, 2), "score": 0.1 + 0.2, "none": None, "by": {3: "x"}})
     content = {"steps": [1, 2], "score": 0.1 + 0.2, "none": None, "by": {"3": "x"}}
-    assert integrity.unseal(json.dumps(sealed)) == content
+    assert checkpoint_record.unseal(json.dumps(sealed)) == content
     # Neither the order of keys nor white space means anything.
-    assert integrity.unseal(json.dumps(dict(reversed(sealed.items())), indent=3)) == content
+    assert checkpoint_record.unseal(json.dumps(dict(reversed(sealed.items())), indent=3)) == content
 
 
 def test_a_flipped_bit_is_never_read_as_something_else() -> None:
@@ -66,13 +66,13 @@ def test_a_flipped_bit_is_never_read_as_something_else() -> None:
         "config": {"env": "probe", "sizes": [64, 64]},
         "evaluation": None,
     }
-    text = json.dumps(integrity.seal(content)).encode()
+    text = json.dumps(checkpoint_record.seal(content)).encode()
     refused = 0
     for bit in range(len(text) * 8):
         flipped = bytearray(text)
         flipped[bit // 8] ^= 1 << bit % 8
         try:
-            assert integrity.unseal(flipped.decode()) == content
+            assert checkpoint_record.unseal(flipped.decode()) == content
         except ValueError:
             refused += 1
     assert refused > 0.95 * len(text) * 8  # the rest is white space that became other white space
@@ -81,9 +81,9 @@ def test_a_flipped_bit_is_never_read_as_something_else() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "3", "{}", '{"digest": null}', '{"a": 1, "digest": "00"}'])
 def test_what_was_not_sealed_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        integrity.unseal(text)
+        checkpoint_record.unseal(text)
 
 
 def test_content_must_be_json() -> None:
     with pytest.raises(TypeError):
-        integrity.seal({"array": ARRAY})
+        checkpoint_record.seal({"array": ARRAY})

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, SaveError, checkpoint_files, memory_files
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, SaveError, checkpoint_files, memory_item
 from jaxrl.runs.checkpoint.verification import verify
 from jaxrl.runs.storage.copy import sync
 from jaxrl.types import Bulk, Sharded
@@ -61,7 +61,7 @@ def state_at(step: int, capacity: int = CAPACITY) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_files, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(memory_item, "BLOCK_BYTES", 100)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def memories(folder: Path) -> list[str]:
 def test_blocks_are_the_array_in_order(shape: tuple[int, ...], most: int) -> None:
     array = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
     found = []
-    for place, size in memory_files.blocks(shape, 4, most):
+    for place, size in memory_item.blocks(shape, 4, most):
         block = array[tuple(slice(a, a + n) for a, n in zip(place, size, strict=True))]
         assert block.shape == size
         assert block.nbytes <= max(most, 4)
@@ -157,7 +157,7 @@ def test_a_crash_anywhere_leaves_a_checkpoint_with_its_memory(
 
         return photograph
 
-    monkeypatch.setattr(memory_files, "write", photographed(memory_files.write))
+    monkeypatch.setattr(memory_item, "write_rows", photographed(memory_item.write_rows))
     monkeypatch.setattr(checkpoint_files, "remove", photographed(checkpoint_files.remove))
     save(folder, 10)
     monkeypatch.undo()
@@ -244,7 +244,7 @@ def test_a_failed_write_is_a_failed_save(folder: Path, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device", "a file")
 
     with monkeypatch.context() as patch:
-        patch.setattr(memory_files, "write", fail)
+        patch.setattr(memory_item, "write_rows", fail)
         with pytest.raises(SaveError, match="10 could not be written: No space left on device: a file"):
             checkpointer.save(10, state_at(10), {})
     assert_bitwise_equal(restored(folder)[1], state_at(5))
@@ -254,14 +254,14 @@ def test_a_failed_write_is_a_failed_save(folder: Path, monkeypatch: pytest.Monke
 
 
 def test_a_record_that_leads_elsewhere_is_refused() -> None:
-    from jaxrl.runs.checkpoint import checkpoint_record, integrity
+    from jaxrl.runs.checkpoint import checkpoint_record
 
     shard = {"file": "0-0", "start": [0], "shape": [2], "digest": "00"}
     described = {"dtype": "uint8", "shape": [2], "shards": [shard]}
     good = checkpoint_record.Record(
         5, None, {}, {"w": {"dtype": "uint8", "shape": [2], "digest": "00"}}, {"x": described}
     )
-    assert checkpoint_record.parse(json.dumps(checkpoint_record.seal_again(good))) == good
+    assert checkpoint_record.parse(json.dumps(good.sealed())) == good
     wrong: Sequence[dict[str, Any]] = (
         {"file": "../0-0"},
         {"file": "0-0\n"},
@@ -275,11 +275,11 @@ def test_a_record_that_leads_elsewhere_is_refused() -> None:
         content = dataclasses.asdict(good)
         content["memory"] = {"x": described | {"shards": [shard | change]}}
         with pytest.raises(ValueError, match="the array x: "):
-            checkpoint_record.parse(json.dumps(integrity.seal(content)))
+            checkpoint_record.parse(json.dumps(checkpoint_record.seal(content)))
     for nothing in (None, {}, [], 5):
         content = dataclasses.asdict(good) | {"memory": nothing}
         with pytest.raises(ValueError, match="`memory`"):
-            checkpoint_record.parse(json.dumps(integrity.seal(content)))
+            checkpoint_record.parse(json.dumps(checkpoint_record.seal(content)))
 
 
 @pytest.mark.slow
@@ -308,11 +308,11 @@ import sys
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from pathlib import Path
-from jaxrl.runs.checkpoint import Checkpointer, memory_files
+from jaxrl.runs.checkpoint import Checkpointer, memory_item
 from tests.runs.checkpoint.test_memory_item import state_at
 from tests.runs.checkpoint.checkpoints import assert_bitwise_equal
 
-memory_files.BLOCK_BYTES = 100
+memory_item.BLOCK_BYTES = 100
 
 def placed(count):
     mesh = Mesh(np.array(jax.devices()[:count]), ("data",))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tensorstore as ts
 
-from jaxrl.runs.checkpoint import Checkpointer, CorruptCheckpoint, checkpoint_folder, integrity
+from jaxrl.runs.checkpoint import Checkpointer, CorruptCheckpoint, checkpoint_folder, checkpoint_record
 from jaxrl.runs.checkpoint.verification import verify
 from jaxrl.training.progress import Progress
 from tests.runs.checkpoint.checkpoints import abstract_of, meta_at, state_at
@@ -41,9 +41,9 @@ def assert_damaged(run: Path, checkpointer: Checkpointer) -> None:
 def reseal(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Changes the record of step 10 and gives it a digest that fits, as a program with a bug would."""
     file = run / "checkpoints" / "10" / "meta" / "metadata"
-    content = integrity.unseal(file.read_text())
+    content = checkpoint_record.unseal(file.read_text())
     change(content)
-    text = json.dumps(content | {"digest": integrity._content_digest(content)})
+    text = json.dumps(content | {"digest": checkpoint_record._content_digest(content)})
     file.write_text(text)
 
 

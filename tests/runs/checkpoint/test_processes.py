@@ -79,7 +79,7 @@ if count > 1:
 
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrl.parallel import process_group
-from jaxrl.runs.checkpoint import Checkpointer, SaveError, memory_files
+from jaxrl.runs.checkpoint import Checkpointer, SaveError, memory_item
 from jaxrl.types import Bulk
 
 @flax.struct.dataclass
@@ -87,7 +87,7 @@ class Ring:
     rows: Annotated[Any, Bulk()]
     cursor: Any
 
-memory_files.BLOCK_BYTES = 64
+memory_item.BLOCK_BYTES = 64
 mesh = Mesh(np.array(jax.devices()), ("data",))
 
 def put(x, *spec):
@@ -105,14 +105,14 @@ for step in (5, 10):
     state = state_at(step)
     assert checkpointer.save(step, state, {})
 checkpointer.wait()
-write = memory_files.write
+write = memory_item.write_rows
 if index == count - 1:
-    memory_files.write = lambda *arguments: open("/nowhere/x", "wb")
+    memory_item.write_rows = lambda *arguments: open("/nowhere/x", "wb")
 try:
     checkpointer.save(15, state_at(15), {})
 except SaveError as error:
     problem = error.reason
-memory_files.write = write
+memory_item.write_rows = write
 abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state_at(0))
 step, state, _ = Checkpointer(str(folder), keep=2).restore_latest(abstract)
 assert parts(state) == parts(state_at(10))
