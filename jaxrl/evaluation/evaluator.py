@@ -16,7 +16,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.envs.vector_mixture import BatchedEnv, MixtureVectorEnv
 from jaxrl.experience.episodes import EpisodePlayer, Episodes
-from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.host.threads import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.parallel.compilation import compile_in_turn
 from jaxrl.parallel.process_exit import abandon

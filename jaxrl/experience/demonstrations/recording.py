@@ -24,7 +24,7 @@ from jaxrl.envs.wrappers.episodes import TimeLimit
 from jaxrl.experience.demonstrations.episode import Episode, in_own_numbers
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS
 from jaxrl.experience.host.episodes import quotas
-from jaxrl.experience.host.waiting import Watch
+from jaxrl.experience.host.threads import Watch
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.types import Acting, Array, PyTree
 
