@@ -15,7 +15,7 @@ from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.modes import mode_name
 from jaxrl.experience.demonstrations import (
     Episode,
-    minari_files,
+    foreign_files,
     read_dataset,
     record_episodes,
     write_dataset,
@@ -169,4 +169,4 @@ def _add_minari(folder: Path, spec: EnvSpec) -> None:
     """Writes the episodes of a folder once more, as a Minari data set in its folder `data`."""
     episodes = read_dataset(str(folder), spec).episodes
     with errors_as(ConfigError, "`--minari`", EpisodeFault):
-        minari_files.write_episodes(folder / "data", episodes, spec, folder.name)
+        foreign_files.write_minari(folder / "data", episodes, spec, folder.name)

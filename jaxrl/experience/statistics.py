@@ -129,6 +129,21 @@ class EpisodeReports:
             for label, (value, known) in values.items()
         }
 
+    def success_of(self, info: Mapping[str, np.ndarray], reward: np.ndarray) -> bool | None:
+        """Whether a whole episode is a success, by its steps; None if nothing is known.
+
+        Args:
+          info: float32[T] by key, what `add` needs of the steps.
+          reward: float32[T].
+        """
+        tallies = self.begin(1, np)
+        for t in range(len(reward)):
+            tallies = self.add(tallies, {key: x[t : t + 1] for key, x in info.items()}, np)
+        score = reward.sum(keepdims=True)
+        ended = self.final_values(tallies, score, np.array([len(reward)]), np.ones(1, bool), np)
+        found = ended.get(SUCCESS)
+        return None if found is None or found.count[0] == 0 else bool(found.value[0] > 0)
+
 
 NO_REPORTS = EpisodeReports()
 

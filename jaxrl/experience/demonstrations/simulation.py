@@ -26,7 +26,7 @@ from jaxrl.experience.demonstrations.episode import (
     observations_of,
 )
 from jaxrl.experience.demonstrations.replays import ActionReplay
-from jaxrl.experience.statistics import SUCCESS, EpisodeReports
+from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.types import Array, PyTree
 
 _LEAST_PADDED = 64  # lengths are padded to powers of two from here on, so that few programs are compiled
@@ -91,7 +91,7 @@ class Simulator:
         steps = len(actions)
         if len(ends) and ends[0] < steps - 1:
             raise EpisodeFault(f"its episode ends after step {ends[0] + 1} of its {steps}")
-        success = self._success(found)
+        success = self._reports.success_of(found["info"], found["reward"])
         if replay.success is not None and success is not None and success != replay.success:
             said, is_so = ("with", "without") if replay.success else ("without", "with")
             raise EpisodeFault(f"it claims to end {said} success, its actions end {is_so}")
@@ -153,9 +153,7 @@ class Simulator:
 
     def _simulate(self, actions: np.ndarray, level: int, seed: int) -> dict[str, Any]:
         steps = len(actions)
-        padded = _LEAST_PADDED
-        while padded < steps:
-            padded *= 2
+        padded = max(_LEAST_PADDED, 1 << (steps - 1).bit_length())
         padding = np.zeros((padded - steps, *actions.shape[1:]), actions.dtype)
         task = {"level": jnp.int32(level)} if self._levels else None
         first, rows = jax.device_get(
@@ -189,16 +187,6 @@ class Simulator:
 
         _, rows = jax.lax.scan(step, state, (jnp.arange(len(actions)), actions))
         return obs, rows
-
-    def _success(self, found: dict[str, Any]) -> bool | None:
-        tallies = self._reports.begin(1, np)
-        for t in range(len(found["reward"])):
-            info = {name: np.asarray(x[t : t + 1], np.float32) for name, x in found["info"].items()}
-            tallies = self._reports.add(tallies, info, np)
-        score = found["reward"].sum(keepdims=True)
-        length = np.array([len(found["reward"])])
-        ended = self._reports.final_values(tallies, score, length, np.ones(1, bool), np)
-        return bool(ended[SUCCESS].value[0] > 0) if SUCCESS in ended else None
 
 
 @dataclasses.dataclass

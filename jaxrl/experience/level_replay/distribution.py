@@ -96,11 +96,6 @@ class EpisodeSums:
     steps: Array
 
 
-def no_sums(count: int) -> EpisodeSums:
-    """The sums of `count` episodes that are about to begin: zeros."""
-    return EpisodeSums(jnp.zeros(count), jnp.zeros(count))
-
-
 def step_numbers(kind: str, signal: Array) -> Array:
     """float32, the numbers of steps whose mean over an episode makes a score of this kind."""
     if kind == POSITIVE_VALUE_LOSS:
