@@ -28,7 +28,7 @@ from jaxrl.experience.demonstrations.dataset import DatasetFault, read_dataset
 from jaxrl.experience.demonstrations.episode import Episode
 from jaxrl.experience.memory import Memory
 from jaxrl.experience.replay import draws, ring
-from jaxrl.experience.replay.places import Places
+from jaxrl.experience.replay.sampling import Places
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
 

@@ -17,8 +17,7 @@ from jaxrl.config import Config
 from jaxrl.config.selfplay import OLDEST, PRIORITIZED, SelfPlayConfig
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games import game_of
-from jaxrl.experience.opponents.matches import DRAWS, WINS, Matches
-from jaxrl.experience.opponents.seats import Seats
+from jaxrl.experience.opponents.matches import DRAWS, WINS, Matches, Seats
 from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, Axis, Bulk, PyTree
 

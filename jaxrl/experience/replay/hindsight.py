@@ -27,20 +27,6 @@ _TRIES = 8
 _STREAM = 0x474F414C  # of a draw's key, for what is sampled here
 
 
-@flax.struct.dataclass
-class EpisodeSpans:
-    """The episode of each of N steps, as far as it is kept.
-
-    Attributes:
-      first, last: int32[N], ages of its first and last step whose achieved goal is known.
-      whole: bool[N], True if it is kept from its first step to its end.
-    """
-
-    first: Array
-    last: Array
-    whole: Array
-
-
 def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, size: int) -> Array:
     """int32[N], the first age whose episode's number is at least `number`; `count` if there is none.
 
@@ -76,7 +62,9 @@ def episode_ages(
     return first, after
 
 
-def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans) -> tuple[Array, Array]:
+def chosen_step(
+    strategy: str, noise: Array, age: Array, first: Array, last: Array, whole: Array
+) -> tuple[Array, Array]:
     """(age int32[N] of the step whose achieved goal is taken, bool[N], True if there is one).
 
     Args:
@@ -85,16 +73,17 @@ def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans)
         episodes that are whole.
       noise: float32[N], uniform on [0, 1).
       age: int32[N], of each step.
-      episodes: of the steps.
+      first, last: int32[N], ages of its episode's first and last step whose achieved goal is known.
+      whole: bool[N], True if the episode is kept from its first step to its end.
     """
     if strategy == "final":
-        return episodes.last, episodes.whole
-    low = age if strategy == "future" else episodes.first
-    found = low <= episodes.last
-    span = jnp.maximum(episodes.last - low + 1, 1)
+        return last, whole
+    low = age if strategy == "future" else first
+    found = low <= last
+    span = jnp.maximum(last - low + 1, 1)
     # Rounding may bring the product up to the span.
     offset = jnp.minimum((noise * span.astype(jnp.float32)).astype(jnp.int32), span - 1)
-    return low + offset, found if strategy == "future" else found & episodes.whole
+    return low + offset, found if strategy == "future" else found & whole
 
 
 def exchanges(key: Array, k: int, count: int) -> Array:
@@ -152,10 +141,6 @@ class NewGoals:
     goal: Array
     exchanged: Array
 
-    def exchange_in(self, obs: PyTree) -> PyTree:
-        """Observations [N, ...] with these goals."""
-        return with_goal(obs, self.goal, self.exchanged)
-
 
 def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array) -> NewGoals:
     """Goals for the rows sampled by each of the groups.
@@ -178,7 +163,7 @@ def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array
     else:
         noise = jax.vmap(lambda key: jax.random.uniform(key, (each,), jnp.float32))(keys[:, 1]).reshape(-1)
         age = (row - state.oldest) % state.size
-        step, found = chosen_step(asked.strategy, noise, age, _episodes(state, env, age))
+        step, found = chosen_step(asked.strategy, noise, age, *_episodes(state, env, age))
         goal = _achieved_goals(state, state.oldest + step + 1, env)
     known = ~ring.take_rows(state.rows["reset"], row + 1, env)
     return NewGoals(goal, exchanged & found & known)
@@ -210,14 +195,14 @@ def _achieved_goals(state: Ring, row: Array, env: Array) -> Array:
     return ring.take_rows(obs[ACHIEVED], row, env)
 
 
-def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
-    """The episodes of steps by their age int32[N]."""
+def _episodes(state: Ring, env: Array, age: Array) -> tuple[Array, Array, Array]:
+    """(first, last, whole) of the episodes of steps by their age int32[N], see `chosen_step`."""
     at = lambda name, age: ring.take_rows(state.rows[name], state.oldest + age, env)  # noqa: E731
     numbers = functools.partial(at, EPISODE)
     first, after = episode_ages(numbers, age, state.count, state.size)
     # A final observation is a separate row; if there is none, the episode continues or was cut by force.
     whole = at("reset", first) & ~at("valid", after - 1)
-    return EpisodeSpans(first, after - 2, whole)
+    return first, after - 2, whole
 
 
 def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from jaxrl.config.replay import STRATEGIES
 from jaxrl.envs.goals import ACHIEVED, DESIRED, KEYS, Goals, NearGoals
 from jaxrl.experience.replay import hindsight
-from jaxrl.experience.replay.hindsight import EpisodeSpans
 from jaxrl.experience.replay.prioritized_buffer import (
     PrioritizedBufferState,
     PrioritizedReplayBuffer,
@@ -172,8 +171,7 @@ class HindsightReplayBuffer:
             first, after = hindsight.episode_ages(numbers, age, count, self.capacity)
             whole = at(state.begins, first) & at(state.buffer.items["done"], after - 1)
             noise = jax.random.uniform(key, index.shape, jnp.float32)
-            episodes = EpisodeSpans(first, after - 1, whole)
-            step, found = hindsight.chosen_step(self.strategy, noise, age, episodes)
+            step, found = hindsight.chosen_step(self.strategy, noise, age, first, after - 1, whole)
         return at(state.buffer.items["next_obs"][ACHIEVED], step), found
 
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan
-from jaxrl.experience.replay import draws, priorities, priority_tree
-from jaxrl.experience.replay.places import Places
+from jaxrl.experience.replay import draws, priority_tree
 from jaxrl.experience.replay.priority_tree import PriorityTree
+from jaxrl.experience.replay.sampling import Places
 from jaxrl.types import Array, Axis, PyTree
 
 
@@ -91,7 +91,7 @@ class PrioritizedReplayBuffer:
         """
         batch, size = _check_batch(state.items, batch)
         index, _ = priority_tree.window(self.capacity, state.cursor, 0, size, 0)
-        new = jnp.full((1, size), priorities.leaf_of_new(state.tree.max()))
+        new = jnp.full((1, size), draws.leaf_of_new(state.tree.max()))
         return dataclasses.replace(
             state,
             items=jax.tree.map(lambda x, y: x.at[index].set(y, unique_indices=True), state.items, batch),

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.experience.replay import sampling
-from jaxrl.experience.replay.places import Groups, Places
+from jaxrl.experience.replay.sampling import Groups, Places
 from jaxrl.types import Array
 
 WIDTH = 16  # leaves of a block, and blocks of a block of blocks

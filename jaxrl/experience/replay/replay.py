@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import ReplayFeedback, ReplayPlan, SequenceBatch, SequencePlan, Transitions
 from jaxrl.experience.memory import Memory
-from jaxrl.experience.replay import draws, hindsight, priorities, priority_tree, ring
-from jaxrl.experience.replay.places import Groups, Places
+from jaxrl.experience.replay import draws, hindsight, priority_tree, ring
 from jaxrl.experience.replay.ring import CARRY, Ring
+from jaxrl.experience.replay.sampling import Groups, Places
 from jaxrl.types import Array, Trajectory
 
 
@@ -45,11 +45,14 @@ class RingMemory(Memory):
 
         Args:
           state: with the rows of the rollout, and its cursor.
-          trajectory: the rollout.
           leaf: float32[B, N], of neighbouring items before it.
           first: which of them is the rollout's first.
           new: float32[], for each new item that may be sampled.
         """
+
+    def init(self, example: Trajectory | None) -> Ring:
+        assert example is not None
+        return ring.empty(example, self.plan)
 
     def add(self, state: Ring, trajectory: Trajectory) -> Ring:
         length = len(trajectory.reward)
@@ -65,7 +68,7 @@ class RingMemory(Memory):
         was = self.places(state)
         now = self.places(after)
         interval = state.size // now.size
-        new = priorities.leaf_of_new(self.plan.axis.gather(tree.max()).max())
+        new = draws.leaf_of_new(self.plan.axis.gather(tree.max()).max())
         unseen = -(-self.plan.unseen // interval)
         begin = state.cursor // interval
         items, first = priority_tree.window(now.size, begin, self.hidden, length // interval, unseen)
@@ -125,17 +128,6 @@ class Replay(RingMemory):
     usable.
     """
 
-    def init(self, example: Trajectory | None) -> Ring:
-        assert example is not None
-        plan = self.plan
-        return ring.empty(
-            example,
-            plan.rows,
-            plan.priorities is not None,
-            numbered=plan.hindsight is not None,
-            num_frames=plan.frames,
-        )
-
     def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> Transitions:
         assert latest is not None
         places = self.places(state)
@@ -153,8 +145,7 @@ class Replay(RingMemory):
         obs, next_obs = (ring.observations_of(state.rows, at, env, self.plan.frames) for at in ends)
         mask, next_mask = (ring.take_rows(state.rows["action_mask"], at, env) for at in ends)
         if new is not None:
-            obs = new.exchange_in(obs)
-            next_obs = new.exchange_in(next_obs)
+            obs, next_obs = (hindsight.with_goal(x, new.goal, new.exchanged) for x in (obs, next_obs))
         ready = places.suffice(state.count, self.plan.learning_starts)
         return Transitions(
             obs=obs,
@@ -213,13 +204,6 @@ class SequenceReplay(RingMemory):
     def _window(self) -> int:
         """Rows that a sequence needs: its own, and those that follow its last."""
         return self._sequences.burn_in + self._sequences.length + self.plan.n_step
-
-    def init(self, example: Trajectory | None) -> Ring:
-        assert example is not None
-        prioritised = self.plan.priorities is not None
-        interval = self._sequences.interval
-        frames = self.plan.frames
-        return ring.empty(example, self.plan.rows, prioritised, interval=interval, num_frames=frames)
 
     @property
     def hidden(self) -> int:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs.games import Game
-from jaxrl.experience.opponents.matches import Matches
-from jaxrl.experience.opponents.seats import Seats
+from jaxrl.experience.opponents.matches import Matches, Seats
 from jaxrl.types import Acting, Axis
 from tests.experience.opponents.self_play import iteration
 

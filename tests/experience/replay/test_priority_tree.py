@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jaxrl.experience.replay import priority_tree
-from jaxrl.experience.replay.places import Groups, Places
 from jaxrl.experience.replay.priority_tree import PriorityTree
+from jaxrl.experience.replay.sampling import Groups, Places
 
 ENVS, SIZE, WRITTEN, HIDDEN = 2, 291, 3, 2
 
