@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,6 @@ class DeviceCollector(Collector):
     """Collects inside a compiled program; pure functions over this device's environments.
 
     Attributes:
-      agent: acts; its parameters and statistics come with each call.
       length: T.
       chunk: L; the carry before every L-th step is kept.
       axis: this device among all; tells the global indices of its environments.
@@ -52,7 +52,6 @@ class DeviceCollector(Collector):
         into few arrays, first states of episodes are computed whether one starts or not, and the values of
         final observations with the next step's actions.
       unroll: steps in each turn of a loop that does little in each.
-      reports: the values reported of episodes.
       tasks: chooses the task of each episode; None: all have the environment's default, if it has tasks.
     """
 
@@ -148,7 +147,7 @@ class DeviceCollector(Collector):
         return StepInputs(keys_TB, noise_TB, task_TB, starts_TB)
 
     def _choose_tasks(self, tasks: PyTree, keys_B: Array) -> PyTree:
-        """Tasks of episodes that begin with these keys; None without a sampler."""
+        """Tasks of episodes that begin with these keys."""
         if self.tasks is None:
             return None
         return self.tasks.choose(tasks, jax.vmap(lambda key: jax.random.fold_in(key, TASK_KEY))(keys_B))
@@ -160,8 +159,8 @@ class DeviceCollector(Collector):
     def _turns(self, acting: Acting, loop: RolloutLoop, given: StepInputs) -> tuple[Packing, int]:
         """The arrangement of records, and the steps in a turn of the loop, that make for few kernels."""
         first = jax.tree.map(lambda x: x[0], given)
-        step = lambda loop, xs: self._step(acting, loop, xs)  # noqa: E731
-        traced, (_, record) = jax.make_jaxpr(step, return_shape=True)(loop, first)
+        trace = jax.make_jaxpr(functools.partial(self._step, acting), return_shape=True)
+        traced, (_, record) = trace(loop, first)
         few = count_operations(traced.jaxpr) <= _MOST_OPERATIONS
         return Packing.of(record), _STEPS_OF_TURN if few else 1
 
@@ -195,8 +194,7 @@ class DeviceCollector(Collector):
 
     def _forward(self, acting: Acting, loop: RolloutLoop, mask: Array | None) -> tuple[Any, PyTree]:
         """The agent's output; and with `few_kernels` the bootstrap of the step before, else None."""
-        at = loop.at
-        final = loop.final
+        at, final = loop.at, loop.final
         if final is None or self.agent.needs_final_observations:
             return self.agent.forward(acting, at.obs, at.carry, at.reset, mask), None
         count = len(at.reset)

@@ -65,9 +65,6 @@ class Latest(Memory):
         return None
 
 
-_MEMORIES: dict[str, type[Memory]] = {"latest": Latest}
-
-
 def build(memory: Any) -> Memory:
     """The memory that an algorithm asks for, by name or plan; a custom one is taken as it is."""
     if isinstance(memory, ReplayPlan):
@@ -82,6 +79,6 @@ def build(memory: Any) -> Memory:
         from jaxrl.experience.demonstrations import Aggregate
 
         return Aggregate(memory)
-    found = _MEMORIES[memory]() if isinstance(memory, str) else memory
+    found = Latest() if memory == "latest" else memory
     assert isinstance(found, Memory), memory
     return found

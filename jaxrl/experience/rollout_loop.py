@@ -145,7 +145,8 @@ class SplitStarts:
                 needed += _variables(equation.invars)
         needed += _variables(jaxpr.outvars)
         kept = tuple(x for x in dict.fromkeys(needed) if x in ready and x not in jaxpr.invars)
-        if sum(x.aval.size * x.aval.dtype.itemsize for x in kept) > _MOST_BYTES * count:
+        shapes: list[Any] = [x.aval for x in kept]
+        if sum(x.size * x.dtype.itemsize for x in shapes) > _MOST_BYTES * count:
             early, late, kept = set(), early | late, ()
         return cls(traced, jax.tree.structure(shape), frozenset(early), frozenset(late), kept)
 

@@ -199,19 +199,15 @@ def count_episodes(
     task_TB: PyTree = None,
     unroll: int = 1,
 ) -> tuple[EpisodeStats, EpisodeTotals, EpisodeRows | None]:
-    """Adds up a rollout that has been collected.
-
-    After the rollout, and not step by step in it, which would make each of its steps longer.
+    """Adds up a rollout that has been collected; step by step in it, each would take longer.
 
     Args:
-      reports: the values reported.
       episode: the episodes in progress before it.
       reward_TB: float32, the reward that is reported.
       done_TB: bool, True if an episode ended.
       info_TB: float32, `reports.info_keys` of the environment's info; NaN in rows that are no transition.
       valid_TB: bool, False in rows that are no transition: they make no episode longer. None: all are.
       task_TB: tree of [T, B, ...], the tasks of the episodes that the rows belong to; None makes no rows.
-      unroll: steps in each turn of the loop.
 
     Returns:
       (the episodes in progress after it, totals over those that ended, and with tasks these episodes one by

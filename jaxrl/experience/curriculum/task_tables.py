@@ -70,38 +70,24 @@ class TaskTables:
 
     @classmethod
     def of(cls, stages: Sequence[Stage], env: JaxEnv | HostFactory) -> TaskTables:
-        """Checks the stages' tasks against an environment's.
-
-        Raises:
-          ConfigError: one line that names stage and field.
-        """
-        if not isinstance(env, JaxEnv):
-            return cls._of_options(stages, env)
+        """Checks the stages' tasks against an environment's; ConfigError names stage and field."""
         space = env.spec.task_space
-        default = default_task(env)
-        if not isinstance(space, Dict):
-            raise ConfigError(
-                f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
-            )
-        return cls._of_parts(stages, env, dict(space.spaces), default)
-
-    @classmethod
-    def _of_options(cls, stages: Sequence[Stage], env: HostFactory) -> TaskTables:
-        """Numbers for `reset(options=...)`; NaN if a stage leaves one to the environment."""
-        names = sorted({name for stage in stages for name in stage.task})
-        if not names:
-            raise ConfigError(
-                f"`curriculum.stages`: none has a `task`, and {env.spec.name} declares no tasks"
-            )
-        parts: dict[str, Any] = {name: Box.of(-np.inf, np.inf, ()) for name in names}
-        if isinstance(env.spec.task_space, Dict):
-            parts = dict(env.spec.task_space.spaces)
-        return cls._of_parts(stages, env, parts, dict.fromkeys(names, np.float32(np.nan)))
-
-    @classmethod
-    def _of_parts(
-        cls, stages: Sequence[Stage], env: JaxEnv | HostFactory, parts: Mapping[str, Any], default: Any
-    ) -> TaskTables:
+        default: Any
+        if isinstance(env, JaxEnv):
+            default = default_task(env)
+            if not isinstance(space, Dict):
+                raise ConfigError(
+                    f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
+                )
+        else:  # Numbers for `reset(options=...)`; NaN if a stage leaves one to the environment.
+            default = dict.fromkeys(sorted({x for stage in stages for x in stage.task}), np.float32(np.nan))
+            if not default:
+                raise ConfigError(
+                    f"`curriculum.stages`: none has a `task`, and {env.spec.name} declares no tasks"
+                )
+        parts: Mapping[str, Any] = {name: Box.of(-np.inf, np.inf, ()) for name in default}
+        if isinstance(space, Dict):
+            parts = dict(space.spaces)
         named: dict[str, list[TaskValue | np.ndarray | None]] = {}
         for i, stage in enumerate(stages):
             for name, value in stage.task.items():

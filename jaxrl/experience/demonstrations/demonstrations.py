@@ -116,11 +116,9 @@ def rows_needed(lengths: Sequence[int], lanes: int) -> int:
 
 
 def lay_out(episodes: Sequence[Episode], spec: EnvSpec, lanes: int, rows: int) -> Demonstrated:
-    """Arrays of numpy [rows, lanes, ...]; rows without an episode are zeros that are not `valid`.
+    """Arrays of numpy [rows, lanes, ...], enough for all; rows without an episode are zeros, not `valid`.
 
-    Args:
-      episodes: of T steps each; their last observation is followed by no action and left out.
-      lanes, rows: enough for all, see `rows_needed`.
+    The last observation of an episode is followed by no action and left out.
     """
     empty = jax.device_get(zeros(spec.observation_space))
     obs = jax.tree.map(lambda x: np.zeros((rows, lanes, *x.shape), x.dtype), empty)
@@ -144,8 +142,8 @@ def lay_out(episodes: Sequence[Episode], spec: EnvSpec, lanes: int, rows: int) -
             at = here.stop
         if at < rows:
             reset[at, lane] = True
-    on_host: dict[str, Any] = {"obs": obs, "reset": reset, "action": action, "action_mask": mask}
-    return Demonstrated(**on_host, valid=valid)
+    on_host: Any = {"obs": obs, "reset": reset, "action": action, "action_mask": mask, "valid": valid}
+    return Demonstrated(**on_host)
 
 
 @flax.struct.dataclass

@@ -193,9 +193,9 @@ def write_minari(place: Path, episodes: Iterable[Episode], spec: EnvSpec, name: 
         storage.update_episodes([buffer])
     # As Minari wants it, of letters, digits and `_-`, with a version at its end.
     plain = re.sub(r"[^\w-]", "-", name) or "episodes"
-    number = plain if re.search(r"\w-v\d+$", plain) else f"{plain}-v0"
+    data_set = plain if re.search(r"\w-v\d+$", plain) else f"{plain}-v0"
     version = _minari("minari").__version__
-    storage.update_metadata({"dataset_id": number, "minari_version": version, "algorithm_name": "jaxrl"})
+    storage.update_metadata({"dataset_id": data_set, "minari_version": version, "algorithm_name": "jaxrl"})
 
 
 def _open(place: Path) -> Any:

@@ -148,17 +148,16 @@ class HostPlayer:
         quota_E: np.ndarray,
         given_up: Callable[[], bool] = lambda: False,
     ) -> Episodes:
-        """Lets each environment play exactly its quota of episodes, from a fresh carry.
+        """Lets each environment play exactly its quota of episodes, see `EpisodePlayer.play`.
 
-        Not the first N episodes to finish: that would favour short ones. Episodes are the game's, with the
-        scores that `HostStep` reports, of several agents the team's. If an environment states no time limit,
-        an episode longer than `DEFAULT_MAX_EPISODE_STEPS` counts as unfinished; as it cannot be cut off, it
-        is the last of its environment, and fewer episodes than asked for are reported as played.
+        Episodes are the game's, with the scores that `HostStep` reports, of several agents the team's. If an
+        environment states no time limit, an episode longer than `DEFAULT_MAX_EPISODE_STEPS` counts as
+        unfinished; as it cannot be cut off, it is the last of its environment, and fewer episodes than asked
+        for are reported as played.
 
         Args:
           options: how to start the environments, not staggered, with the `info_keys` of the reports.
-          keys_E: one key per environment, for sampled actions.
-          quota_E: int[E], episodes to play.
+          keys_E: for sampled actions.
           given_up: asked now and then; True if the result is not wanted any more.
 
         Returns:
@@ -253,14 +252,8 @@ class _Book:
     @property
     def episodes(self) -> Episodes:
         played = np.arange(self._score.shape[1]) < self._quota[:, None]
-        on_host: dict[str, Any] = {
-            "episode_return": self._score.astype(np.float32),
-            "length": self._length,
-            "played": played,
-            "finished": self._ended,
-            "tallies": self._tallies,
-        }
-        return Episodes(**on_host)
+        on_host: Any = (self._score.astype(np.float32), self._length, played, self._ended, self._tallies)
+        return Episodes(*on_host)
 
 
 def quotas(num_envs: int, episodes: int) -> np.ndarray:

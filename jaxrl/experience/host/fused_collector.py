@@ -50,7 +50,6 @@ class FusedCollector(HostCollector):
     Args:
       stepped: collects until the environments can be traced; its environments are used from here on.
       traced: of these environments, `env.traced()`.
-      options: as `stepped` has them.
       without_cache: the context in which a program is compiled that only this process can use.
     """
 
@@ -130,8 +129,7 @@ class FusedCollector(HostCollector):
         for handle, carry, rows in zip(self._traced.handles, stepped.carries, stepped.rows, strict=True):
             obs, first = buffer.observations(-1, rows)
             done = buffer.terminated[-1, rows] | buffer.truncated[-1, rows]
-            received: Any = (handle, carry, obs, first, done)
-            groups.append(_Group(*received))
+            groups.append(_Group(handle, carry, obs, first, done))  # type: ignore[arg-type]
         return groups
 
     def _where(self) -> str:

@@ -28,8 +28,7 @@ class Chosen:
     """The choices of the agent in the rows of one group of N environments.
 
     Attributes:
-      action: [T, N, *A].
-      extras: tree of [T, N, ...], of `Agent.choose`.
+      action, extras: [T, N, ...], of `Agent.choose`.
       bootstrap: tree of [T, N, ...], `Agent.bootstrap` of each row; None if the agent asks for nothing.
       carries: tree of [T / L, N, ...], the carry before each chunk.
     """
@@ -42,13 +41,12 @@ class Chosen:
 
 @flax.struct.dataclass
 class GroupLoop:
-    """The part of a rollout that the device keeps of one group of N environments during a rollout.
+    """The part of a rollout of N environments that the device keeps during it.
 
     Attributes:
       t: int32[], the row that comes next.
       carry: tree of [N, ...], before that row.
       noise: tree of [T, N, ...], of the actions.
-      chosen: filled up to row t.
     """
 
     t: Array
@@ -83,7 +81,6 @@ class GroupPrograms:
         self, keys_N: Array, index_N: Array, carry: PyTree, acting: Acting, obs: PyTree, first: Array
     ) -> GroupLoop:
         """The state before row 0."""
-        length = self.length
         noise = self.noise(keys_N, index_N)
 
         def empty(count: int, tree: PyTree) -> PyTree:
@@ -97,10 +94,10 @@ class GroupPrograms:
             carry=jax.tree.map(jnp.copy, carry),
             noise=noise,
             chosen=Chosen(
-                action=empty(length, action),
-                extras=empty(length, extras),
-                bootstrap=empty(length, self.agent.bootstrap(out)),
-                carries=empty(length // self.chunk, carry),
+                action=empty(self.length, action),
+                extras=empty(self.length, extras),
+                bootstrap=empty(self.length, self.agent.bootstrap(out)),
+                carries=empty(self.length // self.chunk, carry),
             ),
         )
 

@@ -32,7 +32,7 @@ class SteppedCollector(HostCollector):
     same rows for the same parameters and keys, up to rounding if the policy sees other batch sizes.
 
     Args:
-      env: the environments, none of whose groups has been received from yet. Not closed here.
+      env: none of its groups has been received from yet.
 
     Attributes:
       device: where the policy works.
@@ -50,11 +50,7 @@ class SteppedCollector(HostCollector):
         self._length = options.length
         self.rows = [group_rows(env, group) for group in range(env.num_groups)]
         self.programs = programs = GroupPrograms(
-            agent=agent,
-            decode=env.decode,
-            action_mask=env.action_mask,
-            length=options.length,
-            chunk=options.chunk,
+            agent, env.decode, env.action_mask, length=options.length, chunk=options.chunk
         )
         self._environments = [group_environments(env, group) for group in range(env.num_groups)]
         num_rows = env.num_envs * env.spec.num_agents
@@ -94,8 +90,7 @@ class SteppedCollector(HostCollector):
     ) -> tuple[CollectorState | None, Trajectory, EpisodeTotals]:
         """As `Collector.collect`; only actions are random.
 
-        `tasks` are [T, B], of episodes that begin after each step, as the task sampler chose them. The first
-        episode of an environment gets none.
+        `tasks` are [T, B], of episodes that begin after each step; the first of an environment gets none.
 
         Raises:
           HostEnvError: an environment failed.

@@ -97,7 +97,7 @@ def by_group(work: Callable[[int, Callable[[], bool]], T], groups: int) -> list[
 
 
 def attend(
-    work: Callable[[Callable[[], bool]], None],
+    work: Callable[[Callable[[], bool]], Any],
     overdue: Callable[[], str | None],
     given_up: Callable[[], bool],
     env: HostEnv,

@@ -17,12 +17,8 @@ SIGNALS = {POSITIVE_VALUE_LOSS: "advantage", L1_VALUE_LOSS: "advantage", MAX_MON
 def rank_weights(score: Array, filled: Array, temperature: float) -> Array:
     """float32[n], (1 / rank)^(1 / temperature) of each filled level by its score; the highest has rank 1.
 
-    Levels of equal score have the mean of the weights of their ranks: their order decides nothing.
-
-    Args:
-      score: float32[n].
-      filled: bool[n]; the others have weight 0.
-      temperature: above 0.
+    Levels of equal score have the mean of the weights of their ranks: their order decides nothing. Those that
+    are not filled have weight 0.
     """
     chex.assert_rank([score, filled], 1)
     order = jnp.argsort(jnp.where(filled, -score, jnp.inf), stable=True)
@@ -109,7 +105,6 @@ def episode_means(sums: EpisodeSums, x_TB: Array, episodes: EpisodeRows) -> tupl
     Args:
       sums: of this device's environments, before the rollout.
       x_TB: float32, of `step_numbers`.
-      episodes: of the rollout.
     """
 
     def step(at: EpisodeSums, row: tuple[Array, Array, Array]) -> tuple[EpisodeSums, Array]:

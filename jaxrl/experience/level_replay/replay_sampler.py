@@ -243,14 +243,13 @@ def _new_levels(episodes: EpisodeRows, score_TB: Array, most: int, axis: Axis) -
         best=by_env(episodes.episode_return),
         is_one=by_env(is_one),
     )
-    best = _highest(found, min(most, is_one.size))
+
+    def highest(levels: NewLevels) -> NewLevels:
+        _, index = jax.lax.top_k(levels.score, min(most, len(levels.score)))
+        return jax.tree.map(lambda x: x[index], levels)
+
+    best = highest(found)
     if axis.size == 1:
         return best
     # A sum of bools is a number.
-    together = jax.tree.map(lambda x: axis.gather(x).astype(x.dtype).reshape(-1, *x.shape[1:]), best)
-    return _highest(together, min(most, len(together.score)))
-
-
-def _highest(levels: NewLevels, count: int) -> NewLevels:
-    _, index = jax.lax.top_k(levels.score, count)
-    return jax.tree.map(lambda x: x[index], levels)
+    return highest(jax.tree.map(lambda x: axis.gather(x).astype(x.dtype).reshape(-1, *x.shape[1:]), best))

@@ -54,7 +54,6 @@ class Seats:
     are.
 
     Attributes:
-      agent: acts, with the parameters of each opponent.
       latest: groups whose opponent is the policy as it is now; the first ones.
       pooled: groups whose opponents are snapshots.
     """
@@ -140,7 +139,6 @@ class Matches:
     Attributes:
       spec: of the game as its player sees it.
       seats: who plays against whom.
-      axis: this device among all; tells the global indices of its environments.
       now: the policy as it is now, for the opponents; None if only `reset` is called.
       snapshots: the opponents of the pooled groups, leaves [pooled, ...].
       random_moves: the largest probability with which an opponent that is the policy as it is now samples its
@@ -159,10 +157,6 @@ class Matches:
     # First states are computed for all environments at once, and no first game is cut off.
     resets_in_rounds: ClassVar[bool] = False
     staggered: ClassVar[bool] = False
-
-    def against(self, now: Acting, snapshots: Acting) -> Matches:
-        """The same games with these opponents."""
-        return dataclasses.replace(self, now=now, snapshots=snapshots)
 
     def reset(self, keys_B: Array, task_B: PyTree = None) -> tuple[MatchState, PyTree]:
         """Starts a game in every environment; returns `(state, obs_B)`."""
