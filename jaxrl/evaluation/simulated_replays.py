@@ -78,7 +78,7 @@ class SimulatedReplays:
             with errors_as(ConfigError, "`--replays`", DatasetFault):
                 yield from read_replays(Path(self.replays).expanduser(), sifted.dropped.__setitem__)
             return
-        total = simulator.num_levels
+        total = len(simulator.levels)
         count = total if self.episodes is None else self.episodes
         if count > total:
             raise ConfigError(

@@ -74,11 +74,7 @@ class StageSampler(TaskSampler):
 
     @classmethod
     def of(cls, config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) -> StageSampler:
-        """The sampler of a configuration.
-
-        Raises:
-          ConfigError: a stage does not fit the environment or what is reported of its episodes.
-        """
+        """The sampler; ConfigError if a stage does not fit the environment or its reports of episodes."""
         stages = parse(config.curriculum.stages)
         for i, stage in enumerate(stages):
             label = f"`curriculum.stages`: stage {i + 1}"

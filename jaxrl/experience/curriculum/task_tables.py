@@ -18,7 +18,7 @@ from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.mixture import TaskMixture, task_of
 from jaxrl.envs.spaces import Box, Dict, Discrete, bounds
-from jaxrl.envs.tasks import TaskGroup, TaskScale, default_task, task_groups, task_scales
+from jaxrl.envs.tasks import default_task, task_groups, task_scales
 from jaxrl.types import Array, PyTree, Trajectory
 
 _BITS = 24  # of a float32 in [0, 1)
@@ -58,12 +58,7 @@ def _index(part: Array, count: Array) -> Array:
 
 @dataclass(frozen=True)
 class TaskTables:
-    """The tasks of S stages: of each field that one of them names its values, of the others the default.
-
-    Attributes:
-      default: the task that nobody chose.
-      fields: by name.
-    """
+    """The tasks of S stages: of each field that one of them names its values, of the others the default."""
 
     default: PyTree
     fields: Mapping[str, _FieldTable]
@@ -76,9 +71,8 @@ class TaskTables:
         if isinstance(env, JaxEnv):
             default = default_task(env)
             if not isinstance(space, Dict):
-                raise ConfigError(
-                    f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
-                )
+                text = "needs tasks that are a dict, for a curriculum"
+                raise ConfigError(f"`env.name` (={env.spec.name!r}) {text}")
         else:  # Numbers for `reset(options=...)`; NaN if a stage leaves one to the environment.
             default = dict.fromkeys(sorted({x for stage in stages for x in stage.task}), np.float32(np.nan))
             if not default:
@@ -127,11 +121,8 @@ def _check(
 ) -> Mapping[str, TaskValue | np.ndarray]:
     """For each field of the tasks a number, a range or an array of values to sample from."""
     given = f"`curriculum.stages`: {label}"
-    groups: Mapping[str, TaskGroup] = {}
-    scales: Mapping[str, TaskScale] = {}
-    if isinstance(env, JaxEnv):
-        groups = task_groups(env)
-        scales = task_scales(env)
+    groups = task_groups(env) if isinstance(env, JaxEnv) else {}
+    scales = task_scales(env) if isinstance(env, JaxEnv) else {}
     if name in scales:
         scale = scales[name]
         if not isinstance(value, float) or not scale.low <= value <= scale.high:
@@ -168,22 +159,14 @@ def _check(
 
 @dataclass(frozen=True)
 class TaskWeights:
-    """The weights of K tasks in S stages.
-
-    Attributes:
-      table: float32[S, K]; the mean over the environments is 1 in each stage.
-    """
+    """The weights float32[S, K] of tasks in stages; their mean over the environments is 1 in each stage."""
 
     names: tuple[str, ...]
     table: np.ndarray
 
     @classmethod
     def of(cls, stages: Sequence[Stage], env: JaxEnv | HostFactory) -> TaskWeights | None:
-        """The weights of stages; None if none of them names any.
-
-        Raises:
-          ConfigError: a stage's weights, or its task, do not suit the environment.
-        """
+        """The weights of stages; None if none names any; ConfigError if they do not suit the environment."""
         names = env.spec.task_names
         for i, stage in enumerate(stages):
             label = f"`curriculum.stages`: stage {i + 1}"

@@ -52,11 +52,7 @@ class Demonstrations(Memory):
     refills = True
 
     def __init__(self, plan: DemonstrationPlan) -> None:
-        """Reads the episodes.
-
-        Raises:
-          ConfigError: there are none, one is damaged or of another environment, or they do not fit.
-        """
+        """Reads the episodes; ConfigError if one is damaged or of another environment, or they do not fit."""
         self._plan = plan
         given = f"`{plan.field}` (={plan.folder!r})"
         if not plan.folder:

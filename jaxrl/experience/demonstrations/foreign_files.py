@@ -139,11 +139,7 @@ def minari_folder(folder: Path) -> Path | None:
 
 
 def read_minari(place: Path, spec: EnvSpec) -> Iterator[Episode]:
-    """The episodes of a data set, checked against the environment's spaces.
-
-    Raises:
-      EpisodeFault: it cannot be read, or an episode is not of this environment; the message names which.
-    """
+    """The episodes of a data set, checked as `read_d4rl` does; EpisodeFault likewise."""
     storage = _open(place)
     for number in range(int(storage.total_episodes)):
         try:
@@ -262,11 +258,12 @@ def _actions(arrays: Mapping[str, np.ndarray], space: Space) -> np.ndarray:
         if "" not in arrays:
             raise EpisodeFault(f"actions have the parts {', '.join(arrays)}; the environment's have none")
         return arrays[""]
-    missing = [name for name, _ in space.spaces if name not in arrays]
-    if missing:
-        raise EpisodeFault(f"actions have no part {missing[0]!r}")
-    parts = [arrays[name] for name, _ in space.spaces]
-    return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1).astype(space.dtype)
+    parts = []
+    for name, _ in space.spaces:
+        if name not in arrays:
+            raise EpisodeFault(f"actions have no part {name!r}")
+        parts.append(arrays[name].reshape(len(arrays[name]), -1))
+    return np.concatenate(parts, axis=1).astype(space.dtype)
 
 
 def _gymnasium(space: Any) -> Any:

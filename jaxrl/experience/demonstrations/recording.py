@@ -168,9 +168,7 @@ class _Row:
 
     Attributes:
       obs: acted on.
-      mask: at `obs`, or None.
       action: that was taken; as `obs` it counts from 0.
-      reward, terminated, truncated, info: of the step.
       after: the observation after it, also where the episode ended.
       counts: bool[B], False if a row is no transition.
     """

@@ -139,11 +139,7 @@ class FusedCollector(HostCollector):
     def _rollout(
         self, acting: Acting, keys_B: Array, groups: list[_Group]
     ) -> tuple[list[_Group], Trajectory, dict[str, Any], Array]:
-        """The program, in which groups take turns.
-
-        Returns:
-          (groups after it, trajectory, arguments of `EpisodeCounter.count`, bool[T, B] of `recv`).
-        """
+        """(groups after it, trajectory, arguments of `EpisodeCounter.count`, bool[T, B] of `recv`)."""
         stepped = self._stepped
         programs = stepped.programs
         length = programs.length

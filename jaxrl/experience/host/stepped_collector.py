@@ -91,10 +91,7 @@ class SteppedCollector(HostCollector):
         """As `Collector.collect`; only actions are random.
 
         `tasks` are [T, B], of episodes that begin after each step; the first of an environment gets none.
-
-        Raises:
-          HostEnvError: an environment failed.
-          Cancelled: after `cancel`.
+        HostEnvError if an environment failed, Cancelled after `cancel`.
         """
         acting, keys_B = jax.device_put((acting, keys_B), self.device)
         buffer = self._next_buffer()

@@ -201,11 +201,7 @@ class Actor:
         self._thread.start()
 
     def prepare(self, acting: Acting) -> None:
-        """Compiles everything and waits until all environments have started; before the first rollout.
-
-        Raises:
-          HostEnvError, Cancelled: as `rollout`.
-        """
+        """Compiles everything and waits until all environments have started; errors as `rollout`."""
         self._requests.put(lambda: self._collector.prepare(acting, self._keys_of(0)))
         self._wait()
 

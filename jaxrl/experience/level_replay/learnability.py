@@ -55,11 +55,7 @@ class LearnabilitySampler(TaskSampler):
 
     @classmethod
     def of(cls, config: Config, env: JaxEnv, told: EpisodeReports) -> LearnabilitySampler:
-        """The sampler of a configuration.
-
-        Raises:
-          ConfigError: the environment has no levels, or nothing is known of success in them.
-        """
+        """The sampler; ConfigError if the environment has no levels, or nothing is known of success."""
         levels = config.levels
         if told.success is None:
             raise ConfigError(

@@ -32,12 +32,7 @@ _NO_PLACE = -1
 
 @flax.struct.dataclass
 class ReplayedLevels:
-    """The state of level replay; replicated.
-
-    Attributes:
-      sums: of the episodes in progress in all environments.
-      iteration: int32[], rollouts so far.
-    """
+    """The replicated state: `iteration` int32[] counts rollouts, `sums` are of all environments."""
 
     buffer: LevelBuffer
     sums: EpisodeSums
@@ -70,11 +65,7 @@ class LevelReplaySampler(TaskSampler):
 
     @classmethod
     def of(cls, config: Config, env: JaxEnv, told: EpisodeReports) -> LevelReplaySampler:
-        """The sampler of a configuration.
-
-        Raises:
-          ConfigError: the environment has no levels, or cannot edit them.
-        """
+        """The sampler; ConfigError if the environment has no levels, or cannot edit them."""
         name = config.curriculum.name
         mutate = None
         source = LevelSource.of(config, env)

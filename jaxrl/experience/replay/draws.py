@@ -70,7 +70,6 @@ def weights(plan: ReplayPlan, tree: PriorityTree | None, draws: Array, probabili
     """float32[N], importance weights over the largest of the batch on all devices.
 
     Args:
-      plan, tree: as for `draw`.
       draws: int32[], made before.
       probability: float32[N], of `draw`.
     """
@@ -115,14 +114,9 @@ def beta_at(draws: Array, start: float, planned: int) -> Array:
 
 
 def importance(probability: Array, count: Array, beta: Array) -> Array:
-    """float32[...], (N P)^-beta; 0 where the probability is 0.
+    """float32[...], (N P)^-beta of N rows that may be sampled; 0 where the probability P is 0.
 
     Divided by the largest of the batch they are the importance weights.
-
-    Args:
-      probability: float32[...], P of each row sampled.
-      count: float32[], N, rows that may be sampled.
-      beta: float32[].
     """
     drawn = probability > 0
     return jnp.where(drawn, jnp.where(drawn, probability * count, 1.0) ** -beta, 0.0)

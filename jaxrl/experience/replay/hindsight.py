@@ -51,11 +51,9 @@ def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, 
 def episode_ages(
     number_at: Callable[[Array], Array], age: Array, count: Array, size: int
 ) -> tuple[Array, Array]:
-    """(int32[N] the first age of the episode of each step, int32[N] the age after its last), of what is kept.
+    """int32[N] each, of what is kept: the first age of each step's episode, and the age after its last.
 
-    Args:
-      number_at, count, size: as for `first_age`.
-      age: int32[N], of each step.
+    Arguments are those of `first_age`, and the ages int32[N] of the steps.
     """
     number = number_at(age)
     first, after = (first_age(number_at, x, count, size) for x in (number, number + 1))
@@ -100,12 +98,7 @@ def tries(key: Array, count: int, members: Array | int, ages: Array) -> tuple[Ar
 
 
 def first_hit(goal: Array, hits: Array) -> tuple[Array, Array]:
-    """(goal [N, G] of the first try that hits, bool[N], True if one does).
-
-    Args:
-      goal: [tries, N, G].
-      hits: bool[tries, N].
-    """
+    """(goal [N, G] of the first try [tries, N, G] that hits, bool[N], True if one does)."""
     best = jnp.argmax(hits, axis=0)
     index = best.reshape(1, -1, *(1,) * (goal.ndim - 2))
     return jnp.take_along_axis(goal, index, axis=0)[0], hits.any(axis=0)
@@ -143,12 +136,7 @@ class NewGoals:
 
 
 def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array) -> NewGoals:
-    """Goals for the rows sampled by each of the groups.
-
-    Args:
-      keys: [groups], of this device's groups in this draw.
-      env, row: int32[N], the rows sampled, group by group.
-    """
+    """Goals for the rows (env, row) int32[N] sampled group by group, with the keys [groups] of the draw."""
     asked = plan.hindsight
     assert asked is not None
     groups = len(keys)
@@ -178,7 +166,6 @@ def with_new_facts(
       window: int32[K + 1, N], rows of each window.
       env: int32[N].
       facts: `reward`, `terminated` and `reset` of the windows, [K + 1, N].
-      new: of their first rows.
     """
     old = facts["reward"][:-1], facts["terminated"][:-1]
     achieved = _achieved_goals(state, window[1:], env)

@@ -147,13 +147,7 @@ class HindsightReplayBuffer:
     def update_priorities(
         self, state: HindsightBufferState, indices: Array, errors: Array
     ) -> HindsightBufferState:
-        """With the TD errors float32[N] of steps that were sampled.
-
-        In a compiled program those that are not finite do not enter.
-
-        Raises:
-          ValueError: outside of one, an error is not finite; the shapes differ.
-        """
+        """As `PrioritizedReplayBuffer.update_priorities`."""
         buffer = self._draws.update_priorities(state.buffer, indices, errors)
         return dataclasses.replace(state, buffer=buffer)
 

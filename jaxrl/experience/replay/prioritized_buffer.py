@@ -186,11 +186,7 @@ def _require_finite(indices: Array, errors: Array, capacity: int) -> None:
 
 
 def _check_batch(items: PyTree, batch: PyTree) -> tuple[PyTree, int]:
-    """(a batch as arrays [N, ...], N), for the arrays [capacity, ...] of the items before it.
-
-    Raises:
-      ValueError: the batch has other parts, shapes or dtypes, or does not fit.
-    """
+    """(a batch as arrays [N, ...], N), for the arrays [capacity, ...] of the items; ValueError as `add`."""
     _require_parts(items, batch)
     arrays = jax.tree.map(jnp.asarray, batch)
     capacity = len(jax.tree.leaves(items)[0])

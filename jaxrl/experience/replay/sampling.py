@@ -82,11 +82,8 @@ class Groups:
 def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
     """(int32[count] different indices in proportion to their weights, bool[count], True if there was one).
 
-    By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006).
-
-    Args:
-      weights: float32[N], at least 0; N is at least `count`.
-      count: rows to sample.
+    By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006). The weights are float32[N],
+    at least 0, and N is at least `count`.
     """
     best, index = jax.lax.top_k(_scores(key, weights), count)
     return index.astype(jnp.int32), best > -jnp.inf
@@ -101,7 +98,6 @@ def by_race_in_blocks(
       weights_of: float32[width], at least 0, of a block by its first index, int32[].
       size: N, all weights.
       width: of a block, at most N.
-      count: rows to sample.
     """
 
     def turn(i: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -119,8 +115,7 @@ def by_race_in_blocks(
 
 
 def _scores(key: Array, weights: Array) -> Array:
-    """float32[N], log(weight) + Gumbel noise."""
-    # Of 2^23 uniform numbers, as is usual, the largest would often be equal.
+    # log(weight) + Gumbel noise. Of 2^23 uniform numbers, as is usual, the largest would often be equal.
     noise = jax.random.gumbel(key, weights.shape, jnp.float32, mode="high")
     drawn = weights > 0
     return jnp.where(drawn, jnp.log(jnp.where(drawn, weights, 1.0)) + noise, -jnp.inf)
@@ -172,12 +167,7 @@ def uniform(key: Array, shape: tuple[int, ...]) -> Array:
 def threefry(first_key: Array, second_key: Array, x: Array, y: Array) -> tuple[Array, Array]:
     """Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
 
-    Args:
-      first_key, second_key: uint32[], the key.
-      x, y: uint32[...], the counter.
-
-    Returns:
-      Two words of random bits, uint32[...] each.
+    Two words of random bits, uint32[...] each, of the key (uint32[] each) and the counter (x, y) uint32[...].
     """
     keys = (first_key, second_key, first_key ^ second_key ^ jnp.uint32(_PARITY))
     x = x + keys[0]
