@@ -23,7 +23,6 @@ from jaxrl.experience.rollout_loop import (
     RolloutLoop,
     SplitStarts,
     StepInputs,
-    StepReport,
     count_operations,
     is_cut,
     is_small,
@@ -113,6 +112,7 @@ class DeviceCollector(Collector):
         task = records.pop("task")
         if self.env.spec.agents:  # the rows of an environment all say the same of it
             told = jax.tree.map(lambda x: x[:, :: self.env.spec.num_agents], told)
+        info, reward, done = told
         if records["action_mask"] is not None:
             space = self.env.spec.action_space
             assert isinstance(space, Discrete | MultiDiscrete)
@@ -123,9 +123,9 @@ class DeviceCollector(Collector):
         episode, totals, episodes = count_episodes(
             reports=self.reports,
             episode=state.episode,
-            reward_TB=trajectory.reward if told.reward is None else told.reward,
-            done_TB=trajectory.terminated | trajectory.truncated if told.done is None else told.done,
-            info_TB=told.info,
+            reward_TB=trajectory.reward if reward is None else reward,
+            done_TB=trajectory.terminated | trajectory.truncated if done is None else done,
+            info_TB=info,
             valid_TB=None if self.env.spec.agents else trajectory.valid,
             task_TB=task,
             unroll=self.unroll,
@@ -227,6 +227,8 @@ class DeviceCollector(Collector):
         chosen = at.env_state.next_task if self.agent.needs_final_observations else given.task
         if loop.final is None:
             bootstrap = self._bootstrap(acting, timestep, out.carry)
+        team = timestep.team
+        told = (timestep.info, timestep.score, None) if team is None else (team.info, team.reward, team.done)
         record = {
             "obs": at.obs,
             "reset": at.reset,
@@ -239,21 +241,15 @@ class DeviceCollector(Collector):
             "bootstrap": bootstrap,
             "valid": valid,
             "task": at.task,
-            "told": self._step_report(timestep),
+            # Of the episodes, which are counted after the rollout: None if it is the row's own.
+            "told": (self.reports.select(told[0]), *told[1:]),
         }
-        # The episodes are counted after the rollout.
         task = None if at.task is None else select_rows(begins, chosen, at.task)
         at = CollectorState(env_state, timestep.obs, begins, out.carry, at.episode, task)
         final = None
         if self.few_kernels:
             final = FinalObservations(timestep.final_obs, timestep.final_mask, is_cut(timestep))
         return RolloutLoop(at, final), record
-
-    def _step_report(self, timestep: TimeStep) -> StepReport:
-        team = timestep.team
-        if team is None:
-            return StepReport(self.reports.select(timestep.info), timestep.score, None)
-        return StepReport(self.reports.select(team.info), team.reward, team.done)
 
     def _step_environments(
         self, given: StepInputs, env_state: PyTree, action: Array

@@ -43,19 +43,6 @@ class StepInputs:
 
 
 @flax.struct.dataclass
-class StepReport:
-    """The report of a step on episodes; None if it is the row's own.
-
-    Attributes:
-      info: float32 by key, see `EpisodeReports.select`.
-    """
-
-    info: dict[str, Array]
-    reward: Array | None
-    done: Array | None
-
-
-@flax.struct.dataclass
 class RolloutLoop:
     """Where the environments are before a step, and with `few_kernels` what the step before left to do."""
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxrl.config.errors import errors_as
@@ -61,8 +62,9 @@ def read_d4rl(file: Path, spec: EnvSpec) -> Iterator[Episode]:
     starts = np.concatenate([[0], ends[ends < len(rewards)]])
     for number, (start, stop) in enumerate(zip(starts, [*starts[1:], len(rewards)], strict=True)):
         rows = slice(start, stop)
+        with_last = lambda x, y, r=rows: np.concatenate([x[r], y[r][-1:]])  # noqa: E731
         episode = Episode(
-            observations=_with_last(now, after, start, stop),
+            observations=jax.tree.map(with_last, now, after),
             actions=arrays["actions"][rows],
             rewards=rewards[rows].astype(np.float32),
             terminations=terminals[rows].astype(bool),
@@ -124,13 +126,6 @@ def _check_rows(arrays: dict[str, np.ndarray]) -> None:
         now = arrays.get(name.removeprefix(_NEXT), x)
         if x.shape != now.shape:
             raise EpisodeFault(f"{name} (of shape {x.shape}) must have the shape {now.shape} of observations")
-
-
-def _with_last(now: Any, after: Any, start: int, stop: int) -> Any:
-    """Observations of the rows, and what followed the last of them."""
-    if isinstance(now, dict):
-        return {name: _with_last(now[name], after[name], start, stop) for name in now}
-    return np.concatenate([now[start:stop], after[stop - 1 : stop]])
 
 
 def minari_folder(folder: Path) -> Path | None:

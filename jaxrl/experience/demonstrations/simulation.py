@@ -200,6 +200,7 @@ class Sifted:
     duplicates: list[str] = dataclasses.field(default_factory=list)
     categories: dict[str, int] = dataclasses.field(default_factory=dict)
     versions: list[str] = dataclasses.field(default_factory=list)
+    _seen: set[tuple[str, int, bytes]] = dataclasses.field(default_factory=set)
 
     def add(self, simulator: Simulator, replay: ActionReplay) -> None:
         """Simulates one more."""
@@ -222,9 +223,6 @@ class Sifted:
             self.categories[category] = self.categories.get(category, 0) + 1
         if replay.version and replay.version not in self.versions:
             self.versions.append(replay.version)
-
-    def __post_init__(self) -> None:
-        self._seen: set[tuple[str, int, bytes]] = set()
 
 
 def require_same_levels(dataset: Dataset, environment: str) -> None:

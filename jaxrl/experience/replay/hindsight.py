@@ -97,13 +97,6 @@ def tries(key: Array, count: int, members: Array | int, ages: Array) -> tuple[Ar
     return member, jax.random.randint(age_key, shape, 0, jnp.maximum(ages, 1))
 
 
-def first_hit(goal: Array, hits: Array) -> tuple[Array, Array]:
-    """(goal [N, G] of the first try [tries, N, G] that hits, bool[N], True if one does)."""
-    best = jnp.argmax(hits, axis=0)
-    index = best.reshape(1, -1, *(1,) * (goal.ndim - 2))
-    return jnp.take_along_axis(goal, index, axis=0)[0], hits.any(axis=0)
-
-
 def recompute_rewards(
     goals: Goals, achieved: Array, goal: Array, exchanged: Array, facts: tuple[Array, Array]
 ) -> tuple[Array, Array]:
@@ -194,9 +187,8 @@ def _episodes(state: Ring, env: Array, age: Array) -> tuple[Array, Array, Array]
 
 def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
     """(goal [N, G], bool[N], True if there is one), of the first try int32[tries, N] that is a step's."""
-    shape = age.shape
-    env = env.reshape(-1)
-    row = state.oldest + age.reshape(-1)
-    hits = (age.reshape(-1) > 0) & ~ring.take_rows(state.rows["reset"], row, env)
+    row = state.oldest + age
+    hits = (age > 0) & ~ring.take_rows(state.rows["reset"], row, env)
     goal = _achieved_goals(state, row, env)
-    return first_hit(goal.reshape(*shape, *goal.shape[1:]), hits.reshape(shape))
+    best = jnp.argmax(hits, axis=0).reshape(1, -1, *(1,) * (goal.ndim - 2))
+    return jnp.take_along_axis(goal, best, axis=0)[0], hits.any(axis=0)

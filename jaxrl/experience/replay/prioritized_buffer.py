@@ -91,7 +91,7 @@ class PrioritizedReplayBuffer:
         """
         batch, size = _check_batch(state.items, batch)
         index, _ = priority_tree.window(self.capacity, state.cursor, 0, size, 0)
-        new = jnp.full((1, size), draws.leaf_of_new(state.tree.max()))
+        new = jnp.full((1, size), draws.leaf_of_new(state.tree.largest.max()))
         return dataclasses.replace(
             state,
             items=jax.tree.map(lambda x, y: x.at[index].set(y, unique_indices=True), state.items, batch),

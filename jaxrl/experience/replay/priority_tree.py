@@ -38,14 +38,6 @@ class PriorityTree:
     largest: Array
     count: Array
 
-    def at(self, items: Array) -> Array:
-        """float32[B, N], the leaves of items int32[N] of every environment."""
-        return self.leaf[:, items]
-
-    def max(self) -> Array:
-        """float32[], the largest leaf."""
-        return self.largest.max()
-
 
 def empty(envs: int, items: int) -> PriorityTree:
     """A tree whose leaves are all 0."""
@@ -80,7 +72,7 @@ def write(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Place
       was, now: the places that could be sampled before, and those that can be now.
     """
     number = lambda leaf, places: ((leaf > 0) & places.allow(items)[None]).sum(axis=1, dtype=jnp.int32)  # noqa: E731
-    gone = number(tree.at(items), was)
+    gone = number(tree.leaf[:, items], was)
     # Adds 0. Unless what is written depends on what is read of the old leaves, XLA copies all of them.
     leaf = leaf + jnp.minimum(gone, 0)[:, None].astype(jnp.float32)
     count = tree.count - gone + number(leaf, now)

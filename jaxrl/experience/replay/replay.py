@@ -68,11 +68,11 @@ class RingMemory(Memory):
         was = self.places(state)
         now = self.places(after)
         interval = state.size // now.size
-        new = draws.leaf_of_new(self.plan.axis.gather(tree.max()).max())
+        new = draws.leaf_of_new(self.plan.axis.gather(tree.largest.max()).max())
         unseen = -(-self.plan.unseen // interval)
         begin = state.cursor // interval
         items, first = priority_tree.window(now.size, begin, self.hidden, length // interval, unseen)
-        leaf = self.with_new(after, trajectory, tree.at(items), first, new)
+        leaf = self.with_new(after, trajectory, tree.leaf[:, items], first, new)
         return dataclasses.replace(after, tree=priority_tree.write(tree, items, leaf, was, now))
 
     def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
