@@ -131,11 +131,12 @@ class Opponents:
         results_G = self.axis.psum(self.seats.over_groups(results_B))[self.seats.latest :]
         # Beyond so many games, of an opponent and of all, older ones count less and less.
         most = self.config.games
-        record, recent = (x.at[state.playing].add(results_G) for x in (state.record, state.recent))
+        recent = state.recent.at[state.playing].add(results_G)
         recent *= jnp.minimum(1.0, float(most * self.seats.pooled) / jnp.maximum(recent.sum(), 1.0))
-        record *= jnp.minimum(1.0, most / jnp.maximum(record.sum(axis=1, keepdims=True), 1.0))
         newest = jnp.argmax(state.number)
         elo = rating_of(_score(recent), recent.sum(axis=1), state.rating, state.rating[newest])
+        record = state.record.at[state.playing].add(results_G)
+        record *= jnp.minimum(1.0, most / jnp.maximum(record.sum(axis=1, keepdims=True), 1.0))
         state = dataclasses.replace(
             state,
             record=record,
