@@ -130,12 +130,7 @@ class EpisodeReports:
         }
 
     def success_of(self, info: Mapping[str, np.ndarray], reward: np.ndarray) -> bool | None:
-        """Whether a whole episode is a success, by its steps; None if nothing is known.
-
-        Args:
-          info: float32[T] by key, what `add` needs of the steps.
-          reward: float32[T].
-        """
+        """Whether a whole episode is a success, by float32[T] of its steps; None if nothing is known."""
         tallies = self.begin(1, np)
         for t in range(len(reward)):
             tallies = self.add(tallies, {key: x[t : t + 1] for key, x in info.items()}, np)
@@ -210,8 +205,7 @@ def count_episodes(
       task_TB: tree of [T, B, ...], the tasks of the episodes that the rows belong to; None makes no rows.
 
     Returns:
-      (the episodes in progress after it, totals over those that ended, and with tasks these episodes one by
-      one).
+      (the episodes in progress after it, totals over those that ended, with tasks these one by one).
     """
     zeros = jnp.zeros_like(episode.episode_return)
     none = {label: Tally(zeros, zeros) for label in reports.labels}

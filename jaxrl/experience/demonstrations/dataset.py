@@ -47,8 +47,7 @@ class Dataset:
     def split(self, share: float) -> tuple[tuple[Episode, ...], tuple[Episode, ...]]:
         """(training, validation): whole episodes, so that no step of one is learnt from and judged by.
 
-        Args:
-          share: of validation, of the episodes, rounded, but at least one; 0, or a single episode: none.
+        Validation gets a share of them, rounded, but at least one; with 0, or of a single episode, none.
         """
         count = len(self.episodes)
         held = min(max(round(share * count), 1), count - 1) if share else 0

@@ -43,12 +43,8 @@ class EpisodeCounter:
         """Adds T steps of B environments; totals over the games that ended, and with tasks these one by one.
 
         Args:
-          first, score, game_over: [T, B] of `HostStep`.
-          info: [T, B] by key, likewise.
+          first, score, game_over, info: [T, B] of `HostStep`.
           task: tree of [T, B, ...], the task of each row's game.
-
-        Returns:
-          Numbers and arrays of numpy.
         """
         place, games, tallies = self._ends_of(first, score, game_over, info)
         scores, lengths = games
@@ -161,11 +157,7 @@ class HostPlayer:
           given_up: asked now and then; True if the result is not wanted any more.
 
         Returns:
-          Arrays of numpy [E, max(quota_E)].
-
-        Raises:
-          HostEnvError: an environment failed or hung.
-          Cancelled: it was given up.
+          Arrays of numpy [E, max(quota_E)]. Errors are those of `attend`.
         """
         limit = self._factory.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
         book = _Book(quota_E, limit, self._reports)

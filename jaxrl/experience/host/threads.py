@@ -68,11 +68,8 @@ class Watch:
 def by_group(work: Callable[[int, Callable[[], bool]], T], groups: int) -> list[T]:
     """The results of `work` for each group, worked on side by side.
 
-    Args:
-      work: called with the group, and a function that says whether another group has failed.
-
-    Raises:
-      The first exception of any group, when all have ended.
+    The first exception of any group is raised when all have ended. `work` is called with the group, and a
+    function that says whether another group has failed.
     """
     failed: list[BaseException] = []
     found: dict[int, T] = {}
@@ -104,15 +101,13 @@ def attend(
 ) -> None:
     """Runs `work` in a separate thread, so that an environment that hangs inside C code is noticed.
 
+    HostEnvError if an environment failed or hung, Cancelled if it was given up.
+
     Args:
       work: called with a function that says whether to raise Cancelled.
       overdue: names the worker that has not answered in time; None if all have.
       given_up: True if the result is no longer wanted; asked now and then.
       env: closed in the end, unless the thread still waits for it.
-
-    Raises:
-      HostEnvError: an environment failed or hung.
-      Cancelled: it was given up.
     """
     cancelled = threading.Event()
     results: queue.Queue[Any] = queue.Queue()
@@ -208,16 +203,13 @@ class Actor:
     def rollout(
         self, iteration: int, acting: Acting, tasks: PyTree = None
     ) -> tuple[Trajectory, EpisodeTotals]:
-        """Waits for the rollout of `iteration`; iterations must be requested in order.
+        """Waits for the rollout of `iteration`, which is one more than the last time.
+
+        HostEnvError if an environment failed or hung, Cancelled if it was given up; both close the actor.
 
         Args:
-          iteration: one more than the last time.
           acting: the newest; free to be donated after the call.
           tasks: of the episodes that begin in it, see `SteppedCollector.collect`; only without overlap.
-
-        Raises:
-          HostEnvError: an environment failed or hung; the actor is closed.
-          Cancelled: it was given up; the actor is closed.
         """
         if self._closed.is_set():
             raise RuntimeError("the actor is closed")

@@ -52,7 +52,6 @@ def replay_distribution(weight: Array, age: Array, filled: Array, staleness: flo
     Args:
       weight: float32[n], at least 0.
       age: float32[n], how long ago each was played last.
-      filled: bool[n].
       staleness: from 0 to 1.
     """
     chex.assert_rank([weight, age, filled], 1)
@@ -81,12 +80,7 @@ def draw(chance: Array, uniform: Array) -> Array:
 
 @flax.struct.dataclass
 class EpisodeSums:
-    """Sums over the steps so far of the episodes in progress; float32[N].
-
-    Attributes:
-      total: of the numbers that a score averages.
-      steps: how many.
-    """
+    """Of episodes in progress, float32[N]: the `total` of the numbers that a score averages, in `steps`."""
 
     total: Array
     steps: Array
@@ -126,9 +120,7 @@ def level_scores(kind: str, mean: Array, best: Array) -> Array:
       l1_value_loss         mean of |A_t|            (Jiang et al. 2021)
       max_mc                max R - mean of V(s_t)   (Jiang et al. 2021b)
 
-    A is the advantage that the algorithm learns from, by GAE if it has lambda.
-
-    Args:
-      best: the highest return in the level so far.
+    A is the advantage that the algorithm learns from, by GAE if it has lambda, and max R is `best`, the
+    highest return in the level so far.
     """
     return best - mean if kind == MAX_MONTE_CARLO else mean

@@ -27,11 +27,9 @@ _ORDER = 0x4F524452  # far above the numbers of levels, which are folded into th
 
 @flax.struct.dataclass
 class LevelBuffer:
-    """C levels.
+    """C levels, with tasks [C, ...] and scores float32[C].
 
     Attributes:
-      task: tree of [C, ...].
-      score: float32[C].
       best: float32[C], the highest return in each so far.
       played: int32[C], the iteration in which each was played last.
       born: int32[C], a unique number for each level that came in; -1 if there is none.
@@ -55,13 +53,7 @@ class LevelBuffer:
 
 @flax.struct.dataclass
 class NewLevels:
-    """K levels that may come in, the highest score first.
-
-    Attributes:
-      task: tree of [K, ...].
-      score, best: float32[K].
-      is_one: bool[K], False if there is none.
-    """
+    """Levels [K, ...] that may come in, the highest score first; `is_one` is False if there is none."""
 
     task: PyTree
     score: Array

@@ -69,9 +69,7 @@ def _divide(at: Array, members: int, span: Array) -> tuple[Array, Array]:
 def weights(plan: ReplayPlan, tree: PriorityTree | None, draws: Array, probability: Array) -> Array:
     """float32[N], importance weights over the largest of the batch on all devices.
 
-    Args:
-      draws: int32[], made before.
-      probability: float32[N], of `draw`.
+    `draws` int32[] were made before; the probabilities are those of `draw`.
     """
     if plan.priorities is None or tree is None:
         return jnp.ones_like(probability)

@@ -32,9 +32,7 @@ def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, 
 
     Args:
       number_at: int32[N] of ages int32[N]; it never falls with the age.
-      number: int32[N].
-      count: int32[], ages that are kept.
-      size: `count` at most.
+      count: int32[], ages that are kept; at most `size`.
     """
 
     def halved(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -104,8 +102,6 @@ def recompute_rewards(
 
     Args:
       achieved: [..., N, G], after each step.
-      goal: [N, G].
-      exchanged: bool[N].
       facts: reward and terminated, as they were.
     """
     desired = jnp.broadcast_to(goal, achieved.shape)

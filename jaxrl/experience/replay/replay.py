@@ -93,14 +93,10 @@ def of_latest(latest: Trajectory) -> dict[str, Any]:
 
 
 def follows(terminated: Array, reset_after: Array) -> Array:
-    """True if the row after a step is its successor, or if none is needed.
+    """True if the row after a step, of which `reset_after` is `reset`, is its successor, or none is needed.
 
     If a restart of the environment was forced, the row after is the first of another episode, and the
     observation after the step is lost.
-
-    Args:
-      terminated: bool[...], of the steps.
-      reset_after: bool[...], `reset` of the rows after them.
     """
     return terminated | ~reset_after
 
@@ -108,11 +104,8 @@ def follows(terminated: Array, reset_after: Array) -> Array:
 def counted_steps(terminated: Array, reset: Array, valid: Array) -> Array:
     """bool[K, N], the steps of n-step returns from the first row of each window; row m is what follows them.
 
-    A window ends after a termination; after a truncation, whose final observation is the next row and not
-    `valid`; and before a step without a successor.
-
-    Args:
-      terminated, reset, valid: bool[K + 1, N], of consecutive rows.
+    A window of consecutive rows, bool[K + 1, N], ends after a termination; after a truncation, whose final
+    observation is the next row and not `valid`; and before a step without a successor.
     """
     known = valid[:-1] & follows(terminated[:-1], reset[1:])
     goes_on = jnp.concatenate([jnp.ones_like(known[:1]), ~terminated[:-2]])

@@ -158,9 +158,7 @@ def newest(obs: Array, frames: int) -> Array:
 def begins_anew(obs: Array, reset: Array, frames: int) -> Array:
     """bool[T, B], True if a stack repeats its newest frame because an episode begins.
 
-    Args:
-      obs: [T, B, *, K * C].
-      reset: bool[T, B], True if an episode begins.
+    The observations are [T, B, *, K * C], and `reset` is bool[T, B].
     """
     repeated = jnp.concatenate([newest(obs, frames)] * frames, axis=-1)
     return reset & (obs == repeated).all(axis=tuple(range(2, obs.ndim)))
@@ -173,7 +171,6 @@ def stack_frames(frame: Array, anew: Array, row: Array, env: Array, frames: int)
       frame: [rows, B, *, C], the newest frame of each row.
       anew: bool[rows, B], `begins_anew` of each row.
       row, env: as for `take_rows`; the K - 1 rows before each are there.
-      frames: K.
     """
     env = jnp.broadcast_to(env, row.shape).astype(jnp.uint32)
     size = len(frame)
