@@ -42,9 +42,9 @@ class Memory(abc.ABC):
     def draw(self, state: PyTree, latest: Trajectory | None, key: Array) -> Any:
         """The experience for one call of `Algorithm.learn`."""
 
-    @abc.abstractmethod
     def feedback(self, state: PyTree, feedback: PyTree) -> PyTree:
-        """The state with feedback from learning on the latest draw, such as new priorities."""
+        """The state with feedback on the latest draw, such as new priorities; may be overridden."""
+        return state
 
 
 class Latest(Memory):
@@ -60,9 +60,6 @@ class Latest(Memory):
 
     def draw(self, state: None, latest: Trajectory | None, key: Array) -> Trajectory | None:
         return latest
-
-    def feedback(self, state: None, feedback: PyTree) -> None:
-        return None
 
 
 def build(memory: Any) -> Memory:

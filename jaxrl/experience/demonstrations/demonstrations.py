@@ -80,9 +80,6 @@ class Demonstrations(Memory):
     def draw(self, state: DemonstrationRows, latest: Trajectory | None, key: Array) -> DemonstrationDraw:
         return DemonstrationDraw(state.training, state.validation)
 
-    def feedback(self, state: DemonstrationRows, feedback: PyTree) -> DemonstrationRows:
-        return state
-
     def _own(self, all_lanes: Demonstrated) -> Demonstrated:
         """This device's lanes."""
         axis = self._plan.axis
@@ -217,9 +214,6 @@ class Aggregate(Memory):
             ready=ready,
             latest=latest,
         )
-
-    def feedback(self, state: AggregateState, feedback: PyTree) -> AggregateState:
-        return state
 
     def _label(self, trajectory: Trajectory) -> Demonstrated:
         return Demonstrated(
