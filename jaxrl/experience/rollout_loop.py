@@ -1,4 +1,4 @@
-"""The values that go into a step of a rollout on the device, through it, and out of it in few arrays."""
+"""Values of a step of a rollout on the device: inputs, first states computed ahead, and packed records."""
 
 from __future__ import annotations
 
