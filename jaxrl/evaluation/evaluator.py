@@ -23,7 +23,7 @@ from jaxrl.envs.host_env import HostFactory, HostOptions
 from jaxrl.envs.vector_mixture import BatchedEnv, MixtureVectorEnv, vector_env
 from jaxrl.experience.episodes import EpisodePlayer, Episodes
 from jaxrl.experience.host.episodes import HostPlayer, quotas
-from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.host.threads import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.parallel import process_group
 from jaxrl.parallel.compilation import compile_in_turn

@@ -16,7 +16,7 @@ from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.result import mode_name
 from jaxrl.experience.demonstrations import (
     Episode,
-    minari_files,
+    foreign_files,
     read_dataset,
     record_episodes,
     write_dataset,
@@ -156,7 +156,7 @@ def _read(replays: str, sifted: Sifted) -> Iterable[ActionReplay]:
 
 
 def _solutions(simulator: Simulator, environment: str, episodes: int | None) -> Iterable[ActionReplay]:
-    total = simulator.num_levels
+    total = len(simulator.levels)
     count = total if episodes is None else episodes
     if count > total:
         raise ConfigError(
@@ -201,7 +201,7 @@ def store(
         if minari:
             written = read_dataset(output, spec).episodes
             with errors_as(ConfigError, "`--minari`", EpisodeFault):
-                minari_files.write_episodes(folder / "data", written, spec, folder.name)
+                foreign_files.write_minari(folder / "data", written, spec, folder.name)
         return manifest
 
 

@@ -1,14 +1,21 @@
-"""The collector of experience, on the device and on the host."""
+"""Collectors of experience, on the device and on the host, and the metrics of the episodes that end."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+import jax
+
+from jaxrl.envs.host_env import HostEnv
 from jaxrl.envs.mixture import TASK
-from jaxrl.experience.statistics import EpisodeReports
+from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
+from jaxrl.experience.tasks import TaskSampler
 from jaxrl.metrics.reduction import Maximum, Mean, Metric, Metrics, Minimum, Spread, Sum
 from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
+
+Place = Callable[[Trajectory, EpisodeTotals], tuple[Trajectory, EpisodeTotals]]
 
 
 class Collector(abc.ABC):
@@ -29,6 +36,57 @@ class Collector(abc.ABC):
         Returns:
           (state, trajectory [T, B, ...], totals over the episodes that ended).
         """
+
+
+@dataclass(frozen=True)
+class HostCollectorOptions:
+    """Options of the collector.
+
+    Attributes:
+      length: T.
+      chunk: L; the carry before every L-th step is kept.
+      staggered: True if the first episode of each environment is cut off and should not be reported.
+      device: where the agent works; None is JAX's default.
+      reports: the values reported of episodes; the environments were started with its `info_keys`.
+      index: indices of the rows, environments or their agents, over all processes; None: 0 to B - 1.
+      tasks: chose the tasks that `collect` deals; None: none are.
+      place: (trajectory, totals) of host arrays and arrays of `device`, observations not decoded -> what
+        `collect` returns; None puts everything on `device`.
+    """
+
+    length: int
+    chunk: int
+    staggered: bool = False
+    device: jax.Device | None = None
+    reports: EpisodeReports = NO_REPORTS
+    index: tuple[int, ...] | None = None
+    tasks: TaskSampler | None = None
+    place: Place | None = None
+
+
+class HostCollector(Collector):
+    """A collector that holds its environments, which it does not close (Sebulba in Hessel et al. 2021).
+
+    It returns the same `Trajectory` as a `DeviceCollector`; an `Actor` lets it work in a separate thread.
+    """
+
+    env: HostEnv
+
+    @abc.abstractmethod
+    def prepare(self, acting: Acting, keys_B: Array) -> None:
+        """Compiles everything and waits for the first observations; before the first `collect`."""
+
+    @abc.abstractmethod
+    def cancel(self) -> None:
+        """Called from another thread: `collect` raises Cancelled at its next step, now and ever after."""
+
+    @abc.abstractmethod
+    def overdue(self) -> str | None:
+        """The environments that have not answered in time, for another thread to ask; None if all is well."""
+
+    @abc.abstractmethod
+    def waits(self) -> dict[str, float]:
+        """Seconds spent waiting so far, by what for, on the average of the groups."""
 
 
 def report_metric(label: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +17,18 @@ from jaxrl.envs.trees import select_rows
 from jaxrl.envs.vector import Environments
 from jaxrl.experience import final_rows
 from jaxrl.experience.collector import Collector
-from jaxrl.experience.packing import Packing, is_small
 from jaxrl.experience.rollout_loop import (
     FinalObservations,
+    Packing,
     RolloutLoop,
+    SplitStarts,
     StepInputs,
-    StepReport,
     count_operations,
     is_cut,
+    is_small,
     randomness,
     where_cut,
 )
-from jaxrl.experience.starts import SplitStarts
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports, count_episodes
 from jaxrl.experience.tasks import TASK_KEY, TaskSampler
 from jaxrl.types import Acting, Array, Axis, CollectorState, EpisodeStats, EpisodeTotals, PyTree, Trajectory
@@ -44,7 +44,6 @@ class DeviceCollector(Collector):
     """Collects inside a compiled program; pure functions over this device's environments.
 
     Attributes:
-      agent: acts; its parameters and statistics come with each call.
       length: T.
       chunk: L; the carry before every L-th step is kept.
       axis: this device among all; tells the global indices of its environments.
@@ -52,7 +51,6 @@ class DeviceCollector(Collector):
         into few arrays, first states of episodes are computed whether one starts or not, and the values of
         final observations with the next step's actions.
       unroll: steps in each turn of a loop that does little in each.
-      reports: the values reported of episodes.
       tasks: chooses the task of each episode; None: all have the environment's default, if it has tasks.
     """
 
@@ -114,16 +112,20 @@ class DeviceCollector(Collector):
         task = records.pop("task")
         if self.env.spec.agents:  # the rows of an environment all say the same of it
             told = jax.tree.map(lambda x: x[:, :: self.env.spec.num_agents], told)
+        info, reward, done = told
         if records["action_mask"] is not None:
-            records["extras"] = self.agent.finish(records["extras"], self._has_choice(records["action_mask"]))
+            space = self.env.spec.action_space
+            assert isinstance(space, Discrete | MultiDiscrete)
+            choice = has_choice(space, records["action_mask"])
+            records["extras"] = self.agent.finish(records["extras"], choice)
         last = self.agent.bootstrap(out)
         trajectory = Trajectory(**records, carry=carry, next_obs=loop.at.obs, last=last)
         episode, totals, episodes = count_episodes(
             reports=self.reports,
             episode=state.episode,
-            reward_TB=trajectory.reward if told.reward is None else told.reward,
-            done_TB=trajectory.terminated | trajectory.truncated if told.done is None else told.done,
-            info_TB=told.info,
+            reward_TB=trajectory.reward if reward is None else reward,
+            done_TB=trajectory.terminated | trajectory.truncated if done is None else done,
+            info_TB=info,
             valid_TB=None if self.env.spec.agents else trajectory.valid,
             task_TB=task,
             unroll=self.unroll,
@@ -145,7 +147,7 @@ class DeviceCollector(Collector):
         return StepInputs(keys_TB, noise_TB, task_TB, starts_TB)
 
     def _choose_tasks(self, tasks: PyTree, keys_B: Array) -> PyTree:
-        """Tasks of episodes that begin with these keys; None without a sampler."""
+        """Tasks of episodes that begin with these keys."""
         if self.tasks is None:
             return None
         return self.tasks.choose(tasks, jax.vmap(lambda key: jax.random.fold_in(key, TASK_KEY))(keys_B))
@@ -157,8 +159,8 @@ class DeviceCollector(Collector):
     def _turns(self, acting: Acting, loop: RolloutLoop, given: StepInputs) -> tuple[Packing, int]:
         """The arrangement of records, and the steps in a turn of the loop, that make for few kernels."""
         first = jax.tree.map(lambda x: x[0], given)
-        step = lambda loop, xs: self._step(acting, loop, xs)  # noqa: E731
-        traced, (_, record) = jax.make_jaxpr(step, return_shape=True)(loop, first)
+        trace = jax.make_jaxpr(functools.partial(self._step, acting), return_shape=True)
+        traced, (_, record) = trace(loop, first)
         few = count_operations(traced.jaxpr) <= _MOST_OPERATIONS
         return Packing.of(record), _STEPS_OF_TURN if few else 1
 
@@ -172,19 +174,15 @@ class DeviceCollector(Collector):
     ) -> tuple[RolloutLoop, PyTree, PyTree]:
         """(the loop after T steps, their records [T, ...], the carries [T / L, ...] before each chunk)."""
 
-        def plain_step(loop: RolloutLoop, xs: StepInputs) -> tuple[RolloutLoop, PyTree]:
-            return self._step(acting, loop, xs)
-
-        def separate_step(loop: RolloutLoop, xs: StepInputs) -> tuple[RolloutLoop, PyTree]:
+        def step(loop: RolloutLoop, xs: StepInputs) -> tuple[RolloutLoop, PyTree]:
+            if packing is None:
+                return self._step(acting, loop, xs)
             # Else XLA computes small states again from those before the turn, in each of its kernels.
-            if not all(map(is_small, jax.tree.leaves(loop.at.env_state))):
-                return plain_step(loop, xs)
-            at = dataclasses.replace(loop.at, env_state=jax.lax.optimization_barrier(loop.at.env_state))
-            return plain_step(dataclasses.replace(loop, at=at), xs)
-
-        step: Callable[[RolloutLoop, PyTree], tuple[RolloutLoop, PyTree]] = plain_step
-        if packing is not None:
-            step = packing.pack_outputs(separate_step)
+            if all(map(is_small, jax.tree.leaves(loop.at.env_state))):
+                at = dataclasses.replace(loop.at, env_state=jax.lax.optimization_barrier(loop.at.env_state))
+                loop = dataclasses.replace(loop, at=at)
+            after, record = self._step(acting, loop, xs)
+            return after, packing.pack(record)
 
         def chunk_of_steps(loop: RolloutLoop, xs: PyTree) -> tuple[RolloutLoop, PyTree]:
             after, records = jax.lax.scan(step, loop, xs, unroll=steps_of_turn)
@@ -196,9 +194,8 @@ class DeviceCollector(Collector):
 
     def _forward(self, acting: Acting, loop: RolloutLoop, mask: Array | None) -> tuple[Any, PyTree]:
         """The agent's output; and with `few_kernels` the bootstrap of the step before, else None."""
-        at = loop.at
-        final = loop.final
-        if final is None or not self._bootstraps_at_cuts:
+        at, final = loop.at, loop.final
+        if final is None or self.agent.needs_final_observations:
             return self.agent.forward(acting, at.obs, at.carry, at.reset, mask), None
         count = len(at.reset)
         both = lambda x, y: jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, y)  # noqa: E731
@@ -230,6 +227,8 @@ class DeviceCollector(Collector):
         chosen = at.env_state.next_task if self.agent.needs_final_observations else given.task
         if loop.final is None:
             bootstrap = self._bootstrap(acting, timestep, out.carry)
+        team = timestep.team
+        told = (timestep.info, timestep.score, None) if team is None else (team.info, team.reward, team.done)
         record = {
             "obs": at.obs,
             "reset": at.reset,
@@ -242,9 +241,9 @@ class DeviceCollector(Collector):
             "bootstrap": bootstrap,
             "valid": valid,
             "task": at.task,
-            "told": self._step_report(timestep),
+            # Of the episodes, which are counted after the rollout: None if it is the row's own.
+            "told": (self.reports.select(told[0]), *told[1:]),
         }
-        # The episodes are counted after the rollout.
         task = None if at.task is None else select_rows(begins, chosen, at.task)
         at = CollectorState(env_state, timestep.obs, begins, out.carry, at.episode, task)
         final = None
@@ -252,18 +251,16 @@ class DeviceCollector(Collector):
             final = FinalObservations(timestep.final_obs, timestep.final_mask, is_cut(timestep))
         return RolloutLoop(at, final), record
 
-    def _step_report(self, timestep: TimeStep) -> StepReport:
-        team = timestep.team
-        if team is None:
-            return StepReport(self.reports.select(timestep.info), timestep.score, None)
-        return StepReport(self.reports.select(team.info), team.reward, team.done)
-
     def _step_environments(
         self, given: StepInputs, env_state: PyTree, action: Array
     ) -> tuple[PyTree, TimeStep, Array, Array | None]:
         """(state, timestep, bool[B], True if an episode begins with the next row, `valid` of this row)."""
         task_B = self._of_environment(given.task)
-        options: dict[str, Any] = {"starts": self._starts(given), "task_B": task_B}
+        starts = None
+        if given.starts is not None:
+            split = SplitStarts.of(self.env.starts, given.keys, task_B)
+            starts = split.finish(given.starts, given.keys, task_B)
+        options: dict[str, Any] = {"starts": starts, "task_B": task_B}
         if not self.agent.needs_final_observations:
             valid = self.env.is_turn(env_state)
             env_state, timestep = self.env.step(given.keys, env_state, action, **options)
@@ -279,26 +276,13 @@ class DeviceCollector(Collector):
             return final_rows.action_mask(self.env, env_state)
         return self.env.action_mask(env_state)
 
-    def _has_choice(self, mask_TB: Array) -> Array:
-        """bool[T, B], False if a mask allows nothing."""
-        space = self.env.spec.action_space
-        assert isinstance(space, Discrete | MultiDiscrete)
-        return has_choice(space, mask_TB)
-
-    def _starts(self, given: StepInputs) -> PyTree:
-        """First states of episodes that start in a step, if they are not computed by the environments."""
-        if given.starts is None:
-            return None
-        task_B = self._of_environment(given.task)
-        return SplitStarts.of(self.env.starts, given.keys, task_B).finish(given.starts, given.keys, task_B)
-
     def _bootstrap(self, acting: Acting, timestep: TimeStep, carry: PyTree) -> PyTree:
         """`Agent.bootstrap` of final observations, with the carry after the last step; 0 where none was cut.
 
         Not of s_t, and not of the next episode's first observation (Pardo et al. 2018). Computed only at
         steps at which some environment was truncated: a branch, not a second forward pass every step.
         """
-        if not self._bootstraps_at_cuts:
+        if self.agent.needs_final_observations:  # they are rows of the trajectory
             return None
         cut = is_cut(timestep)
 
@@ -312,8 +296,3 @@ class DeviceCollector(Collector):
         if nothing is None:
             return None
         return jax.lax.cond(jnp.any(cut), look, lambda: nothing)
-
-    @property
-    def _bootstraps_at_cuts(self) -> bool:
-        """True if final observations need a separate pass: they are not rows of the trajectory."""
-        return not self.agent.needs_final_observations

@@ -66,7 +66,6 @@ class EpisodePlayer:
     """Plays whole episodes.
 
     Attributes:
-      agent: acts.
       env: environments, not staggered. An episode of several agents is the environment's, its return the
         sum of theirs.
       reports: values beside returns and lengths; `TimeStep.info` must have its keys at each step.
@@ -98,7 +97,10 @@ class EpisodePlayer:
         """
         agent = self.agent
         acting = agent.prepare(acting)
-        env, limit = self._limited()
+        env = self.env
+        limit = min(env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
+        if env.spec.max_episode_steps is None:
+            env = vector_env(wrapped(env.env, lambda task: TimeLimit(task, limit)))
         most_steps = min(limit * max_quota, _MOST_STEPS)
         # An environment of several agents has a row for each of them.
         keys_B = row_keys(env.spec, keys_E)
@@ -128,31 +130,20 @@ class EpisodePlayer:
             )
 
         env_state, obs = env.reset(reset_keys, task_E)
-        start = self._start(env_state, obs, len(keys_B), quota_E, max_quota)
-        last: _Loop = jax.lax.while_loop(is_unfinished, step, start)
-        return last.episodes
-
-    def _limited(self) -> tuple[BatchedEnv, int]:
-        """(environments whose episodes all end, the steps of one at most)."""
-        most = self.env.spec.max_episode_steps
-        limit = min(most or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
-        if most is not None:
-            return self.env, limit
-        return vector_env(wrapped(self.env.env, lambda task: TimeLimit(task, limit))), limit
-
-    def _start(self, env_state: PyTree, obs: PyTree, rows: int, quota_E: Array, max_quota: int) -> _Loop:
         empty = jnp.zeros((len(quota_E), max_quota))
         asked = jnp.arange(max_quota)[None, :] < quota_E[:, None]
         tallies = {label: Tally(empty, empty) for label, _ in self.reports.entries}
-        return _Loop(
+        start = _Loop(
             t=jnp.zeros((), jnp.int32),
             env_state=env_state,
             obs=obs,
-            reset=jnp.ones(rows, bool),
-            carry=self.agent.initial_carry(rows),
+            reset=jnp.ones(len(keys_B), bool),
+            carry=agent.initial_carry(len(keys_B)),
             episodes=Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), tallies),
             ended=empty.astype(bool),
         )
+        last: _Loop = jax.lax.while_loop(is_unfinished, step, start)
+        return last.episodes
 
     def _count(self, loop: _Loop, timestep: TimeStep, limit: int) -> tuple[Episodes, Array]:
         """The episodes, and bool[E, Q] which are over, after one more step; `limit` cuts off endless ones."""
@@ -190,14 +181,11 @@ class _Loop:
 
 
 def _choose(agent: Agent, keys_B: Array, out: PyTree, sample: bool | Array) -> Array:
-    if isinstance(sample, bool):
-        return _sample(agent, keys_B, out) if sample else agent.greedy(out)
-    drawn = _sample(agent, keys_B, out)
-    best = agent.greedy(out)
-    return jnp.where(sample.reshape(-1, *[1] * (drawn.ndim - 1)), drawn, best)
-
-
-def _sample(agent: Agent, keys_B: Array, out: PyTree) -> Array:
+    if sample is False:
+        return agent.greedy(out)
     # A separate fold: the environment consumes `keys_B` as they are.
     keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, 1 << 20)
-    return agent.choose(out, jax.vmap(lambda key: agent.draw_noise(key, ()))(keys))[0]
+    drawn = agent.choose(out, jax.vmap(lambda key: agent.draw_noise(key, ()))(keys))[0]
+    if sample is True:
+        return drawn
+    return jnp.where(sample.reshape(-1, *[1] * (drawn.ndim - 1)), drawn, agent.greedy(out))

@@ -57,16 +57,11 @@ def step(
     """Advances every environment by one step, except if the last observation of an episode is acted on.
 
     There the environment stands still, nothing is rewarded, and the next episode begins with the row after.
+    `obs` of the time step is the last of an episode that has just ended.
 
     Args:
-      env: the environments.
-      keys_B, action_B: as for `VectorEnv.step`.
-      state: before the step.
       next_task: of episodes whose first states this step makes.
       options: of `VectorEnv.step`.
-
-    Returns:
-      (state, timestep): its `obs` is the last of an episode that has just ended.
     """
     env_state, stepped = env.step(keys_B, state.env, action_B, **options)
     still = state.is_final

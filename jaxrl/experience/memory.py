@@ -42,9 +42,9 @@ class Memory(abc.ABC):
     def draw(self, state: PyTree, latest: Trajectory | None, key: Array) -> Any:
         """The experience for one call of `Algorithm.learn`."""
 
-    @abc.abstractmethod
     def feedback(self, state: PyTree, feedback: PyTree) -> PyTree:
-        """The state with feedback from learning on the latest draw, such as new priorities."""
+        """The state with feedback on the latest draw, such as new priorities; may be overridden."""
+        return state
 
 
 class Latest(Memory):
@@ -61,12 +61,6 @@ class Latest(Memory):
     def draw(self, state: None, latest: Trajectory | None, key: Array) -> Trajectory | None:
         return latest
 
-    def feedback(self, state: None, feedback: PyTree) -> None:
-        return None
-
-
-_MEMORIES: dict[str, type[Memory]] = {"latest": Latest}
-
 
 def build(memory: Any) -> Memory:
     """The memory that an algorithm asks for, by name or plan; a custom one is taken as it is."""
@@ -82,6 +76,6 @@ def build(memory: Any) -> Memory:
         from jaxrl.experience.demonstrations import Aggregate
 
         return Aggregate(memory)
-    found = _MEMORIES[memory]() if isinstance(memory, str) else memory
+    found = Latest() if memory == "latest" else memory
     assert isinstance(found, Memory), memory
     return found

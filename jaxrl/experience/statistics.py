@@ -129,6 +129,16 @@ class EpisodeReports:
             for label, (value, known) in values.items()
         }
 
+    def success_of(self, info: Mapping[str, np.ndarray], reward: np.ndarray) -> bool | None:
+        """Whether a whole episode is a success, by float32[T] of its steps; None if nothing is known."""
+        tallies = self.begin(1, np)
+        for t in range(len(reward)):
+            tallies = self.add(tallies, {key: x[t : t + 1] for key, x in info.items()}, np)
+        score = reward.sum(keepdims=True)
+        ended = self.final_values(tallies, score, np.array([len(reward)]), np.ones(1, bool), np)
+        found = ended.get(SUCCESS)
+        return None if found is None or found.count[0] == 0 else bool(found.value[0] > 0)
+
 
 NO_REPORTS = EpisodeReports()
 
@@ -184,23 +194,18 @@ def count_episodes(
     task_TB: PyTree = None,
     unroll: int = 1,
 ) -> tuple[EpisodeStats, EpisodeTotals, EpisodeRows | None]:
-    """Adds up a rollout that has been collected.
-
-    After the rollout, and not step by step in it, which would make each of its steps longer.
+    """Adds up a rollout that has been collected; step by step in it, each would take longer.
 
     Args:
-      reports: the values reported.
       episode: the episodes in progress before it.
       reward_TB: float32, the reward that is reported.
       done_TB: bool, True if an episode ended.
       info_TB: float32, `reports.info_keys` of the environment's info; NaN in rows that are no transition.
       valid_TB: bool, False in rows that are no transition: they make no episode longer. None: all are.
       task_TB: tree of [T, B, ...], the tasks of the episodes that the rows belong to; None makes no rows.
-      unroll: steps in each turn of the loop.
 
     Returns:
-      (the episodes in progress after it, totals over those that ended, and with tasks these episodes one by
-      one).
+      (the episodes in progress after it, totals over those that ended, with tasks these one by one).
     """
     zeros = jnp.zeros_like(episode.episode_return)
     none = {label: Tally(zeros, zeros) for label in reports.labels}

@@ -18,11 +18,10 @@ from jaxrl.envs import registry
 from jaxrl.envs.base import has_large_images
 from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions
 from jaxrl.experience import curriculum, memory
-from jaxrl.experience.host.actor import Actor
-from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
-from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.host.threads import Actor, Cancelled
 from jaxrl.experience.statistics import EpisodeReports, no_totals
 from jaxrl.experience.tasks import TASK_KEY
 from jaxrl.metrics.clock import Clock

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.host.threads import Cancelled
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.programs.runtime import Runtime

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from jaxrl.config.errors import RunError
 from jaxrl.envs.host_env import HostEnvError
-from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.host.threads import Cancelled
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces, host_phase
 from jaxrl.parallel.process_group import num_processes

@@ -18,7 +18,7 @@ import pytest
 from jaxrl import algorithms, envs
 from jaxrl.config import Config
 from jaxrl.envs.host_env import HostOptions
-from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.parallel.compilation import without_cache

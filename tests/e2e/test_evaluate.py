@@ -22,7 +22,7 @@ from jaxrl.evaluation import evaluator as evaluation
 from jaxrl.evaluation.evaluator import DeviceEvaluator
 from jaxrl.evaluation.result import Result
 from jaxrl.experience import episodes
-from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.host.threads import Cancelled
 from jaxrl.networks import NetworkOutput, normalizer
 from jaxrl.networks.distributions import Categorical
 from jaxrl.parallel import process_exit

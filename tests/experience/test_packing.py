@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.experience.packing import Packing
+from jaxrl.experience.rollout_loop import Packing
 
 
 def test_every_leaf_comes_back() -> None:
@@ -28,7 +28,7 @@ def test_every_leaf_comes_back() -> None:
         "nothing": None,
     }
     packing = Packing.of(jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], tree)))
-    _, stored = jax.jit(lambda x: jax.lax.scan(packing.pack_outputs(lambda loop, xs: (loop, xs)), 0, x))(tree)
+    _, stored = jax.jit(lambda x: jax.lax.scan(lambda loop, xs: (loop, packing.pack(xs)), 0, x))(tree)
     # One array for each dtype, and the image by itself.
     assert {str(x.dtype): x.shape for x in stored.values() if x.ndim == 3} == {
         "float32": (steps, 7, count),

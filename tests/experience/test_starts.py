@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl.envs import registry
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.experience.starts import SplitStarts
+from jaxrl.experience.rollout_loop import SplitStarts
 from jaxrl.types import Array, PyTree
 
 B = 3

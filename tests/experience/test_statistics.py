@@ -13,7 +13,7 @@ import pytest
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
 from jaxrl.experience.collector import declared_metrics, episode_metrics
-from jaxrl.experience.host.buffer import EpisodeCounter
+from jaxrl.experience.host.episodes import EpisodeCounter
 from jaxrl.experience.statistics import EpisodeReports, count_episodes, over_devices
 from jaxrl.metrics import reduction
 from jaxrl.types import Axis, EpisodeStats, EpisodeTotals
@@ -84,7 +84,7 @@ def on_host(reports: EpisodeReports, skip: bool) -> list[EpisodeTotals]:
         first = np.zeros((2 * T, B), bool)
         first[1::2] = True
         noise = {key: np.where(first, np.float32(1e6), rows[key]) for key in reports.info_keys}
-        totals.append(book.count(first, np.where(first, 1e6, rows["reward"]), rows["done"], noise))
+        totals.append(book.count(first, np.where(first, 1e6, rows["reward"]), rows["done"], noise)[0])
     return totals
 
 

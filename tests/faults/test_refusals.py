@@ -187,7 +187,7 @@ ALLOWED = {
     ("envs/native/platformer/level.py", "zipfile"),
     ("jaxrl/config/data_files.py", "yaml"),
     ("jaxrl/config/foreign_files.py", "zipfile"),  # the names of members alone
-    ("jaxrl/experience/demonstrations/episode_files.py", "zipfile"),
+    ("jaxrl/experience/demonstrations/episode.py", "zipfile"),
     ("jaxrl/inference/numpy_policy.py", "np.load"),
     ("jaxrl/training/conversion.py", "np.load"),
     ("jaxrl/runs/child_process.py", "runpy"),

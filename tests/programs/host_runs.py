@@ -17,7 +17,7 @@ import jaxrl
 from jaxrl.config import resolve
 from jaxrl.envs import registry
 from jaxrl.envs.host_env import HostOptions
-from jaxrl.experience.host.collector import HostCollectorOptions
+from jaxrl.experience.collector import HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.metrics.clock import Clock

@@ -12,7 +12,7 @@ import pytest
 from jaxrl.config import ConfigError, check_config, resolve
 from jaxrl.envs import registry
 from jaxrl.envs.host_env import HostOptions
-from jaxrl.experience.host.collector import HostCollectorOptions
+from jaxrl.experience.collector import HostCollectorOptions
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.programs import host_start
 from tests.envs.parallel_environments import ENTERS, LEAVES

@@ -19,8 +19,7 @@ def build(config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) ->
     """The task sampler of a configuration; None if each episode has the default task.
 
     Raises:
-      ConfigError: a stage or a method does not fit the environment or what is known of its episodes, or
-        `curriculum.name` is no task sampler.
+      ConfigError: one does not fit the environment or its reports of episodes, or is no task sampler.
     """
     name = config.curriculum.name
     if not config.curriculum.is_used:

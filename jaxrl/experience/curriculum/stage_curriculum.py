@@ -88,8 +88,6 @@ class StageCurriculum:
         Args:
           episode: its number, which only `progress` shows.
           reward: its return.
-          success: True if it was one.
-          collisions: in it.
         """
         self._told = episode
         self._episodes += 1
@@ -120,9 +118,10 @@ class StageCurriculum:
         self._episodes = 0
         self._window: deque[tuple[float, float, float]] = deque(maxlen=self.present.window)
 
-    def _means(self) -> tuple[float, float, float]:
-        success, returns, collisions = np.mean(np.array(self._window), axis=0).tolist()
-        return success, returns, collisions
+    def _means(self) -> Sequence[float]:
+        """Success, return and collisions."""
+        means: list[float] = np.mean(np.array(self._window), axis=0).tolist()
+        return means
 
     def _change(self) -> int:
         """1 to continue, -1 to go back, 0 to stay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,7 +58,6 @@ class StageSampler(TaskSampler):
     Attributes:
       tables: their tasks; None of several environments in one, which take none.
       weights: of the losses of these; None if all count alike.
-      shape: of the window.
       start: the first stage, from 0 on.
       knows_success: True if success is known of episodes.
       cost: the report that counts collisions; "" for none.
@@ -75,29 +74,26 @@ class StageSampler(TaskSampler):
 
     @classmethod
     def of(cls, config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) -> StageSampler:
-        """The sampler of a configuration.
-
-        Raises:
-          ConfigError: a stage does not fit the environment or what is reported of its episodes.
-        """
+        """The sampler; ConfigError if a stage does not fit the environment or its reports of episodes."""
         stages = parse(config.curriculum.stages)
         for i, stage in enumerate(stages):
+            label = f"`curriculum.stages`: stage {i + 1}"
             if not reports.knows_success and (stage.success is not None or stage.back is not None):
                 field = "success" if stage.success is not None else "back"
                 raise ConfigError(
-                    f"`curriculum.stages`: stage {i + 1}: `{field}` needs `env.success`, for {env.spec.name} "
-                    f"does not {'declare' if reports.is_assumed else 'report'} when an episode is a success"
+                    f"{label}: `{field}` needs `env.success`, for {env.spec.name} does not "
+                    f"{'declare' if reports.is_assumed else 'report'} when an episode is a success"
                 )
             if stage.cost and stage.cost not in reports.labels:
                 labels = ", ".join(reports.labels) or "nothing"
                 raise ConfigError(
-                    f"`curriculum.stages`: stage {i + 1}: `cost` (={stage.cost!r}) is not reported by "
-                    f"{env.spec.name}, which reports {labels}"
+                    f"{label}: `cost` (={stage.cost!r}) is not reported by {env.spec.name}, which reports "
+                    f"{labels}"
                 )
             if stage.epsilon is not None:
                 raise ConfigError(
-                    f"`curriculum.stages`: stage {i + 1}: `epsilon` is for custom loops; "
-                    f"training explores by the section `{config.section}`"
+                    f"{label}: `epsilon` is for custom loops; training explores by the section "
+                    f"`{config.section}`"
                 )
         weights = TaskWeights.of(stages, env)
         if env.spec.task_names:  # No episode is of an earlier stage where stages differ in weights alone.
@@ -144,12 +140,16 @@ class StageSampler(TaskSampler):
         count = axis.psum(jnp.sum(own, dtype=jnp.int32))
         made = own.size * axis.size
         steps = jnp.where(state.steps > LARGEST_INT32 - made, LARGEST_INT32, state.steps + made)
+        zeros = jnp.zeros_like(episodes.episode_return)
+        success = zeros if episodes.success is None else episodes.success
+        cost = episodes.reports[self.cost] if self.cost else zeros
+        values = jnp.stack([success, episodes.episode_return, cost], axis=-1)
         state = StageState(
             stage=state.stage,
             visit=state.visit,
             steps=steps,
             episodes=state.episodes + count,
-            window=self.shape.add(state.window, own, self._values(episodes), axis),
+            window=self.shape.add(state.window, own, values, axis),
         )
         return self._decide(state)
 
@@ -200,13 +200,6 @@ class StageSampler(TaskSampler):
         name = self.stages[stage - 1].name
         return f"stage {stage} of {len(self.stages)} ({name}) since step {int(row['steps']) - began}"
 
-    def _values(self, episodes: EpisodeRows) -> Array:
-        """float32[T, B, V], the values that a window keeps."""
-        zeros = jnp.zeros_like(episodes.episode_return)
-        success = zeros if episodes.success is None else episodes.success
-        cost = episodes.reports[self.cost] if self.cost else zeros
-        return jnp.stack([success, episodes.episode_return, cost], axis=-1)
-
     def _decide(self, state: StageState) -> StageState:
         """Advances to the next stage, returns to the one before, or stays."""
         in_window, sums = totals(state.window, jnp.asarray(self._slots)[state.stage])
@@ -232,17 +225,19 @@ class StageSampler(TaskSampler):
     def _limits(self) -> dict[str, np.ndarray]:
         """[S] by name; sums over a window instead of means, which round where counts do not."""
 
-        def sums(values: Sequence[float | None], without: float) -> np.ndarray:
-            pairs = zip(values, self.stages, strict=True)
+        stages = self.stages
+
+        def sums(name: str, without: float) -> np.ndarray:
+            values = [getattr(stage, name) for stage in stages]
+            pairs = zip(values, stages, strict=True)
             return np.array([without if x is None else x * stage.window for x, stage in pairs], np.float32)
 
-        stages = self.stages
         return {
             "window": np.array([stage.window for stage in stages], np.float32),
-            "success": sums([stage.success for stage in stages], -np.inf),
-            "returns": sums([stage.returns for stage in stages], -np.inf),
-            "collisions": sums([stage.collisions for stage in stages], np.inf),
-            "back": sums([stage.back for stage in stages], -np.inf),
+            "success": sums("success", -np.inf),
+            "returns": sums("returns", -np.inf),
+            "collisions": sums("collisions", np.inf),
+            "back": sums("back", -np.inf),
             "has_threshold": np.array([stage.has_threshold for stage in stages]),
             "least_steps": np.array([stage.least_steps for stage in stages], np.int32),
             "most_steps": np.array([stage.most_steps or LARGEST_INT32 for stage in stages], np.int32),

@@ -18,7 +18,7 @@ from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.mixture import TaskMixture, task_of
 from jaxrl.envs.spaces import Box, Dict, Discrete, bounds
-from jaxrl.envs.tasks import TaskGroup, TaskScale, default_task, task_groups, task_scales
+from jaxrl.envs.tasks import default_task, task_groups, task_scales
 from jaxrl.types import Array, PyTree, Trajectory
 
 _BITS = 24  # of a float32 in [0, 1)
@@ -58,50 +58,30 @@ def _index(part: Array, count: Array) -> Array:
 
 @dataclass(frozen=True)
 class TaskTables:
-    """The tasks of S stages: of each field that one of them names its values, of the others the default.
-
-    Attributes:
-      default: the task that nobody chose.
-      fields: by name.
-    """
+    """The tasks of S stages: of each field that one of them names its values, of the others the default."""
 
     default: PyTree
     fields: Mapping[str, _FieldTable]
 
     @classmethod
     def of(cls, stages: Sequence[Stage], env: JaxEnv | HostFactory) -> TaskTables:
-        """Checks the stages' tasks against an environment's.
-
-        Raises:
-          ConfigError: one line that names stage and field.
-        """
-        if not isinstance(env, JaxEnv):
-            return cls._of_options(stages, env)
+        """Checks the stages' tasks against an environment's; ConfigError names stage and field."""
         space = env.spec.task_space
-        default = default_task(env)
-        if not isinstance(space, Dict):
-            raise ConfigError(
-                f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
-            )
-        return cls._of_parts(stages, env, dict(space.spaces), default)
-
-    @classmethod
-    def _of_options(cls, stages: Sequence[Stage], env: HostFactory) -> TaskTables:
-        """Numbers for `reset(options=...)`; NaN if a stage leaves one to the environment."""
-        names = sorted({name for stage in stages for name in stage.task})
-        if not names:
-            raise ConfigError(
-                f"`curriculum.stages`: none has a `task`, and {env.spec.name} declares no tasks"
-            )
-        parts: dict[str, Any] = {name: Box.of(-np.inf, np.inf, ()) for name in names}
-        if isinstance(env.spec.task_space, Dict):
-            parts = dict(env.spec.task_space.spaces)
-        return cls._of_parts(stages, env, parts, dict.fromkeys(names, np.float32(np.nan)))
-
-    @classmethod
-    def _of_parts(
-        cls, stages: Sequence[Stage], env: JaxEnv | HostFactory, parts: Mapping[str, Any], default: Any
-    ) -> TaskTables:
+        default: Any
+        if isinstance(env, JaxEnv):
+            default = default_task(env)
+            if not isinstance(space, Dict):
+                text = "needs tasks that are a dict, for a curriculum"
+                raise ConfigError(f"`env.name` (={env.spec.name!r}) {text}")
+        else:  # Numbers for `reset(options=...)`; NaN if a stage leaves one to the environment.
+            default = dict.fromkeys(sorted({x for stage in stages for x in stage.task}), np.float32(np.nan))
+            if not default:
+                raise ConfigError(
+                    f"`curriculum.stages`: none has a `task`, and {env.spec.name} declares no tasks"
+                )
+        parts: Mapping[str, Any] = {name: Box.of(-np.inf, np.inf, ()) for name in default}
+        if isinstance(space, Dict):
+            parts = dict(space.spaces)
         named: dict[str, list[TaskValue | np.ndarray | None]] = {}
         for i, stage in enumerate(stages):
             for name, value in stage.task.items():
@@ -141,11 +121,8 @@ def _check(
 ) -> Mapping[str, TaskValue | np.ndarray]:
     """For each field of the tasks a number, a range or an array of values to sample from."""
     given = f"`curriculum.stages`: {label}"
-    groups: Mapping[str, TaskGroup] = {}
-    scales: Mapping[str, TaskScale] = {}
-    if isinstance(env, JaxEnv):
-        groups = task_groups(env)
-        scales = task_scales(env)
+    groups = task_groups(env) if isinstance(env, JaxEnv) else {}
+    scales = task_scales(env) if isinstance(env, JaxEnv) else {}
     if name in scales:
         scale = scales[name]
         if not isinstance(value, float) or not scale.low <= value <= scale.high:
@@ -182,22 +159,14 @@ def _check(
 
 @dataclass(frozen=True)
 class TaskWeights:
-    """The weights of K tasks in S stages.
-
-    Attributes:
-      table: float32[S, K]; the mean over the environments is 1 in each stage.
-    """
+    """The weights float32[S, K] of tasks in stages; their mean over the environments is 1 in each stage."""
 
     names: tuple[str, ...]
     table: np.ndarray
 
     @classmethod
     def of(cls, stages: Sequence[Stage], env: JaxEnv | HostFactory) -> TaskWeights | None:
-        """The weights of stages; None if none of them names any.
-
-        Raises:
-          ConfigError: a stage's weights, or its task, do not suit the environment.
-        """
+        """The weights of stages; None if none names any; ConfigError if they do not suit the environment."""
         names = env.spec.task_names
         for i, stage in enumerate(stages):
             label = f"`curriculum.stages`: stage {i + 1}"

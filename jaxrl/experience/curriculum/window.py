@@ -70,10 +70,8 @@ class WindowShape:
         """Adds the episodes of a rollout; the same on all devices.
 
         Args:
-          window: before it.
           ended_TB: bool, True if an episode of this device's environments ended that counts.
           values_TBV: float32, its numbers.
-          axis: sums over devices.
         """
         count = ended_TB.shape[1]
         local = jnp.asarray(self.indices) - axis.index() * count
@@ -98,12 +96,7 @@ class WindowShape:
 
 
 def totals(window: EpisodeWindow, slots: Array) -> tuple[Array, Array]:
-    """(float32[], episodes in those slots; float32[V], the sums of their numbers).
-
-    Args:
-      window: of any episodes.
-      slots: bool[R, W], those that count.
-    """
+    """(float32[], episodes in slots bool[R, W]; float32[V], the sums of their numbers)."""
     filled = slots & (jnp.arange(slots.shape[0])[:, None] < window.count[None])
     sums = jnp.sum(jnp.where(filled[..., None], window.values, 0.0), axis=(0, 1))
     return jnp.sum(filled, dtype=jnp.float32), sums

@@ -1,8 +1,7 @@
 """Demonstrations: episodes in files, how they are recorded, and the memory that deals them out."""
 
-from jaxrl.experience.demonstrations.aggregate import Aggregate
 from jaxrl.experience.demonstrations.dataset import Dataset, DatasetFault, read_dataset, write_dataset
-from jaxrl.experience.demonstrations.demonstrations import Demonstrations
+from jaxrl.experience.demonstrations.demonstrations import Aggregate, Demonstrations
 from jaxrl.experience.demonstrations.episode import Episode
 from jaxrl.experience.demonstrations.recording import record_episodes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -13,10 +14,9 @@ import numpy as np
 
 from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import EnvSpec
-from jaxrl.envs.bounded_files import read_object
-from jaxrl.experience.demonstrations import d4rl_files, minari_files
-from jaxrl.experience.demonstrations.episode import Episode, EpisodeFault
-from jaxrl.experience.demonstrations.episode_files import encode, read_episode
+from jaxrl.envs.bounded_files import read_bytes, read_object
+from jaxrl.experience.demonstrations import foreign_files
+from jaxrl.experience.demonstrations.episode import LARGEST_FILE, Episode, EpisodeFault, decode, encode
 
 MANIFEST = "manifest.json"
 FORMAT = "jaxrl-episodes"
@@ -47,8 +47,7 @@ class Dataset:
     def split(self, share: float) -> tuple[tuple[Episode, ...], tuple[Episode, ...]]:
         """(training, validation): whole episodes, so that no step of one is learnt from and judged by.
 
-        Args:
-          share: of validation, of the episodes, rounded, but at least one; 0, or a single episode: none.
+        Validation gets a share of them, rounded, but at least one; with 0, or of a single episode, none.
         """
         count = len(self.episodes)
         held = min(max(round(share * count), 1), count - 1) if share else 0
@@ -120,9 +119,11 @@ def write_dataset(
 
 def is_dataset(folder: Path) -> bool:
     """True if the folder holds episodes and not, say, levels."""
-    if _minari_folder(folder) is not None:
+    if _minari_folder(folder) is not None or next(folder.glob("*.npz"), None):
         return True
-    return bool(next(folder.glob("*.npz"), None)) or _manifest_format(folder) == FORMAT
+    with contextlib.suppress(DatasetFault):
+        return bool(_manifest(folder).get("format") == FORMAT)
+    return False
 
 
 def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
@@ -163,12 +164,12 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
             f"{folder}: pickled files can run any code and are not read; convert them where you trust them: "
             "np.savez(FILE, observations=..., actions=..., rewards=..., terminations=..., truncations=...)"
         )
-    if place.suffix in d4rl_files.SUFFIXES and place.is_file():
-        return _collect(folder, place, d4rl_files.read_episodes(place, spec))
+    if place.suffix in foreign_files.D4RL_SUFFIXES and place.is_file():
+        return _collect(folder, place, foreign_files.read_d4rl(place, spec))
     if not place.is_dir():
         raise DatasetFault(f"{folder}: is no folder of episodes")
     if (minari := _minari_folder(place)) is not None:
-        return _collect(folder, minari, minari_files.read_episodes(minari, spec))
+        return _collect(folder, minari, foreign_files.read_minari(minari, spec))
     files = sorted(place.glob("*.npz"))
     if not files:
         pickles = [file for file in sorted(place.iterdir()) if file.suffix in PICKLES]
@@ -182,9 +183,13 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
     episodes = []
     total = hashlib.blake2b(digest_size=16)
     for file in files:
+        try:
+            content = read_bytes(file, LARGEST_FILE)
+        except OSError as error:
+            raise DatasetFault(f"{file}: cannot be read: {error.strerror or error}") from error
         with errors_as(DatasetFault, file, EpisodeFault):
-            episode = read_episode(file, spec)
-        digest = _digest(file.read_bytes())
+            episode = decode(content, spec)
+        digest = _digest(content)
         if verify:
             _compare(file, listed[file.name], episode, digest)
         episodes.append(episode)
@@ -194,9 +199,9 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
 
 def _minari_folder(folder: Path) -> Path | None:
     """The Minari data set that a folder is read from; None if it has episodes of our own, which say more."""
-    if next(folder.glob("*.npz"), None) or (folder / MANIFEST).exists():
+    if next(folder.glob("*.npz"), None) or has_manifest(folder):
         return None
-    return minari_files.data_folder(folder)
+    return foreign_files.minari_folder(folder)
 
 
 def _collect(folder: str, place: Path, found: Iterator[Episode]) -> Dataset:
@@ -238,13 +243,6 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise DatasetFault(f"{folder / MANIFEST}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise DatasetFault(f"{folder / MANIFEST}: is no manifest: {error}") from error
-
-
-def _manifest_format(folder: Path) -> Any:
-    try:
-        return _manifest(folder).get("format")
-    except DatasetFault:
-        return None
 
 
 def _digest(content: bytes) -> str:

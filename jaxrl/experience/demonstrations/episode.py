@@ -1,8 +1,16 @@
-"""One demonstrated episode, as arrays of numpy on the host."""
+"""One demonstrated episode, as arrays of numpy, and its file, `.npz`: read bounded, and without unpickling.
+
+Arrays: `observations` [T + 1, *O], or `observations.PART` for each part of a dict; `actions` [T, *A];
+`rewards`, `terminations`, `truncations` [T]; `action_masks` [T, A] if there are masks; `infos.NAME` [T],
+which the environment reported. Scalars: `seed`, `success` (absent if unknown), `player` and `level_id`
+(text). Everything else in a file is ignored.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import io
+import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +22,13 @@ from jaxrl.envs.spaces import bounds, has_choice
 
 # A float32 bound that was a float64, or a sum in another order: a value may lie so far outside.
 _SLACK = 1e-4
+
+LARGEST_FILE = 2**30  # bytes, of one episode, also once its arrays are unpacked
+_MOST_ARRAYS = 1_000
+_LONGEST_TEXT = 200  # characters
+_INFO = "infos."
+# The arrays [T] that each file has beside the observations.
+_OF_STEPS = ("actions", "rewards", "terminations", "truncations")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +139,14 @@ def observations_of(arrays: dict[str, np.ndarray], space: Space, name: str = "ob
     return parts[alike[0]]
 
 
+def require_numbers(name: str, dtype: np.dtype) -> None:
+    """Raises EpisodeFault if an array of this dtype holds something else."""
+    if dtype.kind not in "biuf":
+        raise EpisodeFault(f"{name} (of dtype {dtype}) must hold numbers")
+
+
 def _check_array(name: str, x: np.ndarray, rows: int, shape: tuple[int, ...] | None = None) -> None:
-    if x.dtype.kind not in "biuf":
-        raise EpisodeFault(f"{name} (of dtype {x.dtype}) must hold numbers")
+    require_numbers(name, x.dtype)
     if x.ndim < 1 or len(x) != rows:
         raise EpisodeFault(f"{name} (of shape {x.shape}) must have {rows} rows")
     if shape is not None and x.shape[1:] != shape:
@@ -163,3 +183,104 @@ def _bounds(space: Discrete | MultiDiscrete | Box | Mixed) -> tuple[np.ndarray, 
         low, high = (np.concatenate([np.ravel(part[i]) for part in parts]) for i in (0, 1))
         return low, high
     return bounds(space)
+
+
+def encode(episode: Episode) -> bytes:
+    """The content of an episode's file; the same for the same episode."""
+    arrays: dict[str, Any] = dict(named_observations(episode.observations))
+    arrays |= {name: getattr(episode, name) for name in _OF_STEPS}
+    if episode.action_masks is not None:
+        arrays["action_masks"] = episode.action_masks
+    arrays |= {f"{_INFO}{name}": x for name, x in episode.infos.items()}
+    arrays |= {"seed": np.int64(episode.seed), "player": np.str_(episode.player[:_LONGEST_TEXT])}
+    if episode.level:
+        arrays["level_id"] = np.str_(episode.level[:_LONGEST_TEXT])
+    if episode.success is not None:
+        arrays["success"] = np.bool_(episode.success)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(arrays):
+            part = io.BytesIO()
+            np.lib.format.write_array(part, np.asarray(arrays[name]), allow_pickle=False)
+            # The date of writing would change the file's digest.
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), part.getvalue())
+    return stream.getvalue()
+
+
+def decode(content: bytes, spec: EnvSpec) -> Episode:
+    """Inverse of `encode`; EpisodeFault if it is no episode of this environment, or damaged."""
+    arrays = read_arrays(content)
+    for name in _OF_STEPS:
+        if name not in arrays:
+            raise EpisodeFault(f"has no array {name}")
+    dtypes = {"rewards": np.float32, "terminations": bool, "truncations": bool, "action_masks": bool}
+    columns: dict[str, Any] = {
+        name: _numbers(name, arrays[name], dtype) for name, dtype in dtypes.items() if name in arrays
+    }
+    episode = Episode(
+        observations=observations_of(arrays, spec.observation_space),
+        actions=arrays["actions"],
+        **columns,
+        infos={
+            name.removeprefix(_INFO): _numbers(name, x, np.float32)
+            for name, x in arrays.items()
+            if name.startswith(_INFO)
+        },
+        level=text_of(arrays, "level_id"),
+        **facts_of(arrays),
+    )
+    check_episode(episode, spec)
+    return episode
+
+
+def facts_of(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """`seed`, `success` and `player` of an episode's file."""
+    success = arrays.get("success")
+    return {
+        "seed": int(whole_number("seed", arrays.get("seed", np.int64(-1)))),
+        "success": None if success is None else bool(whole_number("success", success)),
+        "player": text_of(arrays, "player"),
+    }
+
+
+def text_of(arrays: dict[str, np.ndarray], name: str) -> str:
+    """The text that an array is, or ""."""
+    x = arrays.get(name, np.str_(""))
+    return str(x)[:_LONGEST_TEXT] if x.dtype.kind == "U" and x.ndim == 0 else ""
+
+
+def read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a `.npz` by name; raises EpisodeFault if it is none, or too large."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = archive.infolist()
+            size = sum(entry.file_size for entry in entries)
+            if len(entries) > _MOST_ARRAYS or size > LARGEST_FILE:
+                raise EpisodeFault(f"unpacks to more than {LARGEST_FILE >> 20} MiB or {_MOST_ARRAYS} arrays")
+            found = {}
+            for entry in entries:
+                with archive.open(entry) as stream:
+                    # A header may promise more than the file has: nothing larger is read than it says.
+                    part = io.BytesIO(stream.read(entry.file_size))
+                found[entry.filename.removesuffix(".npy")] = np.lib.format.read_array(
+                    part, allow_pickle=False, max_header_size=10_000
+                )
+            return found
+    except EpisodeFault:
+        raise
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        raise EpisodeFault(f"is no .npz of arrays, or cut short ({' '.join(str(error).split())})") from error
+    except Exception as error:  # MemoryError, zlib.error, OverflowError, ...
+        raise EpisodeFault(f"is no .npz of arrays ({type(error).__name__})") from error
+
+
+def _numbers(name: str, x: np.ndarray, dtype: Any) -> np.ndarray:
+    require_numbers(name, x.dtype)
+    return x.astype(dtype)
+
+
+def whole_number(name: str, x: Any) -> Any:
+    """The array if it is one whole number or bool, else EpisodeFault."""
+    if x.shape != () or x.dtype.kind not in "biu":
+        raise EpisodeFault(f"{name} (of shape {x.shape}, dtype {x.dtype}) must be one whole number")
+    return x

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,8 +26,8 @@ from jaxrl.envs.wrappers.episodes import TimeLimit
 from jaxrl.experience.demonstrations.episode import Episode, in_own_numbers
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS
 from jaxrl.experience.host.episodes import quotas
-from jaxrl.experience.host.waiting import Watch
-from jaxrl.experience.statistics import SUCCESS, EpisodeReports
+from jaxrl.experience.host.threads import Watch
+from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.types import Acting, Array, PyTree
 
 _MOST_ENVIRONMENTS = 64  # played side by side
@@ -44,9 +46,9 @@ class Player(abc.ABC):
     name: str
     asks_solver: bool = False
 
-    @abc.abstractmethod
     def initial_carry(self, n: int) -> PyTree:
-        """The memory before the first observation, [n, ...]."""
+        """The memory before the first observation, [n, ...]; may be overridden."""
+        return {}
 
     @abc.abstractmethod
     def act(
@@ -84,9 +86,6 @@ class RandomPlayer(Player):
     spec: EnvSpec
     name: str = "random"
 
-    def initial_carry(self, n: int) -> PyTree:
-        return {}
-
     def act(
         self, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None, keys_B: Array
     ) -> tuple[Array, PyTree]:
@@ -110,9 +109,6 @@ class SolverPlayer(Player):
 
     name: str = "solver"
     asks_solver: bool = True
-
-    def initial_carry(self, n: int) -> PyTree:
-        return {}
 
     def act(
         self, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None, keys_B: Array
@@ -143,7 +139,7 @@ def record_episodes(
         count = min(episodes, _MOST_ENVIRONMENTS)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(stream, started + jnp.arange(count))
         started += count
-        sheets = [_Sheet(reports, player.name, seed) for _ in range(count)]
+        sheets: list[list[_Row]] = [[] for _ in range(count)]
         left = quotas(count, episodes)
         steps = (_host_steps if registry.is_host(env) else _device_steps)(
             env, wrappers, player, keys, reports
@@ -151,25 +147,28 @@ def record_episodes(
         with contextlib.closing(steps):
             while (left > 0).any():
                 row = next(steps)
-                for b in np.flatnonzero(left > 0).tolist():
-                    if not sheets[b].add(row, b, limit):
+                for b in np.flatnonzero((left > 0) & row.counts).tolist():
+                    one = jax.tree.map(lambda x, b=b: np.array(x[b]), row)
+                    sheets[b].append(one.replace(after=None))
+                    is_over = bool(one.terminated | one.truncated)
+                    if not is_over and len(sheets[b]) < limit:
                         continue
-                    yield in_own_numbers(sheets[b].episode(), spec)
-                    sheets[b] = _Sheet(reports, player.name, seed)
+                    found = _episode(sheets[b], one.after, reports)
+                    found = dataclasses.replace(found, seed=seed, player=player.name)
+                    yield in_own_numbers(found, spec)
+                    sheets[b] = []
                     episodes -= 1
                     # Nothing resets an environment on the host: another one plays what is left of its share.
-                    left[b] = left[b] - 1 if row.terminated[b] | row.truncated[b] else 0
+                    left[b] = left[b] - 1 if is_over else 0
 
 
-@dataclass(frozen=True)
+@flax.struct.dataclass
 class _Row:
     """One step of all environments; arrays of numpy [B, ...].
 
     Attributes:
       obs: acted on.
-      mask: at `obs`, or None.
       action: that was taken; as `obs` it counts from 0.
-      reward, terminated, truncated, info: of the step.
       after: the observation after it, also where the episode ended.
       counts: bool[B], False if a row is no transition.
     """
@@ -185,56 +184,22 @@ class _Row:
     counts: np.ndarray
 
 
-@dataclass
-class _Sheet:
-    """The episode in progress of one environment."""
-
-    reports: EpisodeReports
-    player: str
-    seed: int
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    last: Any = None
-
-    def __post_init__(self) -> None:
-        self._tallies = self.reports.begin(1, np)
-
-    def add(self, row: _Row, b: int, limit: int) -> bool:
-        """Adds the row of environment `b`; True if its episode is complete."""
-        if not row.counts[b]:
-            return False
-        one = lambda tree: jax.tree.map(lambda x: np.array(x[b]), tree)  # noqa: E731
-        ended = bool(row.terminated[b] | row.truncated[b])
-        cut = not ended and len(self.rows) + 1 >= limit
-        flags = (bool(row.terminated[b]), bool(row.truncated[b]) or cut)
-        mask = None if row.mask is None else one(row.mask)
-        info = {key: np.asarray(x[b : b + 1], np.float32) for key, x in row.info.items()}
-        told = {key: info[key][0] for key in self.reports.info_keys}
-        self.rows.append((one(row.obs), mask, one(row.action), float(row.reward[b]), *flags, told))
-        self.last = one(row.after)
-        self._tallies = self.reports.add(self._tallies, info, np)
-        return ended or cut
-
-    def episode(self) -> Episode:
-        obs, masks, actions, rewards, terminated, truncated, told = zip(*self.rows, strict=True)
-        rewards_T = np.array(rewards, np.float32)
-        return Episode(
-            observations=jax.tree.map(lambda *x: np.stack(x), *obs, self.last),
-            actions=np.stack(actions),
-            rewards=rewards_T,
-            terminations=np.array(terminated),
-            truncations=np.array(truncated),
-            action_masks=None if masks[0] is None else np.stack(masks),
-            infos={key: np.array([row[key] for row in told]) for key in self.reports.info_keys},
-            seed=self.seed,
-            success=self._success(float(rewards_T.sum()), len(rewards)),
-            player=self.player,
-        )
-
-    def _success(self, score: float, length: int) -> bool | None:
-        one = np.ones(1, bool)
-        ended = self.reports.final_values(self._tallies, np.array([score]), np.array([length]), one, np)
-        known = SUCCESS in ended and ended[SUCCESS].count[0] > 0
-        return bool(ended[SUCCESS].value[0] > 0) if known else None
+def _episode(rows: list[_Row], last: Any, reports: EpisodeReports) -> Episode:
+    """The episode of rows of one environment, which is cut off after them if it has not ended."""
+    steps: _Row = jax.tree.map(lambda *x: np.stack(x), *rows)
+    rewards = steps.reward.astype(np.float32)
+    info = {key: x.astype(np.float32) for key, x in steps.info.items()}
+    steps.truncated[-1] |= ~steps.terminated[-1]
+    return Episode(
+        observations=jax.tree.map(lambda x, y: np.concatenate([x, y[None]]), steps.obs, last),
+        actions=steps.action,
+        rewards=rewards,
+        terminations=steps.terminated,
+        truncations=steps.truncated,
+        action_masks=steps.mask,
+        infos={key: info[key] for key in reports.info_keys},
+        success=reports.success_of(info, rewards),
+    )
 
 
 def _device_steps(
@@ -256,26 +221,23 @@ def _device_steps(
         else:
             action, carry = player.act(obs, carry, reset, mask, own)
         state, done = env.step(keys, state, action)
-        facts = (done.reported_reward, done.terminated, done.truncated, reports.select(done.info))
-        return (state, done.obs, carry, done.done), (mask, action, *facts, done.final_obs)
+        facts = {
+            "mask": mask,
+            "action": action,
+            "reward": done.reported_reward,
+            "terminated": done.terminated,
+            "truncated": done.truncated,
+            "info": reports.select(done.info),
+            "after": done.final_obs,
+        }
+        return (state, done.obs, carry, done.done), facts
 
     state, obs = jax.jit(env.reset)(reset_keys)
     loop = (state, obs, player.initial_carry(len(keys_B)), jnp.ones(len(keys_B), bool))
     for t in itertools.count():
         before = jax.device_get(loop[1])
         loop, facts = step(*loop, jnp.int32(t))
-        mask, action, reward, terminated, truncated, info, after = jax.device_get(facts)
-        yield _Row(
-            obs=before,
-            mask=mask,
-            action=action,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            info=info,
-            after=after,
-            counts=np.ones(len(reward), bool),
-        )
+        yield _Row(obs=before, **jax.device_get(facts), counts=np.ones(len(keys_B), bool))
 
 
 def _host_steps(

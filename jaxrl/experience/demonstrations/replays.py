@@ -9,18 +9,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jaxrl.envs.bounded_files import read_bytes
 from jaxrl.envs.native.platformer.game.record import RecordError, read_records
 from jaxrl.experience.demonstrations.dataset import PICKLES, DatasetFault
-from jaxrl.experience.demonstrations.episode import EpisodeFault
-from jaxrl.experience.demonstrations.episode_files import LARGEST_FILE, read_arrays, text_of, whole_number
+from jaxrl.experience.demonstrations.episode import (
+    LARGEST_FILE,
+    EpisodeFault,
+    facts_of,
+    read_arrays,
+    text_of,
+    whole_number,
+)
 
 _LINES = (".jsonl", ".json", ".txt")
-_PERSON = "person"
 _CONVERT = (
     "pickled files can run any code and are not read; convert them where you trust them: "
     "np.savez(FILE, level_id=..., actions=..., success=..., player=...)"
@@ -97,28 +101,21 @@ def _of_arrays(file: Path) -> ActionReplay:
     if "actions" not in arrays:
         raise EpisodeFault("has no array actions")
     actions = arrays["actions"]
-    success = arrays.get("success")
     if actions.dtype.kind not in "biuf" or actions.ndim < 1 or not len(actions):
         raise EpisodeFault(
             f"actions (of shape {actions.shape}, dtype {actions.dtype}) must be numbers, [T, ...]"
         )
+    level = text_of(arrays, "level_id")
+    if not level and (given := arrays.get("level_id")) is not None and given.dtype.kind != "U":
+        level = str(int(whole_number("level_id", given)))
     return ActionReplay(
         source=str(file),
         actions=actions,
-        level=_level(arrays),
-        seed=int(whole_number("seed", arrays.get("seed", np.int64(-1)))),
-        success=None if success is None else bool(whole_number("success", success)),
-        player=text_of(arrays, "player"),
+        level=level,
         version=text_of(arrays, "version"),
         observations={name: x for name, x in arrays.items() if name.partition(".")[0] == "observations"},
+        **facts_of(arrays),
     )
-
-
-def _level(arrays: dict[str, np.ndarray]) -> str:
-    given: Any = arrays.get("level_id")
-    if given is None or given.dtype.kind == "U":
-        return text_of(arrays, "level_id")
-    return str(int(whole_number("level_id", given)))
 
 
 def _of_lines(file: Path) -> Iterator[ActionReplay]:
@@ -128,5 +125,5 @@ def _of_lines(file: Path) -> Iterator[ActionReplay]:
             actions=np.array([int(digit) for digit in record.actions], np.int32),
             level=record.digest,
             success=record.success,
-            player=_PERSON,
+            player="person",
         )

@@ -26,7 +26,7 @@ from jaxrl.experience.demonstrations.episode import (
     observations_of,
 )
 from jaxrl.experience.demonstrations.replays import ActionReplay
-from jaxrl.experience.statistics import SUCCESS, EpisodeReports
+from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.types import Array, PyTree
 
 _LEAST_PADDED = 64  # lengths are padded to powers of two from here on, so that few programs are compiled
@@ -38,45 +38,37 @@ class Simulator:
 
     An episode begins with `reset(key)`, or with the level that the replay names, if any; its key is
     `jax.random.key(seed)`, and step t's is `fold_in(key, t)`.
+
+    Attributes:
+      levels: those that are played; none in most environments.
     """
 
     def __init__(self, env: str, success: str = "") -> None:
-        """Makes the environment.
-
-        Args:
-          env: a name, of an environment on the device.
-          success: the rule of `env.success`; "" takes the environment's own.
-        """
+        """Of an environment on the device; `success` is `env.success`, or "" for the environment's own."""
         self._env = registry.make(env)
         self.spec: EnvSpec = self._env.spec
         self._reports = EpisodeReports.of(self.spec, success)
-        levels = self._env.levels if isinstance(self._env, Platformer) else ()
-        self._levels = levels
-        self._number_of = {level.digest: i for i, level in enumerate(levels)}
+        self.levels = self._env.levels if isinstance(self._env, Platformer) else ()
+        self._number_of = {level.digest: i for i, level in enumerate(self.levels)}
         self._play = jax.jit(self._steps)
 
     def category_of(self, episode: Episode) -> str:
         """The category of its level; "" without levels."""
-        return self._levels[self._number_of[episode.level]].category if episode.level else ""
+        return self.levels[self._number_of[episode.level]].category if episode.level else ""
 
     def solutions(self, count: int) -> list[ActionReplay]:
         """The shortest solutions of `count` levels, evenly from all, or of fewer if there are not so many."""
-        total = len(self._levels)
+        total = len(self.levels)
         chosen = [i * total // count for i in range(count)] if count < total else range(total)
         found = []
         for i in chosen:
-            level = self._levels[i]
+            level = self.levels[i]
             digits = level.solution or solve(level)
             if digits is None:
                 raise EpisodeFault(f"level {i} (of seed {level.seed}) has no solution")
             actions = np.array([int(digit) for digit in digits], np.int32)
             found.append(ActionReplay(f"level {i}", actions, level.digest, success=True, player="solver"))
         return found
-
-    @property
-    def num_levels(self) -> int:
-        """The levels that are played; 0 without any."""
-        return len(self._levels)
 
     def simulate(self, replay: ActionReplay) -> Episode:
         """The episode of a replay.
@@ -91,7 +83,7 @@ class Simulator:
         steps = len(actions)
         if len(ends) and ends[0] < steps - 1:
             raise EpisodeFault(f"its episode ends after step {ends[0] + 1} of its {steps}")
-        success = self._success(found)
+        success = self._reports.success_of(found["info"], found["reward"])
         if replay.success is not None and success is not None and success != replay.success:
             said, is_so = ("with", "without") if replay.success else ("without", "with")
             raise EpisodeFault(f"it claims to end {said} success, its actions end {is_so}")
@@ -106,7 +98,7 @@ class Simulator:
             seed=replay.seed,
             success=success,
             player=replay.player,
-            level=self._levels[level].digest if self._levels else "",
+            level=self.levels[level].digest if self.levels else "",
         )
         episode = in_own_numbers(played, self.spec)
         shown = dict(named_observations(episode.observations))
@@ -129,16 +121,16 @@ class Simulator:
 
     def _level(self, replay: ActionReplay) -> int:
         """The number of its level; 0 without levels."""
-        if not self._levels:
+        if not self.levels:
             if replay.seed < 0:
                 raise EpisodeFault("has no seed, which its episode follows from")
             return 0
         given = replay.level
         if given in self._number_of:
             return self._number_of[given]
-        if given.isdecimal() and len(given) < 9 and int(given) < len(self._levels):
+        if given.isdecimal() and len(given) < 9 and int(given) < len(self.levels):
             return int(given)
-        raise EpisodeFault(f"its level_id (={given!r:.80}) is none of the {len(self._levels)} levels")
+        raise EpisodeFault(f"its level_id (={given!r:.80}) is none of the {len(self.levels)} levels")
 
     def _actions(self, given: np.ndarray) -> np.ndarray:
         space: Any = self.spec.action_space
@@ -153,11 +145,9 @@ class Simulator:
 
     def _simulate(self, actions: np.ndarray, level: int, seed: int) -> dict[str, Any]:
         steps = len(actions)
-        padded = _LEAST_PADDED
-        while padded < steps:
-            padded *= 2
+        padded = max(_LEAST_PADDED, 1 << (steps - 1).bit_length())
         padding = np.zeros((padded - steps, *actions.shape[1:]), actions.dtype)
-        task = {"level": jnp.int32(level)} if self._levels else None
+        task = {"level": jnp.int32(level)} if self.levels else None
         first, rows = jax.device_get(
             self._play(jax.random.key(seed), task, np.concatenate([actions, padding]))
         )
@@ -190,16 +180,6 @@ class Simulator:
         _, rows = jax.lax.scan(step, state, (jnp.arange(len(actions)), actions))
         return obs, rows
 
-    def _success(self, found: dict[str, Any]) -> bool | None:
-        tallies = self._reports.begin(1, np)
-        for t in range(len(found["reward"])):
-            info = {name: np.asarray(x[t : t + 1], np.float32) for name, x in found["info"].items()}
-            tallies = self._reports.add(tallies, info, np)
-        score = found["reward"].sum(keepdims=True)
-        length = np.array([len(found["reward"])])
-        ended = self._reports.final_values(tallies, score, length, np.ones(1, bool), np)
-        return bool(ended[SUCCESS].value[0] > 0) if SUCCESS in ended else None
-
 
 @dataclasses.dataclass
 class Sifted:
@@ -220,6 +200,7 @@ class Sifted:
     duplicates: list[str] = dataclasses.field(default_factory=list)
     categories: dict[str, int] = dataclasses.field(default_factory=dict)
     versions: list[str] = dataclasses.field(default_factory=list)
+    _seen: set[tuple[str, int, bytes]] = dataclasses.field(default_factory=set)
 
     def add(self, simulator: Simulator, replay: ActionReplay) -> None:
         """Simulates one more."""
@@ -242,9 +223,6 @@ class Sifted:
             self.categories[category] = self.categories.get(category, 0) + 1
         if replay.version and replay.version not in self.versions:
             self.versions.append(replay.version)
-
-    def __post_init__(self) -> None:
-        self._seen: set[tuple[str, int, bytes]] = set()
 
 
 def require_same_levels(dataset: Dataset, environment: str) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import flax.struct
@@ -15,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.host_env import HostEnvError, TracedSteps
-from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
-from jaxrl.experience.host.programs import Chosen, GroupPrograms
+from jaxrl.experience.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.host.programs import Chosen
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
 
@@ -51,7 +50,6 @@ class FusedCollector(HostCollector):
     Args:
       stepped: collects until the environments can be traced; its environments are used from here on.
       traced: of these environments, `env.traced()`.
-      options: as `stepped` has them.
       without_cache: the context in which a program is compiled that only this process can use.
     """
 
@@ -67,8 +65,7 @@ class FusedCollector(HostCollector):
         self._stepped = stepped
         self._traced = traced
         self._length = options.length
-        program = _Program(stepped.programs, traced, tuple(stepped.rows), stepped.index)
-        self._run: Any = jax.jit(program.rollout)
+        self._run: Any = jax.jit(self._rollout)
         self._groups: list[_Group] | None = None
         self._longest = 0.0
         self._since = 0.0
@@ -108,8 +105,7 @@ class FusedCollector(HostCollector):
         return self._stepped.overdue()
 
     def waits(self) -> dict[str, float]:
-        """Nothing is known of what the program waits for."""
-        return {}
+        return {}  # nothing is known of what the program waits for
 
     def _collect(self, acting: Acting, keys_B: Array) -> tuple[Trajectory, EpisodeTotals]:
         if self._groups is None:
@@ -122,44 +118,35 @@ class FusedCollector(HostCollector):
             raise HostEnvError(f"{self._where()}: {' '.join(str(error).split())}") from error
         trajectory, games, finite = jax.tree.map(np.asarray, (trajectory, games, finite))
         self._traced.stepped(trajectory.reward, finite)
-        return self._stepped.place(trajectory, self._stepped.games.count(**games))
+        return self._stepped.place(trajectory, self._stepped.games.count(**games)[0])
 
     def _take_over(self) -> list[_Group]:
         """The point at which the rollouts stepped from Python have left every group."""
         stepped = self._stepped
-        buffer = self._stepped.last_row
+        buffer = stepped.buffer
+        assert buffer is not None
         groups = []
         for handle, carry, rows in zip(self._traced.handles, stepped.carries, stepped.rows, strict=True):
             obs, first = buffer.observations(-1, rows)
             done = buffer.terminated[-1, rows] | buffer.truncated[-1, rows]
-            received: Any = (handle, carry, obs, first, done)
-            groups.append(_Group(*received))
+            groups.append(_Group(handle, carry, obs, first, done))  # type: ignore[arg-type]
         return groups
 
     def _where(self) -> str:
         steps = f"steps {self._steps + 1} to {self._steps + self._length}"
         return f"{self.env.spec.name}, environments 0 to {self.env.num_envs - 1}, {steps}"
 
-
-@dataclass(frozen=True, eq=False)
-class _Program:
-    """The rollout of all groups, which take turns; `rows` are the environments of each, `index` of all."""
-
-    programs: GroupPrograms
-    traced: TracedSteps
-    rows: tuple[slice, ...]
-    index: np.ndarray
-
-    def rollout(
+    def _rollout(
         self, acting: Acting, keys_B: Array, groups: list[_Group]
     ) -> tuple[list[_Group], Trajectory, dict[str, Any], Array]:
         """(groups after it, trajectory, arguments of `EpisodeCounter.count`, bool[T, B] of `recv`)."""
-        length = self.programs.length
-        chunk = self.programs.chunk
-        agent = self.programs.agent
+        stepped = self._stepped
+        programs = stepped.programs
+        length = programs.length
+        agent = programs.agent
 
         def act(group: _Group) -> Any:
-            return self.programs.act(acting, group.carry, group.obs, group.first)
+            return programs.act(acting, group.carry, group.obs, group.first)
 
         def step(groups: list[_Group], noises: list[PyTree]) -> Any:
             outs = [act(group) for group in groups]
@@ -167,9 +154,9 @@ class _Program:
             after = []
             rows = []
             for index, (group, out, (action, extras)) in enumerate(zip(groups, outs, choices, strict=True)):
-                handle = self.traced.send(index, group.handle, agent.to_env(action))
+                handle = self._traced.send(index, group.handle, agent.to_env(action))
                 told: Any
-                handle, told, finite = self.traced.recv(index, handle, group.done)
+                handle, told, finite = self._traced.recv(index, handle, group.done)
                 after.append(_Group(handle, out.carry, told.obs, group.done, told.done))
                 chosen = Chosen(action, extras, agent.bootstrap(out), carries=None)
                 rows.append((chosen, group.obs, group.first, dataclasses.replace(told, obs=None), finite))
@@ -179,8 +166,8 @@ class _Program:
             after, rows = jax.lax.scan(step, groups, noises)
             return after, ([group.carry for group in groups], rows)
 
-        noises = [self.programs.noise(keys_B[rows], jnp.asarray(self.index[rows])) for rows in self.rows]
-        noises = jax.tree.map(lambda x: x.reshape(length // chunk, chunk, *x.shape[1:]), noises)
+        noises = [programs.noise(keys_B[rows], jnp.asarray(stepped.index[rows])) for rows in stepped.rows]
+        noises = jax.tree.map(lambda x: x.reshape(-1, programs.chunk, *x.shape[1:]), noises)
         groups, (carries, rows) = jax.lax.scan(steps, groups, noises)
         rows = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
         chosen, *others = zip(*rows, strict=True)
@@ -197,7 +184,7 @@ class _Program:
             truncated=told.truncated,
             valid=~following,
             action_mask=None,
-            **self.programs.finish(with_carries, [agent.bootstrap(act(group)) for group in groups], cut),
+            **programs.finish(with_carries, [agent.bootstrap(act(group)) for group in groups], cut),
         )
         games = {"first": following, "score": told.score, "game_over": told.game_over, "info": told.info}
         return groups, trajectory, games, finite

@@ -1,18 +1,26 @@
-"""The compiled parts of a rollout of host environments."""
+"""The parts of a rollout of host environments: compiled programs, and the buffer of answers."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.algorithms import Agent
+from jaxrl.envs.host_env import HostStep
 from jaxrl.types import Acting, Array, PyTree
+
+# The largest alignment any backend asks for before it reads a host array in place instead of copying it.
+_ALIGNMENT = 64
+# What is kept of a step besides the row that it led to: of rows, and of environments.
+_TOLD = {"reward": np.float32, "terminated": bool, "truncated": bool}
+_COUNTED = {"score": np.float32, "game_over": bool}
 
 
 @flax.struct.dataclass
@@ -20,8 +28,7 @@ class Chosen:
     """The choices of the agent in the rows of one group of N environments.
 
     Attributes:
-      action: [T, N, *A].
-      extras: tree of [T, N, ...], of `Agent.choose`.
+      action, extras: [T, N, ...], of `Agent.choose`.
       bootstrap: tree of [T, N, ...], `Agent.bootstrap` of each row; None if the agent asks for nothing.
       carries: tree of [T / L, N, ...], the carry before each chunk.
     """
@@ -34,13 +41,12 @@ class Chosen:
 
 @flax.struct.dataclass
 class GroupLoop:
-    """The part of a rollout that the device keeps of one group of N environments during a rollout.
+    """The part of a rollout of N environments that the device keeps during it.
 
     Attributes:
       t: int32[], the row that comes next.
       carry: tree of [N, ...], before that row.
       noise: tree of [T, N, ...], of the actions.
-      chosen: filled up to row t.
     """
 
     t: Array
@@ -75,7 +81,6 @@ class GroupPrograms:
         self, keys_N: Array, index_N: Array, carry: PyTree, acting: Acting, obs: PyTree, first: Array
     ) -> GroupLoop:
         """The state before row 0."""
-        length = self.length
         noise = self.noise(keys_N, index_N)
 
         def empty(count: int, tree: PyTree) -> PyTree:
@@ -89,10 +94,10 @@ class GroupPrograms:
             carry=jax.tree.map(jnp.copy, carry),
             noise=noise,
             chosen=Chosen(
-                action=empty(length, action),
-                extras=empty(length, extras),
-                bootstrap=empty(length, self.agent.bootstrap(out)),
-                carries=empty(length // self.chunk, carry),
+                action=empty(self.length, action),
+                extras=empty(self.length, extras),
+                bootstrap=empty(self.length, self.agent.bootstrap(out)),
+                carries=empty(self.length // self.chunk, carry),
             ),
         )
 
@@ -148,3 +153,80 @@ class GroupPrograms:
     def act(self, acting: Acting, carry: PyTree, obs: PyTree, first: Array) -> Any:
         """The agent's output at a row [N, ...] as the environment stores it."""
         return self.agent.forward(acting, self.decode(obs), carry, first, self.action_mask(obs))
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """B rows of E environments as they come from the host, in the dtypes of the environment.
+
+    Attributes:
+      obs: tree of [T + 1, B, ...].
+      first: bool[T + 1, B], True if that observation is the first of its episode.
+      reward, terminated, truncated: [T, B], what followed from the action at that row.
+      score, game_over: [T, E], likewise, of the environments.
+      begun: bool[T, E], True if they began an episode instead.
+      info: float32[T, E] by key.
+    """
+
+    obs: PyTree
+    first: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    score: np.ndarray
+    game_over: np.ndarray
+    begun: np.ndarray
+    info: dict[str, np.ndarray]
+
+    @classmethod
+    def like(
+        cls, obs: PyTree, length: int, num_envs: int, num_agents: int = 1, info_keys: Iterable[str] = ()
+    ) -> Buffer:
+        """An empty buffer for observations like one group's [N, ...]."""
+        rows = num_envs * num_agents
+        return cls(
+            jax.tree.map(lambda x: _allocate((length + 1, rows, *x.shape[1:]), x.dtype), obs),
+            np.zeros((length + 1, rows), bool),
+            **{name: np.zeros((length, rows), dtype) for name, dtype in _TOLD.items()},
+            **{name: np.zeros((length, num_envs), dtype) for name, dtype in _COUNTED.items()},
+            begun=np.zeros((length, num_envs), bool),
+            info={key: np.zeros((length, num_envs), np.float32) for key in info_keys},
+        )
+
+    def successor(self) -> Buffer:
+        """A new buffer that begins with the last row of this one."""
+        length, num_envs = self.score.shape
+        agents = self.reward.shape[1] // num_envs
+        after = self.like(jax.tree.map(lambda x: x[0], self.obs), length, num_envs, agents, self.info)
+        for new, old in zip(
+            jax.tree.leaves((after.obs, after.first)), jax.tree.leaves((self.obs, self.first)), strict=True
+        ):
+            new[0] = old[-1]
+        return after
+
+    def write(self, t: int, rows: slice, environments: slice, step: HostStep) -> None:
+        """Stores what the action at row t - 1 of a group led to; at row 0 there was none."""
+        for kept, new in zip(jax.tree.leaves(self.obs), jax.tree.leaves(step.obs), strict=True):
+            kept[t, rows] = new
+        self.first[t, rows] = step.first
+        if t > 0:
+            for name in _TOLD:
+                getattr(self, name)[t - 1, rows] = getattr(step, name)
+            counted = step.of_environments
+            for name in _COUNTED:
+                getattr(self, name)[t - 1, environments] = getattr(counted, name)
+            self.begun[t - 1, environments] = counted.first
+            for key, kept in self.info.items():
+                kept[t - 1, environments] = counted.info[key]
+
+    def observations(self, t: int, rows: slice) -> tuple[PyTree, np.ndarray]:
+        """(observations, whether they are first) of a group at row t."""
+        return jax.tree.map(lambda x: x[t, rows], self.obs), self.first[t, rows]
+
+
+def _allocate(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An uninitialised array that JAX on CPU can use without a copy."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,10 +13,10 @@ import numpy as np
 
 from jaxrl.algorithms import Agent
 from jaxrl.envs.host_env import HostEnv, group_environments, group_rows
-from jaxrl.experience.host.buffer import Buffer, EpisodeCounter
-from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
-from jaxrl.experience.host.programs import Chosen, GroupLoop, GroupPrograms
-from jaxrl.experience.host.waiting import Cancelled, Watch, by_group
+from jaxrl.experience.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.host.episodes import EpisodeCounter
+from jaxrl.experience.host.programs import Buffer, Chosen, GroupLoop, GroupPrograms
+from jaxrl.experience.host.threads import Cancelled, Watch, by_group
 from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
 
 
@@ -32,16 +32,15 @@ class SteppedCollector(HostCollector):
     same rows for the same parameters and keys, up to rounding if the policy sees other batch sizes.
 
     Args:
-      env: the environments, none of whose groups has been received from yet. Not closed here.
+      env: none of its groups has been received from yet.
 
     Attributes:
-      env: the environments.
       device: where the policy works.
-      programs: the compiled parts.
       rows: the rows of each group: its environments, or their agents.
       index: int[B], indices of the rows over all processes.
       carries: the policy's carry of each group, before the row that comes next.
       games: the episodes in progress.
+      buffer: the one whose last row comes next; None before the first.
       place: turns host arrays into what `collect` returns.
     """
 
@@ -51,11 +50,7 @@ class SteppedCollector(HostCollector):
         self._length = options.length
         self.rows = [group_rows(env, group) for group in range(env.num_groups)]
         self.programs = programs = GroupPrograms(
-            agent=agent,
-            decode=env.decode,
-            action_mask=env.action_mask,
-            length=options.length,
-            chunk=options.chunk,
+            agent, env.decode, env.action_mask, length=options.length, chunk=options.chunk
         )
         self._environments = [group_environments(env, group) for group in range(env.num_groups)]
         num_rows = env.num_envs * env.spec.num_agents
@@ -74,7 +69,7 @@ class SteppedCollector(HostCollector):
         self._info_keys = options.reports.info_keys
         self._tasks = options.tasks
         self._playing: PyTree = None
-        self._buffer: Buffer | None = None
+        self.buffer: Buffer | None = None
         self._is_fresh = False  # the buffer holds the first observations only, and no rollout
         self._cancelled = threading.Event()
 
@@ -95,17 +90,15 @@ class SteppedCollector(HostCollector):
     ) -> tuple[CollectorState | None, Trajectory, EpisodeTotals]:
         """As `Collector.collect`; only actions are random.
 
-        `tasks` are [T, B], of episodes that begin after each step, as the task sampler chose them. The first
-        episode of an environment gets none.
-
-        Raises:
-          HostEnvError: an environment failed.
-          Cancelled: after `cancel`.
+        `tasks` are [T, B], of episodes that begin after each step; the first of an environment gets none.
+        HostEnvError if an environment failed, Cancelled after `cancel`.
         """
         acting, keys_B = jax.device_put((acting, keys_B), self.device)
         buffer = self._next_buffer()
-
-        dealt = None if self._tasks is None else task_numbers(self._tasks.environment_task(tasks))
+        dealt = None
+        if self._tasks is not None:  # the numbers of tasks, by their names in order
+            numbers = sorted(self._tasks.environment_task(tasks).items())
+            dealt = np.stack([np.asarray(x, np.float64) for _, x in numbers], axis=-1)
 
         def collect(group: int, failed: Callable[[], bool]) -> tuple[GroupLoop, PyTree]:
             return self._collect(group, acting, keys_B, buffer, failed, dealt)
@@ -113,11 +106,11 @@ class SteppedCollector(HostCollector):
         loops, lasts = zip(*by_group(collect, len(self.rows)), strict=True)
         self.carries = [loop.carry for loop in loops]
         trajectory = self._trajectory(buffer, [loop.chosen for loop in loops], list(lasts))
+        task_TB = None
+        if self._tasks is not None:
+            self._playing, task_TB = tasks_of_rows(self._playing, tasks, buffer.first[1:])
         told = (buffer.begun, buffer.score, buffer.game_over, buffer.info)
-        if self._tasks is None:
-            return state, *self.place(trajectory, self.games.count(*told))
-        self._playing, task_TB = tasks_of_rows(self._playing, tasks, buffer.first[1:])
-        totals, episodes = self.games.count_rows(*told, task_TB)
+        totals, episodes = self.games.count(*told, task_TB)
         trajectory = dataclasses.replace(trajectory, episodes=episodes)
         return state, *self.place(trajectory, totals)
 
@@ -128,12 +121,6 @@ class SteppedCollector(HostCollector):
         """Raises Cancelled after `cancel`."""
         if self._cancelled.is_set():
             raise Cancelled
-
-    @property
-    def last_row(self) -> Buffer:
-        """The buffer whose last row comes next."""
-        assert self._buffer is not None
-        return self._buffer
 
     def _collect(
         self,
@@ -176,19 +163,19 @@ class SteppedCollector(HostCollector):
 
         Always a new one: on CPU a trajectory reads the arrays in place, and the learner may still need it.
         """
-        if self._buffer is not None and self._is_fresh:
+        if self.buffer is not None and self._is_fresh:
             self._is_fresh = False
-            return self._buffer
-        if self._buffer is None:
+            return self.buffer
+        if self.buffer is None:
             steps = [self._watch.recv(g) for g in range(len(self.rows))]
-            num_envs = self.env.num_envs
-            agents = self.env.spec.num_agents
-            buffer = Buffer.like(steps[0].obs, self._length, num_envs, agents, self._info_keys)
+            buffer = Buffer.like(
+                steps[0].obs, self._length, self.env.num_envs, self.env.spec.num_agents, self._info_keys
+            )
             for rows, environments, step in zip(self.rows, self._environments, steps, strict=True):
                 buffer.write(0, rows, environments, step)
         else:
-            buffer = self._buffer.successor()
-        self._buffer = buffer
+            buffer = self.buffer.successor()
+        self.buffer = buffer
         return buffer
 
     def _trajectory(self, buffer: Buffer, chosen: list[Chosen], lasts: list[PyTree]) -> Trajectory:
@@ -233,8 +220,3 @@ def tasks_of_rows(playing: PyTree, task_TB: PyTree, begins_TB: np.ndarray) -> tu
         playing = jax.tree.map(lambda x, old, begins=begins: np.where(begins, x, old), new, playing)
     found: PyTree = jax.tree.map(lambda *x: np.stack(x), *rows)
     return playing, found
-
-
-def task_numbers(task_TB: Mapping[str, np.ndarray]) -> np.ndarray:
-    """float64[T, B, F] of a task's numbers [T, B], by their names in order."""
-    return np.stack([np.asarray(task_TB[name], np.float64) for name in sorted(task_TB)], axis=-1)

@@ -17,12 +17,8 @@ SIGNALS = {POSITIVE_VALUE_LOSS: "advantage", L1_VALUE_LOSS: "advantage", MAX_MON
 def rank_weights(score: Array, filled: Array, temperature: float) -> Array:
     """float32[n], (1 / rank)^(1 / temperature) of each filled level by its score; the highest has rank 1.
 
-    Levels of equal score have the mean of the weights of their ranks: their order decides nothing.
-
-    Args:
-      score: float32[n].
-      filled: bool[n]; the others have weight 0.
-      temperature: above 0.
+    Levels of equal score have the mean of the weights of their ranks: their order decides nothing. Those that
+    are not filled have weight 0.
     """
     chex.assert_rank([score, filled], 1)
     order = jnp.argsort(jnp.where(filled, -score, jnp.inf), stable=True)
@@ -56,7 +52,6 @@ def replay_distribution(weight: Array, age: Array, filled: Array, staleness: flo
     Args:
       weight: float32[n], at least 0.
       age: float32[n], how long ago each was played last.
-      filled: bool[n].
       staleness: from 0 to 1.
     """
     chex.assert_rank([weight, age, filled], 1)
@@ -85,20 +80,10 @@ def draw(chance: Array, uniform: Array) -> Array:
 
 @flax.struct.dataclass
 class EpisodeSums:
-    """Sums over the steps so far of the episodes in progress; float32[N].
-
-    Attributes:
-      total: of the numbers that a score averages.
-      steps: how many.
-    """
+    """Of episodes in progress, float32[N]: the `total` of the numbers that a score averages, in `steps`."""
 
     total: Array
     steps: Array
-
-
-def no_sums(count: int) -> EpisodeSums:
-    """The sums of `count` episodes that are about to begin: zeros."""
-    return EpisodeSums(jnp.zeros(count), jnp.zeros(count))
 
 
 def step_numbers(kind: str, signal: Array) -> Array:
@@ -114,7 +99,6 @@ def episode_means(sums: EpisodeSums, x_TB: Array, episodes: EpisodeRows) -> tupl
     Args:
       sums: of this device's environments, before the rollout.
       x_TB: float32, of `step_numbers`.
-      episodes: of the rollout.
     """
 
     def step(at: EpisodeSums, row: tuple[Array, Array, Array]) -> tuple[EpisodeSums, Array]:
@@ -136,9 +120,7 @@ def level_scores(kind: str, mean: Array, best: Array) -> Array:
       l1_value_loss         mean of |A_t|            (Jiang et al. 2021)
       max_mc                max R - mean of V(s_t)   (Jiang et al. 2021b)
 
-    A is the advantage that the algorithm learns from, by GAE if it has lambda.
-
-    Args:
-      best: the highest return in the level so far.
+    A is the advantage that the algorithm learns from, by GAE if it has lambda, and max R is `best`, the
+    highest return in the level so far.
     """
     return best - mean if kind == MAX_MONTE_CARLO else mean

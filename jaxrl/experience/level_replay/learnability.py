@@ -14,8 +14,8 @@ from jaxrl.config import Config, ConfigError, LevelsConfig
 from jaxrl.config.curriculum import LEARNABILITY
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.envs.base import JaxEnv
-from jaxrl.experience.level_replay import source
-from jaxrl.experience.level_replay.source import NEW, REPLAYED, LevelSource
+from jaxrl.experience.level_replay import levels as levels_of
+from jaxrl.experience.level_replay.levels import NEW, REPLAYED, LevelSource
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import PlayLevels, TaskSampler
 from jaxrl.metrics.reduction import Last, LastMean, Metric, Metrics
@@ -55,11 +55,7 @@ class LearnabilitySampler(TaskSampler):
 
     @classmethod
     def of(cls, config: Config, env: JaxEnv, told: EpisodeReports) -> LearnabilitySampler:
-        """The sampler of a configuration.
-
-        Raises:
-          ConfigError: the environment has no levels, or nothing is known of success in them.
-        """
+        """The sampler; ConfigError if the environment has no levels, or nothing is known of success."""
         levels = config.levels
         if told.success is None:
             raise ConfigError(
@@ -74,12 +70,13 @@ class LearnabilitySampler(TaskSampler):
 
     def init(self, key: Array) -> LearnableLevels:
         count = self.levels.kept
-        nothing = jax.tree.map(
-            lambda x: jnp.zeros((count, *jnp.shape(x)), jnp.asarray(x).dtype), self.source.example
-        )
         zero = jnp.zeros((), jnp.int32)
         return LearnableLevels(
-            task=nothing, learnability=jnp.zeros(count), iteration=zero, refreshed=zero - 1, steps=zero
+            task=levels_of.zero_levels(self.source.example, count),
+            learnability=jnp.zeros(count),
+            iteration=zero,
+            refreshed=zero - 1,
+            steps=zero,
         )
 
     def choose(self, state: LearnableLevels, keys_B: Array) -> PyTree:
@@ -134,11 +131,11 @@ class LearnabilitySampler(TaskSampler):
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         kinds: dict[str, type[Metric]] = {"levels/learnability": LastMean, "levels/refresh_steps": Last}
-        return kinds | dict(source.of_kinds(True, False))
+        return kinds | dict(levels_of.declared_metrics(knows_success=True, edits=False))
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
-        return source.HIGHLIGHTS
+        return levels_of.HIGHLIGHTS
 
     def report(self, state: LearnableLevels, episodes: EpisodeRows, axis: Axis) -> Metrics:
         found: Metrics = {
@@ -147,4 +144,4 @@ class LearnabilitySampler(TaskSampler):
             ),
             "levels/refresh_steps": Last(state.steps),
         }
-        return found | source.of_episodes(episodes, axis, True, False)
+        return found | levels_of.episode_metrics(episodes, axis, knows_success=True, edits=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -9,19 +10,19 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.config import Config, ConfigError
+from jaxrl.config import Config, ConfigError, LevelsConfig
 from jaxrl.config.curriculum import ACCEL, ROBUST_PLR
 from jaxrl.config.levels import MAX_MONTE_CARLO
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.tasks import method_of_tasks
 from jaxrl.envs.trees import select_rows
-from jaxrl.experience.level_replay import distribution, source
-from jaxrl.experience.level_replay.buffer import LevelBuffer, NewLevels, PlayedLevels, ReplayRule
+from jaxrl.experience.level_replay import distribution
+from jaxrl.experience.level_replay import levels as levels_of
 from jaxrl.experience.level_replay.distribution import EpisodeSums
-from jaxrl.experience.level_replay.source import EDITED, NEW, REPLAYED, LevelSource
+from jaxrl.experience.level_replay.levels import EDITED, NEW, REPLAYED, LevelBuffer, LevelSource, NewLevels
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler
-from jaxrl.metrics.reduction import Metric, Metrics
+from jaxrl.metrics.reduction import LastMean, Metric, Metrics
 from jaxrl.types import Array, Axis, EpisodeRows, PyTree
 
 # New levels of a rollout, over all devices, that may come into the buffer.
@@ -31,12 +32,7 @@ _NO_PLACE = -1
 
 @flax.struct.dataclass
 class ReplayedLevels:
-    """The state of level replay; replicated.
-
-    Attributes:
-      sums: of the episodes in progress in all environments.
-      iteration: int32[], rollouts so far.
-    """
+    """The replicated state: `iteration` int32[] counts rollouts, `sums` are of all environments."""
 
     buffer: LevelBuffer
     sums: EpisodeSums
@@ -61,7 +57,7 @@ class LevelReplaySampler(TaskSampler):
     """
 
     source: LevelSource
-    rule: ReplayRule
+    levels: LevelsConfig
     num_envs: int
     is_robust: bool
     mutate: Callable[[Array, PyTree], PyTree] | None
@@ -69,11 +65,7 @@ class LevelReplaySampler(TaskSampler):
 
     @classmethod
     def of(cls, config: Config, env: JaxEnv, told: EpisodeReports) -> LevelReplaySampler:
-        """The sampler of a configuration.
-
-        Raises:
-          ConfigError: the environment has no levels, or cannot edit them.
-        """
+        """The sampler; ConfigError if the environment has no levels, or cannot edit them."""
         name = config.curriculum.name
         mutate = None
         source = LevelSource.of(config, env)
@@ -92,7 +84,7 @@ class LevelReplaySampler(TaskSampler):
                 )
         return cls(
             source=source,
-            rule=ReplayRule(config.levels),
+            levels=config.levels,
             num_envs=config.env.num_envs,
             is_robust=name in (ROBUST_PLR, ACCEL),
             mutate=mutate,
@@ -101,19 +93,18 @@ class LevelReplaySampler(TaskSampler):
 
     @property
     def signals(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The signals that the score is made of."""
-        return (distribution.SIGNALS[self.rule.levels.score],)
+        return (distribution.SIGNALS[self.levels.score],)
 
     def init(self, key: Array) -> ReplayedLevels:
         return ReplayedLevels(
             buffer=self.source.empty_buffer(),
-            sums=distribution.no_sums(self.num_envs),
+            sums=EpisodeSums(jnp.zeros(self.num_envs), jnp.zeros(self.num_envs)),
             iteration=jnp.zeros((), jnp.int32),
         )
 
     def choose(self, state: ReplayedLevels, keys_B: Array) -> PyTree:
         buffer = state.buffer
-        chance = self.rule.chances(buffer, state.iteration)
+        chance = levels_of.chances(self.levels, buffer, state.iteration)
         keys_B3 = jax.vmap(lambda key: jax.random.split(key, 3))(keys_B)
         uniform_B2 = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys_B3[:, 0])
         kind = self._kind(buffer, uniform_B2[:, 0])
@@ -140,7 +131,7 @@ class LevelReplaySampler(TaskSampler):
     def update(
         self, state: ReplayedLevels, episodes: EpisodeRows, signals: Mapping[str, Array], axis: Axis
     ) -> ReplayedLevels:
-        kind = self.rule.levels.score
+        kind = self.levels.score
         numbers = distribution.step_numbers(kind, signals[distribution.SIGNALS[kind]])
         count = episodes.ended.shape[1]
         own = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, axis.index() * count, count), state.sums)
@@ -153,33 +144,41 @@ class LevelReplaySampler(TaskSampler):
             jnp.maximum(episodes.episode_return, state.buffer.best[slot]),
         )
         score = distribution.level_scores(kind, mean, best)
-        played = self._played_levels(state.buffer, episodes, score, axis)
-        buffer = self.rule.update(state.buffer, played, state.iteration, self.source.pool is not None)
+        buffer = self._with_played(state, episodes, score, axis)
         if self.source.pool is None:
             new = _new_levels(episodes, score, min(_MOST_NEW, self.source.capacity), axis)
-            buffer = self.rule.insert(buffer, new, state.iteration)
+            buffer = levels_of.insert(self.levels, buffer, new, state.iteration)
         return ReplayedLevels(buffer=buffer, sums=sums, iteration=state.iteration + 1)
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
-        return source.metrics(self.knows_success, self.mutate is not None)
+        of_buffer = dict.fromkeys(("levels/score", "levels/staleness", "levels/filled"), LastMean)
+        return {**of_buffer, **levels_of.declared_metrics(self.knows_success, self.mutate is not None)}
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
-        return source.HIGHLIGHTS
+        return levels_of.HIGHLIGHTS
 
     def report(self, state: ReplayedLevels, episodes: EpisodeRows, axis: Axis) -> Metrics:
-        found = source.of_buffer(state.buffer, state.iteration)
-        return found | source.of_episodes(episodes, axis, self.knows_success, self.mutate is not None)
+        buffer = state.buffer
+        filled = buffer.filled.astype(jnp.float32)
+        count = filled.sum()
+        age = (state.iteration - 1 - buffer.played).astype(jnp.float32)
+        return {
+            "levels/score": LastMean((filled * buffer.score).sum(), count),
+            "levels/staleness": LastMean((filled * age).sum(), count),
+            "levels/filled": LastMean(count, jnp.full((), filled.size, jnp.float32)),
+            **levels_of.episode_metrics(episodes, axis, self.knows_success, self.mutate is not None),
+        }
 
     def _kind(self, buffer: LevelBuffer, uniform_B: Array) -> Array:
         """int32[B], what episodes are, by random numbers."""
-        share = self.rule.levels.replay
+        share = self.levels.replay
         filled = buffer.filled
         count = filled.sum(dtype=jnp.int32)
         # There may be fewer levels than places: episodes in levels that have one count as well.
         tried = jnp.maximum(count, buffer.next_born).astype(jnp.float32)
-        may_replay = (count > 0) & (tried >= self.rule.levels.fill * self.source.capacity)
+        may_replay = (count > 0) & (tried >= self.levels.fill * self.source.capacity)
         replayed = jnp.where(may_replay, share, 0.0)
         edited = jnp.zeros(())
         if self.mutate is not None:
@@ -190,10 +189,11 @@ class LevelReplaySampler(TaskSampler):
         kind = jnp.where(uniform_B < replayed + edited, EDITED, NEW)
         return jnp.where(uniform_B < replayed, REPLAYED, kind).astype(jnp.int32)
 
-    def _played_levels(
-        self, buffer: LevelBuffer, episodes: EpisodeRows, score: Array, axis: Axis
-    ) -> PlayedLevels:
-        """The episodes in levels that are still in the buffer, over all devices."""
+    def _with_played(
+        self, state: ReplayedLevels, episodes: EpisodeRows, score: Array, axis: Axis
+    ) -> LevelBuffer:
+        """The buffer after episodes of all devices in its levels; one never played before is filled by it."""
+        buffer = state.buffer
         slot = episodes.task["slot"]
         is_own = slot != _NO_PLACE
         if self.source.pool is None:
@@ -208,7 +208,17 @@ class LevelReplaySampler(TaskSampler):
             )
         )
         best = (zeros - jnp.inf).at[slot].max(jnp.where(ended, episodes.episode_return, -jnp.inf))
-        return PlayedLevels(score=total, count=count, best=axis.gather(best).max(0), seen=seen > 0)
+        scored = count > 0
+        born = buffer.born
+        if self.source.pool is not None:
+            born = jnp.where(scored & (born == levels_of.NOT_FILLED), state.iteration, born)
+        return dataclasses.replace(
+            buffer,
+            score=jnp.where(scored, total / jnp.maximum(count, 1.0), buffer.score),
+            best=jnp.maximum(buffer.best, axis.gather(best).max(0)),
+            played=jnp.where(seen > 0, state.iteration, buffer.played),
+            born=born,
+        )
 
 
 def _new_levels(episodes: EpisodeRows, score_TB: Array, most: int, axis: Axis) -> NewLevels:
@@ -224,14 +234,13 @@ def _new_levels(episodes: EpisodeRows, score_TB: Array, most: int, axis: Axis) -
         best=by_env(episodes.episode_return),
         is_one=by_env(is_one),
     )
-    best = _highest(found, min(most, is_one.size))
+
+    def highest(levels: NewLevels) -> NewLevels:
+        _, index = jax.lax.top_k(levels.score, min(most, len(levels.score)))
+        return jax.tree.map(lambda x: x[index], levels)
+
+    best = highest(found)
     if axis.size == 1:
         return best
     # A sum of bools is a number.
-    together = jax.tree.map(lambda x: axis.gather(x).astype(x.dtype).reshape(-1, *x.shape[1:]), best)
-    return _highest(together, min(most, len(together.score)))
-
-
-def _highest(levels: NewLevels, count: int) -> NewLevels:
-    _, index = jax.lax.top_k(levels.score, count)
-    return jax.tree.map(lambda x: x[index], levels)
+    return highest(jax.tree.map(lambda x: axis.gather(x).astype(x.dtype).reshape(-1, *x.shape[1:]), best))

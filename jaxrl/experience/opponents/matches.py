@@ -1,20 +1,21 @@
-"""A batch of two-player games in which the learner has one seat and opponents have the other."""
+"""A batch of two-player games in which the learner has one seat and opponents the other, and their moves."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms import Agent
 from jaxrl.envs.base import EnvSpec, TimeStep
 from jaxrl.envs.games import Game
 from jaxrl.envs.games.players import evenly
 from jaxrl.envs.trees import select_rows, strong_types
-from jaxrl.experience.opponents.seats import Seats, Turn
 from jaxrl.types import Acting, Array, Axis, PyTree
 
 # What the keys of an environment are folded with; far above any step or player of a game.
@@ -24,7 +25,82 @@ _OWN = 0x4F574E
 _OTHER = 0x4F544845
 _NOISE = 0x4E4F4953
 _ERROR = 0x4552524F
-WINS, DRAWS, LOSSES = range(3)
+WINS, DRAWS, _ = range(3)  # and losses
+
+
+@flax.struct.dataclass
+class Turn:
+    """The view of opponents before their move; leaves [B, ...].
+
+    Attributes:
+      mask: bool[B, A], the allowed moves.
+      reset: bool[B], True if it is the first observation of their game.
+      noise: of `Agent.draw_noise`.
+    """
+
+    obs: PyTree
+    mask: Array
+    carry: PyTree
+    reset: Array
+    noise: PyTree
+
+
+@dataclass(frozen=True)
+class Seats:
+    """The groups of environments that share one opponent each.
+
+    Environment i, counted over all devices, is of group i modulo `latest + pooled`. So each device has the
+    same number of environments of each group, and what it computes does not depend on how many devices there
+    are.
+
+    Attributes:
+      latest: groups whose opponent is the policy as it is now; the first ones.
+      pooled: groups whose opponents are snapshots.
+    """
+
+    agent: Agent
+    latest: int
+    pooled: int
+
+    @property
+    def groups(self) -> int:
+        return self.latest + self.pooled
+
+    def of_groups(self, x_G: Array, count: int) -> Array:
+        """[B], what each of `count` environments of this device has of its group."""
+        return jnp.tile(x_G, (count // self.groups, *[1] * (x_G.ndim - 1)))
+
+    def over_groups(self, x_B: Array) -> Array:
+        """[G, ...], sums over the environments of each group on this device."""
+        return x_B.reshape(-1, self.groups, *x_B.shape[1:]).sum(axis=0)
+
+    def move(self, now: Acting, snapshots: Acting, turn: Turn) -> tuple[Array, PyTree]:
+        """The moves [B] of all opponents, and their carries after them.
+
+        One product for all environments that play the policy as it is now, and a batched one for the others:
+        the parameters of a snapshot are there once for each group, never for each environment.
+
+        Args:
+          snapshots: of each pooled group, leaves [pooled, ...].
+        """
+        rows = jax.tree.map(lambda x: x.reshape(-1, self.groups, *x.shape[1:]), turn)
+        parts = []
+        if self.latest:
+            own = jax.tree.map(lambda x: x[:, : self.latest].reshape(-1, *x.shape[2:]), rows)
+            moved = self._choose(now, own)
+            parts.append(jax.tree.map(lambda x: x.reshape(-1, self.latest, *x.shape[1:]), moved))
+        if self.pooled:
+            theirs = jax.tree.map(lambda x: x[:, self.latest :], rows)
+            choose: Callable[..., Any] = jax.vmap(self._choose, in_axes=(0, 1), out_axes=1)
+            parts.append(choose(snapshots, theirs))
+        joined = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *parts)
+        action, carry = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), joined)
+        return action, carry
+
+    def _choose(self, acting: Acting, turn: Turn) -> tuple[Array, PyTree]:
+        out = self.agent.forward(acting, turn.obs, turn.carry, turn.reset, turn.mask)
+        action, _ = self.agent.choose(out, turn.noise)
+        return self.agent.to_env(action), out.carry
 
 
 @flax.struct.dataclass
@@ -63,7 +139,6 @@ class Matches:
     Attributes:
       spec: of the game as its player sees it.
       seats: who plays against whom.
-      axis: this device among all; tells the global indices of its environments.
       now: the policy as it is now, for the opponents; None if only `reset` is called.
       snapshots: the opponents of the pooled groups, leaves [pooled, ...].
       random_moves: the largest probability with which an opponent that is the policy as it is now samples its
@@ -79,19 +154,9 @@ class Matches:
     now: Acting | None = None
     snapshots: Acting | None = None
 
-    @property
-    def resets_in_rounds(self) -> bool:
-        """False: first states are computed for all environments at once."""
-        return False
-
-    @property
-    def staggered(self) -> bool:
-        """False: no first game is cut off."""
-        return False
-
-    def against(self, now: Acting, snapshots: Acting) -> Matches:
-        """The same games with these opponents."""
-        return dataclasses.replace(self, now=now, snapshots=snapshots)
+    # First states are computed for all environments at once, and no first game is cut off.
+    resets_in_rounds: ClassVar[bool] = False
+    staggered: ClassVar[bool] = False
 
     def reset(self, keys_B: Array, task_B: PyTree = None) -> tuple[MatchState, PyTree]:
         """Starts a game in every environment; returns `(state, obs_B)`."""
@@ -116,7 +181,13 @@ class Matches:
         self, keys_B: Array, state: MatchState, action_B: Array, starts: PyTree = None, task_B: PyTree = None
     ) -> tuple[MatchState, TimeStep]:
         """Advances every game to the learner's next turn; see `VectorEnv.step`."""
-        moved, reward = self._own_move(keys_B, state, action_B)
+        game, reward, lead = self._play(keys_B, _OWN, state, action_B)
+        moved = dataclasses.replace(
+            state,
+            game=select_rows(state.waits, state.game, game),
+            lead=state.lead + jnp.where(state.waits, 0.0, lead),
+        )
+        reward = jnp.where(state.waits, 0.0, reward)
         moved, reward = self._other_moves(keys_B, moved, reward)
         terminated, truncated = jax.vmap(self.game.ends)(moved.game)
         done = terminated | truncated
@@ -125,7 +196,8 @@ class Matches:
             moved,
             waits=jnp.zeros_like(done),
             lead=jnp.where(done, 0.0, lead),
-            results=state.results + (_result(lead) & done[:, None]).astype(jnp.float32),
+            results=state.results
+            + (jnp.stack([lead > 0, lead == 0, lead < 0], axis=-1) & done[:, None]).astype(jnp.float32),
         )
         final_obs = jax.vmap(self.game.observe)(moved.game, moved.seat)
         after, obs = self._restart(keys_B, moved, final_obs, done, starts)
@@ -164,13 +236,6 @@ class Matches:
         seat = jax.random.bernoulli(jax.random.fold_in(key, _SEAT)).astype(jnp.int32)
         game = strong_types(self.game.start(key))
         return (game, seat, self.game.seat(game) != seat), self.game.observe(game, seat)
-
-    def _own_move(self, keys_B: Array, state: MatchState, action_B: Array) -> tuple[MatchState, Array]:
-        """(state, reward) after the learner's moves, where it has a turn."""
-        game, reward, lead = self._play(keys_B, _OWN, state, action_B)
-        game = select_rows(state.waits, state.game, game)
-        lead = state.lead + jnp.where(state.waits, 0.0, lead)
-        return dataclasses.replace(state, game=game, lead=lead), jnp.where(state.waits, 0.0, reward)
 
     def _other_moves(self, keys_B: Array, state: MatchState, reward: Array) -> tuple[MatchState, Array]:
         """(state, reward) when it is the learner's turn everywhere, or the game is over."""
@@ -251,7 +316,6 @@ class Matches:
     ) -> tuple[MatchState, PyTree]:
         """With new games where one has ended, whose opponents begin with a carry of zeros."""
         stepped = (state.game, state.seat, state.waits), obs
-
         if starts is None:
             begin = lambda: select_rows(done, self.starts(keys_B), stepped)  # noqa: E731
             (game, seat, waits), obs = jax.lax.cond(jnp.any(done), begin, lambda: stepped)
@@ -259,8 +323,3 @@ class Matches:
             (game, seat, waits), obs = select_rows(done, starts, stepped)
         after = dataclasses.replace(state, game=game, seat=seat, waits=waits, fresh=state.fresh | done)
         return after, obs
-
-
-def _result(lead: Array) -> Array:
-    """bool[B, 3], True if a game with this lead of the learner was won, drawn or lost."""
-    return jnp.stack([lead > 0, lead == 0, lead < 0], axis=-1)

@@ -17,8 +17,7 @@ from jaxrl.config import Config
 from jaxrl.config.selfplay import OLDEST, PRIORITIZED, SelfPlayConfig
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games import game_of
-from jaxrl.experience.opponents.matches import DRAWS, WINS, Matches
-from jaxrl.experience.opponents.seats import Seats
+from jaxrl.experience.opponents.matches import DRAWS, WINS, Matches, Seats
 from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, Axis, Bulk, PyTree
 
@@ -67,11 +66,7 @@ class OpponentState:
 
 @dataclass(frozen=True)
 class Opponents:
-    """Decides over opponents between iterations; pure functions, the same on all devices.
-
-    Attributes:
-      steps_per_iteration: of all environments.
-    """
+    """Decides over opponents between iterations; pure functions, the same on all devices."""
 
     config: SelfPlayConfig
     matches: Matches
@@ -91,7 +86,6 @@ class Opponents:
 
     @property
     def seats(self) -> Seats:
-        """The groups of environments."""
         return self.matches.seats
 
     def init(self, acting: Acting) -> OpponentState:
@@ -116,7 +110,8 @@ class Opponents:
 
     def against(self, state: OpponentState, now: Acting) -> Matches:
         """The games of an iteration; the snapshots that are played are copied once for each group."""
-        return self.matches.against(now, jax.tree.map(lambda x: x[state.playing], state.snapshots))
+        played = jax.tree.map(lambda x: x[state.playing], state.snapshots)
+        return dataclasses.replace(self.matches, now=now, snapshots=played)
 
     def swaps(self, state: OpponentState, count: int) -> Array:
         """bool[B], the environments of this device whose opponent changed since the last iteration."""
@@ -134,12 +129,17 @@ class Opponents:
           key: the same on all devices.
         """
         results_G = self.axis.psum(self.seats.over_groups(results_B))[self.seats.latest :]
-        recent = self._update_recent(state, results_G)
+        # Beyond so many games, of an opponent and of all, older ones count less and less.
+        most = self.config.games
+        recent = state.recent.at[state.playing].add(results_G)
+        recent *= jnp.minimum(1.0, float(most * self.seats.pooled) / jnp.maximum(recent.sum(), 1.0))
         newest = jnp.argmax(state.number)
         elo = rating_of(_score(recent), recent.sum(axis=1), state.rating, state.rating[newest])
+        record = state.record.at[state.playing].add(results_G)
+        record *= jnp.minimum(1.0, most / jnp.maximum(record.sum(axis=1, keepdims=True), 1.0))
         state = dataclasses.replace(
             state,
-            record=self._update_record(state, results_G),
+            record=record,
             recent=recent,
             elo=elo,
             snapshot_age=state.snapshot_age + self.steps_per_iteration,
@@ -154,18 +154,6 @@ class Opponents:
             "selfplay/elo": LastMean(state.elo, jnp.float32(self.seats.pooled > 0)),
             "selfplay/pool": Last(jnp.sum(state.number > 0, dtype=jnp.int32)),
         }
-
-    def _update_record(self, state: OpponentState, results_G: Array) -> Array:
-        """The records with an iteration's games; beyond `games` older ones count less and less."""
-        record = state.record.at[state.playing].add(results_G)
-        total = record.sum(axis=1, keepdims=True)
-        return record * jnp.minimum(1.0, self.config.games / jnp.maximum(total, 1.0))
-
-    def _update_recent(self, state: OpponentState, results_G: Array) -> Array:
-        """`recent` with an iteration's games; beyond `games` for each group older ones count less."""
-        recent = state.recent.at[state.playing].add(results_G)
-        window = float(self.config.games * self.seats.pooled)
-        return recent * jnp.minimum(1.0, window / jnp.maximum(recent.sum(), 1.0))
 
     def _with_snapshot(self, state: OpponentState, newest: Array, now: Acting) -> OpponentState:
         """With a snapshot of the policy if one is due, and without another one if the pool was full."""
@@ -220,13 +208,10 @@ class Opponents:
         )
 
     def _weights(self, state: OpponentState) -> Array:
-        """float32[P + 1], how often each is sampled, up to a factor.
-
-        Prioritized: (1 - score)^2, the hard opponents of Vinyals et al. 2019, with two drawn games added to
-        each record.
-        """
+        """float32[P + 1], how often each is sampled, up to a factor."""
         if self.config.opponents != PRIORITIZED:
             return jnp.ones_like(state.rating)
+        # (1 - score)^2, the hard opponents of Vinyals et al. 2019, with two drawn games added to each record.
         score = (_score(state.record) + 1.0) / (state.record.sum(axis=1) + 2.0)
         return jnp.maximum(jnp.square(1.0 - score), _LEAST_WEIGHT)
 

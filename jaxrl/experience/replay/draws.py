@@ -1,4 +1,8 @@
-"""Sampling from all environments: equal shares of groups of neighbours, each by its own key."""
+"""Sampling from all environments: equal shares of groups of neighbours, each by its own key.
+
+With priorities (Schaul et al. 2016) a row's leaf is |TD| + 1e-5 to the power of alpha, which is in proportion
+to the probability of sampling it. 0: never sampled.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import ReplayPlan
-from jaxrl.experience.replay import priorities, priority_tree, sampling
-from jaxrl.experience.replay.places import Groups, Places
+from jaxrl.experience.replay import priority_tree, sampling
 from jaxrl.experience.replay.priority_tree import PriorityTree
+from jaxrl.experience.replay.sampling import Groups, Places
 from jaxrl.types import Array
+
+_EPSILON = 1e-5
 
 
 def draw(
@@ -63,16 +69,13 @@ def _divide(at: Array, members: int, span: Array) -> tuple[Array, Array]:
 def weights(plan: ReplayPlan, tree: PriorityTree | None, draws: Array, probability: Array) -> Array:
     """float32[N], importance weights over the largest of the batch on all devices.
 
-    Args:
-      plan, tree: as for `draw`.
-      draws: int32[], made before.
-      probability: float32[N], of `draw`.
+    `draws` int32[] were made before; the probabilities are those of `draw`.
     """
     if plan.priorities is None or tree is None:
         return jnp.ones_like(probability)
     count = plan.axis.psum(tree.count.sum().astype(jnp.float32))
-    beta = priorities.beta_at(draws, plan.priorities.beta_start, plan.priorities.beta_draws)
-    weight = priorities.importance(probability, count, beta)
+    beta = beta_at(draws, plan.priorities.beta_start, plan.priorities.beta_draws)
+    weight = importance(probability, count, beta)
     largest = plan.axis.gather(weight.max()).max()
     return weight / jnp.maximum(largest, jnp.finfo(jnp.float32).tiny)
 
@@ -88,4 +91,30 @@ def with_errors(
     """`tree` with the priorities of TD errors float32[N] at (env, item); None without priorities."""
     if plan.priorities is None or tree is None:
         return tree
-    return priority_tree.update(tree, where, priorities.leaf_of(error, plan.priorities.alpha), usable, places)
+    return priority_tree.update(tree, where, leaf_of(error, plan.priorities.alpha), usable, places)
+
+
+def leaf_of(error: Array, alpha: float) -> Array:
+    """float32[...], (|error| + 1e-5)^alpha of TD errors, never 0: a row that can be sampled remains one."""
+    leaf: Array = (jnp.abs(error) + _EPSILON) ** alpha
+    return jnp.maximum(leaf, jnp.finfo(jnp.float32).tiny)
+
+
+def leaf_of_new(largest: Array) -> Array:
+    """float32[], the leaf of new rows: the largest in the buffer; 1, if it holds nothing."""
+    return jnp.where(largest > 0, largest, 1.0)
+
+
+def beta_at(draws: Array, start: float, planned: int) -> Array:
+    """float32[], beta of the next draw: linear from `start` to 1 over the planned draws."""
+    progress = jnp.minimum(draws.astype(jnp.float32) / planned, 1.0)
+    return start + progress * (1.0 - start)
+
+
+def importance(probability: Array, count: Array, beta: Array) -> Array:
+    """float32[...], (N P)^-beta of N rows that may be sampled; 0 where the probability P is 0.
+
+    Divided by the largest of the batch they are the importance weights.
+    """
+    drawn = probability > 0
+    return jnp.where(drawn, jnp.where(drawn, probability * count, 1.0) ** -beta, 0.0)

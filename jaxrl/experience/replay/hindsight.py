@@ -27,28 +27,12 @@ _TRIES = 8
 _STREAM = 0x474F414C  # of a draw's key, for what is sampled here
 
 
-@flax.struct.dataclass
-class EpisodeSpans:
-    """The episode of each of N steps, as far as it is kept.
-
-    Attributes:
-      first, last: int32[N], ages of its first and last step whose achieved goal is known.
-      whole: bool[N], True if it is kept from its first step to its end.
-    """
-
-    first: Array
-    last: Array
-    whole: Array
-
-
 def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, size: int) -> Array:
     """int32[N], the first age whose episode's number is at least `number`; `count` if there is none.
 
     Args:
       number_at: int32[N] of ages int32[N]; it never falls with the age.
-      number: int32[N].
-      count: int32[], ages that are kept.
-      size: `count` at most.
+      count: int32[], ages that are kept; at most `size`.
     """
 
     def halved(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -65,18 +49,18 @@ def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, 
 def episode_ages(
     number_at: Callable[[Array], Array], age: Array, count: Array, size: int
 ) -> tuple[Array, Array]:
-    """(int32[N] the first age of the episode of each step, int32[N] the age after its last), of what is kept.
+    """int32[N] each, of what is kept: the first age of each step's episode, and the age after its last.
 
-    Args:
-      number_at, count, size: as for `first_age`.
-      age: int32[N], of each step.
+    Arguments are those of `first_age`, and the ages int32[N] of the steps.
     """
     number = number_at(age)
     first, after = (first_age(number_at, x, count, size) for x in (number, number + 1))
     return first, after
 
 
-def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans) -> tuple[Array, Array]:
+def chosen_step(
+    strategy: str, noise: Array, age: Array, first: Array, last: Array, whole: Array
+) -> tuple[Array, Array]:
     """(age int32[N] of the step whose achieved goal is taken, bool[N], True if there is one).
 
     Args:
@@ -85,16 +69,17 @@ def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans)
         episodes that are whole.
       noise: float32[N], uniform on [0, 1).
       age: int32[N], of each step.
-      episodes: of the steps.
+      first, last: int32[N], ages of its episode's first and last step whose achieved goal is known.
+      whole: bool[N], True if the episode is kept from its first step to its end.
     """
     if strategy == "final":
-        return episodes.last, episodes.whole
-    low = age if strategy == "future" else episodes.first
-    found = low <= episodes.last
-    span = jnp.maximum(episodes.last - low + 1, 1)
+        return last, whole
+    low = age if strategy == "future" else first
+    found = low <= last
+    span = jnp.maximum(last - low + 1, 1)
     # Rounding may bring the product up to the span.
     offset = jnp.minimum((noise * span.astype(jnp.float32)).astype(jnp.int32), span - 1)
-    return low + offset, found if strategy == "future" else found & episodes.whole
+    return low + offset, found if strategy == "future" else found & whole
 
 
 def exchanges(key: Array, k: int, count: int) -> Array:
@@ -110,18 +95,6 @@ def tries(key: Array, count: int, members: Array | int, ages: Array) -> tuple[Ar
     return member, jax.random.randint(age_key, shape, 0, jnp.maximum(ages, 1))
 
 
-def first_hit(goal: Array, hits: Array) -> tuple[Array, Array]:
-    """(goal [N, G] of the first try that hits, bool[N], True if one does).
-
-    Args:
-      goal: [tries, N, G].
-      hits: bool[tries, N].
-    """
-    best = jnp.argmax(hits, axis=0)
-    index = best.reshape(1, -1, *(1,) * (goal.ndim - 2))
-    return jnp.take_along_axis(goal, index, axis=0)[0], hits.any(axis=0)
-
-
 def recompute_rewards(
     goals: Goals, achieved: Array, goal: Array, exchanged: Array, facts: tuple[Array, Array]
 ) -> tuple[Array, Array]:
@@ -129,8 +102,6 @@ def recompute_rewards(
 
     Args:
       achieved: [..., N, G], after each step.
-      goal: [N, G].
-      exchanged: bool[N].
       facts: reward and terminated, as they were.
     """
     desired = jnp.broadcast_to(goal, achieved.shape)
@@ -152,18 +123,9 @@ class NewGoals:
     goal: Array
     exchanged: Array
 
-    def exchange_in(self, obs: PyTree) -> PyTree:
-        """Observations [N, ...] with these goals."""
-        return with_goal(obs, self.goal, self.exchanged)
-
 
 def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array) -> NewGoals:
-    """Goals for the rows sampled by each of the groups.
-
-    Args:
-      keys: [groups], of this device's groups in this draw.
-      env, row: int32[N], the rows sampled, group by group.
-    """
+    """Goals for the rows (env, row) int32[N] sampled group by group, with the keys [groups] of the draw."""
     asked = plan.hindsight
     assert asked is not None
     groups = len(keys)
@@ -178,7 +140,7 @@ def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array
     else:
         noise = jax.vmap(lambda key: jax.random.uniform(key, (each,), jnp.float32))(keys[:, 1]).reshape(-1)
         age = (row - state.oldest) % state.size
-        step, found = chosen_step(asked.strategy, noise, age, _episodes(state, env, age))
+        step, found = chosen_step(asked.strategy, noise, age, *_episodes(state, env, age))
         goal = _achieved_goals(state, state.oldest + step + 1, env)
     known = ~ring.take_rows(state.rows["reset"], row + 1, env)
     return NewGoals(goal, exchanged & found & known)
@@ -193,7 +155,6 @@ def with_new_facts(
       window: int32[K + 1, N], rows of each window.
       env: int32[N].
       facts: `reward`, `terminated` and `reset` of the windows, [K + 1, N].
-      new: of their first rows.
     """
     old = facts["reward"][:-1], facts["terminated"][:-1]
     achieved = _achieved_goals(state, window[1:], env)
@@ -210,21 +171,20 @@ def _achieved_goals(state: Ring, row: Array, env: Array) -> Array:
     return ring.take_rows(obs[ACHIEVED], row, env)
 
 
-def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
-    """The episodes of steps by their age int32[N]."""
+def _episodes(state: Ring, env: Array, age: Array) -> tuple[Array, Array, Array]:
+    """(first, last, whole) of the episodes of steps by their age int32[N], see `chosen_step`."""
     at = lambda name, age: ring.take_rows(state.rows[name], state.oldest + age, env)  # noqa: E731
     numbers = functools.partial(at, EPISODE)
     first, after = episode_ages(numbers, age, state.count, state.size)
     # A final observation is a separate row; if there is none, the episode continues or was cut by force.
     whole = at("reset", first) & ~at("valid", after - 1)
-    return EpisodeSpans(first, after - 2, whole)
+    return first, after - 2, whole
 
 
 def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
     """(goal [N, G], bool[N], True if there is one), of the first try int32[tries, N] that is a step's."""
-    shape = age.shape
-    env = env.reshape(-1)
-    row = state.oldest + age.reshape(-1)
-    hits = (age.reshape(-1) > 0) & ~ring.take_rows(state.rows["reset"], row, env)
+    row = state.oldest + age
+    hits = (age > 0) & ~ring.take_rows(state.rows["reset"], row, env)
     goal = _achieved_goals(state, row, env)
-    return first_hit(goal.reshape(*shape, *goal.shape[1:]), hits.reshape(shape))
+    best = jnp.argmax(hits, axis=0).reshape(1, -1, *(1,) * (goal.ndim - 2))
+    return jnp.take_along_axis(goal, best, axis=0)[0], hits.any(axis=0)

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from jaxrl.config.replay import STRATEGIES
 from jaxrl.envs.goals import ACHIEVED, DESIRED, KEYS, Goals, NearGoals
 from jaxrl.experience.replay import hindsight
-from jaxrl.experience.replay.hindsight import EpisodeSpans
 from jaxrl.experience.replay.prioritized_buffer import (
     PrioritizedBufferState,
     PrioritizedReplayBuffer,
@@ -148,13 +147,7 @@ class HindsightReplayBuffer:
     def update_priorities(
         self, state: HindsightBufferState, indices: Array, errors: Array
     ) -> HindsightBufferState:
-        """With the TD errors float32[N] of steps that were sampled.
-
-        In a compiled program those that are not finite do not enter.
-
-        Raises:
-          ValueError: outside of one, an error is not finite; the shapes differ.
-        """
+        """As `PrioritizedReplayBuffer.update_priorities`."""
         buffer = self._draws.update_priorities(state.buffer, indices, errors)
         return dataclasses.replace(state, buffer=buffer)
 
@@ -172,8 +165,7 @@ class HindsightReplayBuffer:
             first, after = hindsight.episode_ages(numbers, age, count, self.capacity)
             whole = at(state.begins, first) & at(state.buffer.items["done"], after - 1)
             noise = jax.random.uniform(key, index.shape, jnp.float32)
-            episodes = EpisodeSpans(first, after - 1, whole)
-            step, found = hindsight.chosen_step(self.strategy, noise, age, episodes)
+            step, found = hindsight.chosen_step(self.strategy, noise, age, first, after - 1, whole)
         return at(state.buffer.items["next_obs"][ACHIEVED], step), found
 
 

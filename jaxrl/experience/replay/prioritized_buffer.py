@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan
-from jaxrl.experience.replay import draws, priorities, priority_tree
-from jaxrl.experience.replay.places import Places
+from jaxrl.experience.replay import draws, priority_tree
 from jaxrl.experience.replay.priority_tree import PriorityTree
+from jaxrl.experience.replay.sampling import Places
 from jaxrl.types import Array, Axis, PyTree
 
 
@@ -91,7 +91,7 @@ class PrioritizedReplayBuffer:
         """
         batch, size = _check_batch(state.items, batch)
         index, _ = priority_tree.window(self.capacity, state.cursor, 0, size, 0)
-        new = jnp.full((1, size), priorities.leaf_of_new(state.tree.max()))
+        new = jnp.full((1, size), draws.leaf_of_new(state.tree.largest.max()))
         return dataclasses.replace(
             state,
             items=jax.tree.map(lambda x, y: x.at[index].set(y, unique_indices=True), state.items, batch),
@@ -186,11 +186,7 @@ def _require_finite(indices: Array, errors: Array, capacity: int) -> None:
 
 
 def _check_batch(items: PyTree, batch: PyTree) -> tuple[PyTree, int]:
-    """(a batch as arrays [N, ...], N), for the arrays [capacity, ...] of the items before it.
-
-    Raises:
-      ValueError: the batch has other parts, shapes or dtypes, or does not fit.
-    """
+    """(a batch as arrays [N, ...], N), for the arrays [capacity, ...] of the items; ValueError as `add`."""
     _require_parts(items, batch)
     arrays = jax.tree.map(jnp.asarray, batch)
     capacity = len(jax.tree.leaves(items)[0])

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.experience.replay import sampling
-from jaxrl.experience.replay.places import Groups, Places
+from jaxrl.experience.replay.sampling import Groups, Places
 from jaxrl.types import Array
 
 WIDTH = 16  # leaves of a block, and blocks of a block of blocks
@@ -37,14 +37,6 @@ class PriorityTree:
     total: Array
     largest: Array
     count: Array
-
-    def at(self, items: Array) -> Array:
-        """float32[B, N], the leaves of items int32[N] of every environment."""
-        return self.leaf[:, items]
-
-    def max(self) -> Array:
-        """float32[], the largest leaf."""
-        return self.largest.max()
 
 
 def empty(envs: int, items: int) -> PriorityTree:
@@ -74,13 +66,12 @@ def write(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Place
     """With other leaves of neighbouring items, and other items that may be sampled.
 
     Args:
-      tree: the old one.
       items: int32[N], of `window`; nothing else changes, neither its leaf nor whether it may be sampled.
       leaf: float32[B, N].
       was, now: the places that could be sampled before, and those that can be now.
     """
     number = lambda leaf, places: ((leaf > 0) & places.allow(items)[None]).sum(axis=1, dtype=jnp.int32)  # noqa: E731
-    gone = number(tree.at(items), was)
+    gone = number(tree.leaf[:, items], was)
     # Adds 0. Unless what is written depends on what is read of the old leaves, XLA copies all of them.
     leaf = leaf + jnp.minimum(gone, 0)[:, None].astype(jnp.float32)
     count = tree.count - gone + number(leaf, now)
@@ -100,11 +91,9 @@ def update(
     """With new leaves of items that were sampled.
 
     Args:
-      tree: the old one.
       where: (env, item) int32[N], different ones; of those whose leaf is 0, nothing changes.
       leaf: float32[N], above 0. Those that are not finite do not enter.
       usable: bool[N], False: keep the old one.
-      places: the places that may be sampled.
     """
     env, item = where
     # Numbers of one array: XLA for CPU puts pairs of indices together in a separate kernel.
@@ -138,9 +127,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     Independent draws without their repetitions have that distribution; if many are repeated, more follow, and
     a race among the leaves that are left gives what is still missing.
 
-    Args:
-      groups: of them, and the draws of each.
-      key: equal on all devices.
+    The key is equal on all devices.
 
     Returns:
       (int32[groups, each] indices into the leaves of the group, bool[groups, each], True if there was one;

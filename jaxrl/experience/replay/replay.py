@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import ReplayFeedback, ReplayPlan, SequenceBatch, SequencePlan, Transitions
 from jaxrl.experience.memory import Memory
-from jaxrl.experience.replay import draws, hindsight, priorities, priority_tree, ring
-from jaxrl.experience.replay.places import Groups, Places
+from jaxrl.experience.replay import draws, hindsight, priority_tree, ring
 from jaxrl.experience.replay.ring import CARRY, Ring
+from jaxrl.experience.replay.sampling import Groups, Places
 from jaxrl.types import Array, Trajectory
 
 
@@ -45,11 +45,14 @@ class RingMemory(Memory):
 
         Args:
           state: with the rows of the rollout, and its cursor.
-          trajectory: the rollout.
           leaf: float32[B, N], of neighbouring items before it.
           first: which of them is the rollout's first.
           new: float32[], for each new item that may be sampled.
         """
+
+    def init(self, example: Trajectory | None) -> Ring:
+        assert example is not None
+        return ring.empty(example, self.plan)
 
     def add(self, state: Ring, trajectory: Trajectory) -> Ring:
         length = len(trajectory.reward)
@@ -65,11 +68,11 @@ class RingMemory(Memory):
         was = self.places(state)
         now = self.places(after)
         interval = state.size // now.size
-        new = priorities.leaf_of_new(self.plan.axis.gather(tree.max()).max())
+        new = draws.leaf_of_new(self.plan.axis.gather(tree.largest.max()).max())
         unseen = -(-self.plan.unseen // interval)
         begin = state.cursor // interval
         items, first = priority_tree.window(now.size, begin, self.hidden, length // interval, unseen)
-        leaf = self.with_new(after, trajectory, tree.at(items), first, new)
+        leaf = self.with_new(after, trajectory, tree.leaf[:, items], first, new)
         return dataclasses.replace(after, tree=priority_tree.write(tree, items, leaf, was, now))
 
     def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
@@ -90,14 +93,10 @@ def of_latest(latest: Trajectory) -> dict[str, Any]:
 
 
 def follows(terminated: Array, reset_after: Array) -> Array:
-    """True if the row after a step is its successor, or if none is needed.
+    """True if the row after a step, of which `reset_after` is `reset`, is its successor, or none is needed.
 
     If a restart of the environment was forced, the row after is the first of another episode, and the
     observation after the step is lost.
-
-    Args:
-      terminated: bool[...], of the steps.
-      reset_after: bool[...], `reset` of the rows after them.
     """
     return terminated | ~reset_after
 
@@ -105,11 +104,8 @@ def follows(terminated: Array, reset_after: Array) -> Array:
 def counted_steps(terminated: Array, reset: Array, valid: Array) -> Array:
     """bool[K, N], the steps of n-step returns from the first row of each window; row m is what follows them.
 
-    A window ends after a termination; after a truncation, whose final observation is the next row and not
-    `valid`; and before a step without a successor.
-
-    Args:
-      terminated, reset, valid: bool[K + 1, N], of consecutive rows.
+    A window of consecutive rows, bool[K + 1, N], ends after a termination; after a truncation, whose final
+    observation is the next row and not `valid`; and before a step without a successor.
     """
     known = valid[:-1] & follows(terminated[:-1], reset[1:])
     goes_on = jnp.concatenate([jnp.ones_like(known[:1]), ~terminated[:-2]])
@@ -124,17 +120,6 @@ class Replay(RingMemory):
     seam. No row is twice in a batch. Uniform sampling may hit the final row of an episode, which is not
     usable.
     """
-
-    def init(self, example: Trajectory | None) -> Ring:
-        assert example is not None
-        plan = self.plan
-        return ring.empty(
-            example,
-            plan.rows,
-            plan.priorities is not None,
-            numbered=plan.hindsight is not None,
-            num_frames=plan.frames,
-        )
 
     def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> Transitions:
         assert latest is not None
@@ -153,8 +138,7 @@ class Replay(RingMemory):
         obs, next_obs = (ring.observations_of(state.rows, at, env, self.plan.frames) for at in ends)
         mask, next_mask = (ring.take_rows(state.rows["action_mask"], at, env) for at in ends)
         if new is not None:
-            obs = new.exchange_in(obs)
-            next_obs = new.exchange_in(next_obs)
+            obs, next_obs = (hindsight.with_goal(x, new.goal, new.exchanged) for x in (obs, next_obs))
         ready = places.suffice(state.count, self.plan.learning_starts)
         return Transitions(
             obs=obs,
@@ -213,13 +197,6 @@ class SequenceReplay(RingMemory):
     def _window(self) -> int:
         """Rows that a sequence needs: its own, and those that follow its last."""
         return self._sequences.burn_in + self._sequences.length + self.plan.n_step
-
-    def init(self, example: Trajectory | None) -> Ring:
-        assert example is not None
-        prioritised = self.plan.priorities is not None
-        interval = self._sequences.interval
-        frames = self.plan.frames
-        return ring.empty(example, self.plan.rows, prioritised, interval=interval, num_frames=frames)
 
     @property
     def hidden(self) -> int:

@@ -8,8 +8,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.experience.replay import priority_tree
-from jaxrl.experience.replay.places import wrap
 from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
@@ -62,34 +62,22 @@ class Ring:
         return jnp.where(self.count == self.size, self.cursor, 0)
 
 
-def empty(
-    example: Trajectory,
-    rows: int,
-    prioritised: bool,
-    numbered: bool = False,
-    interval: int = 0,
-    num_frames: int = 1,
-) -> Ring:
-    """A ring that holds nothing, for trajectories with the shapes of `example`.
-
-    Args:
-      example: of a rollout.
-      rows: of each environment that it can hold.
-      prioritised: with `Ring.tree`.
-      numbered: with the numbers of episodes.
-      interval: rows from one stored carry to the next; 0: none are stored.
-      num_frames: of the stacks that observations are; 1: none.
-    """
+def empty(example: Trajectory, plan: ReplayPlan) -> Ring:
+    """A ring that holds nothing, for rollouts with the shapes of `example`."""
     fields = {name: getattr(example, name) for name in FIELDS}
-    fields |= {EPISODE: jnp.zeros(example.reward.shape, jnp.int32)} if numbered else {}
-    if num_frames > 1:
-        frame = jax.eval_shape(lambda obs: newest(obs, num_frames), example.obs)
+    if plan.hindsight is not None:
+        fields[EPISODE] = jnp.zeros(example.reward.shape, jnp.int32)
+    if plan.frames > 1:
+        frame = jax.eval_shape(lambda obs: newest(obs, plan.frames), example.obs)
         fields |= {"obs": frame, ANEW: jnp.zeros(example.reward.shape, bool)}
-    envs = example.reward.shape[1]
-    items = rows // (interval or 1)
+    rows = empty_rows(plan.rows, fields)
+    items = plan.rows
+    if plan.sequences is not None:
+        items //= plan.sequences.interval
+        rows[CARRY] = empty_rows(items, example.carry)
     return Ring(
-        rows=empty_rows(rows, fields) | ({CARRY: empty_rows(items, example.carry)} if interval else {}),
-        tree=priority_tree.empty(envs, items) if prioritised else None,
+        rows=rows,
+        tree=None if plan.priorities is None else priority_tree.empty(example.reward.shape[1], items),
         # An array for each: one that stands in two places cannot be donated.
         cursor=jnp.zeros((), jnp.int32),
         count=jnp.zeros((), jnp.int32),
@@ -108,7 +96,6 @@ def put_rows(rows: PyTree, new: PyTree, at: Array, size: int) -> PyTree:
     Args:
       rows: tree of [size, ...], or of [size / k, ...] where only each k-th row has something.
       new: such a tree of the rows that are written.
-      at: int32[].
       size: of the ring.
     """
 
@@ -136,31 +123,28 @@ def write_rows(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> Py
 
 
 def observations_of(rows: dict[str, PyTree], row: Array, env: Array, num_frames: int) -> PyTree:
-    """The observations [..., N, *] of rows, as the agent saw them.
-
-    Args:
-      rows: `Ring.rows`.
-      row, env: as for `taken`.
-      num_frames: of the stacks that they are; 1: none.
-    """
+    """The observations [..., N, *] of `Ring.rows`, as the agent saw them; `row`, `env` as for `take_rows`."""
     if num_frames == 1:
         return take_rows(rows["obs"], row, env)
     return stack_frames(rows["obs"], rows[ANEW], row, env, num_frames)
 
 
-def take_rows(tree: PyTree, row: Array, env: Array) -> PyTree:
-    """Rows [..., N, *] of a tree of [rows, B, *].
+def _wrap(item: Array, size: int) -> Array:
+    """uint32[...], where items of a ring lie that may be up to its size before its start, or beyond its end.
 
-    Args:
-      tree: of `Ring.rows`.
-      row: int32[..., N], beyond the end from the start again.
-      env: int32[N].
+    Without a sign: XLA for CPU would correct the remainder, and then the index, anew for every number that is
+    taken from a row.
     """
+    return jax.lax.rem((item + size).astype(jnp.uint32), jnp.full(item.shape, size, jnp.uint32))
+
+
+def take_rows(tree: PyTree, row: Array, env: Array) -> PyTree:
+    """Rows [..., N, *] of a tree of [rows, B, *]: `row` int32[..., N], cyclic, of `env` int32[N]."""
     env = jnp.broadcast_to(env, row.shape).astype(jnp.uint32)
 
     def of(x: Array) -> Array:
         # By one index: XLA for CPU puts pairs of them together in a separate kernel.
-        at = wrap(row, len(x)) * jnp.uint32(x.shape[1]) + env
+        at = _wrap(row, len(x)) * jnp.uint32(x.shape[1]) + env
         return x.reshape(-1, *x.shape[2:]).at[at].get(mode="promise_in_bounds")
 
     return jax.tree.map(of, tree)
@@ -174,10 +158,7 @@ def newest(obs: Array, frames: int) -> Array:
 def begins_anew(obs: Array, reset: Array, frames: int) -> Array:
     """bool[T, B], True if a stack repeats its newest frame because an episode begins.
 
-    Args:
-      obs: [T, B, *, K * C].
-      reset: bool[T, B], True if an episode begins.
-      frames: K.
+    The observations are [T, B, *, K * C], and `reset` is bool[T, B].
     """
     repeated = jnp.concatenate([newest(obs, frames)] * frames, axis=-1)
     return reset & (obs == repeated).all(axis=tuple(range(2, obs.ndim)))
@@ -189,9 +170,7 @@ def stack_frames(frame: Array, anew: Array, row: Array, env: Array, frames: int)
     Args:
       frame: [rows, B, *, C], the newest frame of each row.
       anew: bool[rows, B], `begins_anew` of each row.
-      row: int32[..., N], beyond the end from the start again; the K - 1 rows before each are there.
-      env: int32[N].
-      frames: K.
+      row, env: as for `take_rows`; the K - 1 rows before each are there.
     """
     env = jnp.broadcast_to(env, row.shape).astype(jnp.uint32)
     size = len(frame)
@@ -201,7 +180,7 @@ def stack_frames(frame: Array, anew: Array, row: Array, env: Array, frames: int)
     parts = []
     for back in range(frames):
         reach = jnp.where(begun, reach, back)
-        at = wrap(row - reach, size), env
+        at = _wrap(row - reach, size), env
         parts.append(frame.at[at].get(mode="promise_in_bounds"))
         begun |= anew.at[at].get(mode="promise_in_bounds")
     return jnp.concatenate(parts[::-1], axis=-1)

@@ -1,4 +1,4 @@
-"""Sampling without replacement, and random numbers for it; pure functions of arrays.
+"""Sampling without replacement: what may be sampled of a ring, how, and random numbers for it.
 
 Weighted samples have the distribution of sampling one row after the other, each in proportion to its weight
 among the rows that are left.
@@ -8,24 +8,82 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.types import Array
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
+@dataclass(frozen=True)
+class Places:
+    """The items of each environment, rows or sequences, that may be sampled: the oldest ones of a ring.
+
+    Attributes:
+      envs: environments of this device, B.
+      size: items of each that the ring can hold.
+      oldest: int32[], where the oldest lies.
+      complete: int32[], items of each, from the oldest on, that may be sampled.
+    """
+
+    envs: int
+    size: int
+    oldest: Array
+    complete: Array
+
+    def allow(self, item: Array) -> Array:
+        """bool[...], True if items may be sampled; what lies beyond the ring may not."""
+        age = item - self.oldest % self.size
+        age = jnp.where(age < 0, age + self.size, age)  # faster than a remainder
+        return (age < self.complete) & (item < self.size)
+
+    def suffice(self, count: Array, learning_starts: int) -> Array:
+        """bool[], True if of `count` rows enough are kept to learn, and one item can be sampled."""
+        return (count >= learning_starts) & (self.complete > 0)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of neighbouring environments, as many whatever the number of devices.
+
+    Attributes:
+      total: on all devices.
+      here: on this one.
+      first: int32[], which of all groups is the first here.
+      each: rows sampled from each of them.
+    """
+
+    total: int
+    here: int
+    first: Array | int
+    each: int
+
+    @classmethod
+    def of(cls, plan: ReplayPlan) -> Self:
+        here = plan.groups // plan.axis.size
+        return cls(plan.groups, here, plan.axis.index() * here, plan.batch_size // plan.groups)
+
+    def keys(self, key: Array) -> Array:
+        """[here] keys of the groups here, the same however many devices there are; `key` is equal on all."""
+        index = self.first + jnp.arange(self.here)
+        return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+
+    def take(self, x: Array) -> Array:
+        """[here, ...], what belongs to the groups here of an array [total, ...]."""
+        return jax.lax.dynamic_slice_in_dim(x, self.first, self.here)
+
+
 def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:
     """(int32[count] different indices in proportion to their weights, bool[count], True if there was one).
 
-    By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006).
-
-    Args:
-      weights: float32[N], at least 0; N is at least `count`.
-      count: rows to sample.
+    By the largest of log(weight) + Gumbel noise (Efraimidis and Spirakis 2006). The weights are float32[N],
+    at least 0, and N is at least `count`.
     """
     best, index = jax.lax.top_k(_scores(key, weights), count)
     return index.astype(jnp.int32), best > -jnp.inf
@@ -40,7 +98,6 @@ def by_race_in_blocks(
       weights_of: float32[width], at least 0, of a block by its first index, int32[].
       size: N, all weights.
       width: of a block, at most N.
-      count: rows to sample.
     """
 
     def turn(i: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -58,8 +115,7 @@ def by_race_in_blocks(
 
 
 def _scores(key: Array, weights: Array) -> Array:
-    """float32[N], log(weight) + Gumbel noise."""
-    # Of 2^23 uniform numbers, as is usual, the largest would often be equal.
+    # log(weight) + Gumbel noise. Of 2^23 uniform numbers, as is usual, the largest would often be equal.
     noise = jax.random.gumbel(key, weights.shape, jnp.float32, mode="high")
     drawn = weights > 0
     return jnp.where(drawn, jnp.log(jnp.where(drawn, weights, 1.0)) + noise, -jnp.inf)
@@ -111,12 +167,7 @@ def uniform(key: Array, shape: tuple[int, ...]) -> Array:
 def threefry(first_key: Array, second_key: Array, x: Array, y: Array) -> tuple[Array, Array]:
     """Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
 
-    Args:
-      first_key, second_key: uint32[], the key.
-      x, y: uint32[...], the counter.
-
-    Returns:
-      Two words of random bits, uint32[...] each.
+    Two words of random bits, uint32[...] each, of the key (uint32[] each) and the counter (x, y) uint32[...].
     """
     keys = (first_key, second_key, first_key ^ second_key ^ jnp.uint32(_PARITY))
     x = x + keys[0]

@@ -17,8 +17,7 @@ import pytest
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec
 from jaxrl.experience.demonstrations import DatasetFault, Episode, read_dataset, write_dataset
 from jaxrl.experience.demonstrations.dataset import is_simulated
-from jaxrl.experience.demonstrations.episode import EpisodeFault, check_episode
-from jaxrl.experience.demonstrations.episode_files import decode, encode
+from jaxrl.experience.demonstrations.episode import EpisodeFault, check_episode, decode, encode
 from tests.experience.demonstrations.samples import SPEC, episode
 
 
@@ -146,7 +145,7 @@ def test_faults_are_one_line(tmp_path: Path, damage: Callable[[Path], object], m
 
 def test_a_file_that_promises_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: Any) -> None:
     folder = written(tmp_path / "d", [episode(5)])
-    monkeypatch.setattr("jaxrl.experience.demonstrations.episode_files.LARGEST_FILE", 1000)
+    monkeypatch.setattr("jaxrl.experience.demonstrations.episode.LARGEST_FILE", 1000)
     with pytest.raises(DatasetFault, match="unpacks to more than|larger than"):
         read_dataset(str(folder), SPEC)
 

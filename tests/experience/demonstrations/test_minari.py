@@ -14,7 +14,7 @@ from gymnasium import spaces
 from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.envs.host.spaces import action_leaf, action_space, observation_space
 from jaxrl.envs.host.worker import describe
-from jaxrl.experience.demonstrations import DatasetFault, minari_files, read_dataset
+from jaxrl.experience.demonstrations import DatasetFault, foreign_files, read_dataset
 from tests.experience.demonstrations.samples import SPEC, episode
 
 minari = pytest.importorskip("minari")
@@ -26,7 +26,7 @@ MinariStorage = pytest.importorskip("minari.dataset.minari_storage").MinariStora
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     episodes = [episode(5, 1), episode(3, 2, terminated=False)]
-    minari_files.write_episodes(tmp_path / "line/data", episodes, SPEC, "line")
+    foreign_files.write_minari(tmp_path / "line/data", episodes, SPEC, "line")
     return tmp_path / "line"
 
 
@@ -53,7 +53,7 @@ def test_dict_observations(tmp_path: Path) -> None:
     spec = dataclasses.replace(SPEC, observation_space=space)
     rows = {"map": np.ones((4, 2, 2), np.uint8), "own": np.arange(4)}
     one = dataclasses.replace(episode(3), observations=rows)
-    minari_files.write_episodes(tmp_path / "d/data", [one], spec, "d")
+    foreign_files.write_minari(tmp_path / "d/data", [one], spec, "d")
     (found,) = read_dataset(str(tmp_path / "d"), spec).episodes
     np.testing.assert_equal(found.observations, rows)
     other = Dict((("map", Box.of(0, 9, (3, 2), np.uint8)), ("own", Discrete(9))))
@@ -69,7 +69,7 @@ def test_dict_observations(tmp_path: Path) -> None:
 def test_numbers_are_the_environments(space: Any, actions: Any, tmp_path: Path) -> None:
     spec = dataclasses.replace(SPEC, action_space=space)
     one = dataclasses.replace(episode(2), actions=np.array(actions))
-    minari_files.write_episodes(tmp_path / "n/data", [one], spec, "n")
+    foreign_files.write_minari(tmp_path / "n/data", [one], spec, "n")
     said = minari.MinariDataset(tmp_path / "n/data").action_space
     assert all(said.contains(action) for action in np.array(actions))
     (found,) = read_dataset(str(tmp_path / "n"), spec).episodes
@@ -104,7 +104,7 @@ def test_parts_within_parts_and_actions_of_several(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.observations["camera.left"], seen["camera"]["left"])
     np.testing.assert_array_equal(found.observations["pair.0"], seen["pair"][0])
     np.testing.assert_array_equal(found.actions, [[2, 0.5, 0.5], [0, 0.5, 0.5], [1, 0.5, 0.5]])
-    minari_files.write_episodes(tmp_path / "ours/data", [found], spec, "ours")
+    foreign_files.write_minari(tmp_path / "ours/data", [found], spec, "ours")
     ours = minari.MinariDataset(tmp_path / "ours/data")
     assert (ours.spec.observation_space, ours.spec.action_space) == (space, actions)
     np.testing.assert_equal(next(ours.iterate_episodes()).actions, done)
@@ -115,7 +115,7 @@ def test_parts_within_parts_and_actions_of_several(tmp_path: Path) -> None:
     [("line", "line-v0"), ("line-v3", "line-v3"), ("my lines.2", "my-lines-2-v0"), ("v2", "v2-v0")],
 )
 def test_the_id_has_a_version(tmp_path: Path, name: str, given: str) -> None:
-    minari_files.write_episodes(tmp_path / "d/data", [episode(3)], SPEC, name)
+    foreign_files.write_minari(tmp_path / "d/data", [episode(3)], SPEC, name)
     spec = minari.MinariDataset(tmp_path / "d/data").spec
     assert spec.dataset_id == given
 
@@ -147,7 +147,7 @@ def test_faults_are_one_line(written: Path, damage: Any, message: str) -> None:
 def test_numbers_are_checked(tmp_path: Path) -> None:
     bad = episode(5).observations.copy()
     bad[2, 0] = np.nan
-    minari_files.write_episodes(
+    foreign_files.write_minari(
         tmp_path / "n/data", [episode(4), dataclasses.replace(episode(5), observations=bad)], SPEC, "n"
     )
     with pytest.raises(DatasetFault, match="episode 1: observations must be finite; row 2 is not"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.algorithms import Agent
 from jaxrl.envs.host_env import HostEnv
-from jaxrl.experience.host.collector import HostCollectorOptions
+from jaxrl.experience.collector import HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.parallel.compilation import without_cache

@@ -11,8 +11,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.envs.host_env import HostEnvError, HostOptions
-from jaxrl.experience.host.actor import Actor
-from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.host.threads import Actor, Cancelled
 from jaxrl.types import Acting
 from tests.compiled_programs import loud, tiny_agent
 from tests.experience.host.host_env import Playback

@@ -12,10 +12,9 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.envs.host_env import HostEnvError, HostOptions
-from jaxrl.experience.host.actor import Actor
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
-from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.host.threads import Actor, Cancelled
 from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.host_runtime import HostRuntime
@@ -152,7 +151,7 @@ def test_broken_environment_ends_the_actor(device, fail, problem):
 FOREVER = """
 import sys, time
 from jaxrl.envs.host_env import HostEnvError
-from jaxrl.experience.host.actor import Actor
+from jaxrl.experience.host.threads import Actor
 from tests.compiled_programs import start, tiny_program
 from tests.experience.host.host_env import TracedPlayback, record
 from tests.experience.host.playing import T, fused, keys_of

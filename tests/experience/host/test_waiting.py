@@ -7,7 +7,7 @@ import pytest
 
 from jaxrl.envs import registry
 from jaxrl.envs.host_env import HostEnvError, HostOptions
-from jaxrl.experience.host.waiting import Watch, by_group
+from jaxrl.experience.host.threads import Watch, by_group
 
 
 def test_groups_work_at_the_same_time_and_answer_in_order():

@@ -10,7 +10,7 @@ import pytest
 from jaxrl.config import default_config, resolve
 from jaxrl.envs import registry
 from jaxrl.experience.level_replay.learnability import LearnabilitySampler
-from jaxrl.experience.level_replay.source import LevelSource
+from jaxrl.experience.level_replay.levels import LevelSource
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import LevelResults
 from jaxrl.types import Axis

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs.games import Game
-from jaxrl.experience.opponents.matches import Matches
-from jaxrl.experience.opponents.seats import Seats
+from jaxrl.experience.opponents.matches import Matches, Seats
 from jaxrl.types import Acting, Axis
 from tests.experience.opponents.self_play import iteration
 
@@ -97,7 +96,7 @@ def test_matches_are_a_plain_loop_over_the_game() -> None:
     program = iteration()
     game = program.learning.opponents.matches.game
     seats = Seats(agent, LATEST, POOLED)
-    matches = Matches(program.collector.env.spec, game, seats, Axis()).against(now, snapshots)
+    matches = Matches(program.collector.env.spec, game, seats, Axis(), now=now, snapshots=snapshots)
     keys_B = jax.random.split(jax.random.key(5), B)
     of_group = [now, now, *(jax.tree.map(lambda x, i=i: x[i], snapshots) for i in range(POOLED))]
     programs = Programs(game, agent)
@@ -168,7 +167,8 @@ def test_opponents_move_until_it_is_the_learners_turn() -> None:
     agent, now, snapshots = players()
     program = iteration()
     spec = program.collector.env.spec
-    matches = Matches(spec, Uneven(spec), Seats(agent, LATEST, POOLED), Axis()).against(now, snapshots)
+    seats = Seats(agent, LATEST, POOLED)
+    matches = Matches(spec, Uneven(spec), seats, Axis(), now=now, snapshots=snapshots)
     keys = jax.random.split(jax.random.key(5), B)
     state, _ = jax.jit(matches.reset)(keys)
     state, step = jax.jit(matches.step)(keys, state, jnp.zeros(B, jnp.int32))
@@ -189,8 +189,8 @@ def test_random_moves_rise_from_environment_to_environment() -> None:
     keys = jax.random.split(jax.random.key(5), count)
     boards = []
     for random_moves in (0.0, largest):
-        matches = Matches(program.collector.env.spec, game, seats, Axis(), random_moves=random_moves)
-        matches = matches.against(now, snapshots)
+        spec = program.collector.env.spec
+        matches = Matches(spec, game, seats, Axis(), random_moves, now, snapshots)
         state, _ = jax.jit(matches.reset)(keys)
         waited = np.asarray(state.waits)  # the opponent has the first move
         state, _ = jax.jit(matches.step)(keys, state, jnp.zeros(count, jnp.int32))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.replay import n_step_return
-from jaxrl.experience.replay import priorities, sampling
+from jaxrl.experience.replay import draws as sampling_draws
+from jaxrl.experience.replay import sampling
 from jaxrl.experience.replay.replay import counted_steps
 
 GAMMA = 0.9
@@ -58,14 +59,14 @@ def test_rewards_that_do_not_count_may_be_anything() -> None:
 
 
 def test_beta_rises_to_one() -> None:
-    beta_at = jax.jit(lambda draws: priorities.beta_at(draws, 0.4, 100))
+    beta_at = jax.jit(lambda draws: sampling_draws.beta_at(draws, 0.4, 100))
     found = [float(beta_at(np.int32(d))) for d in (0, 50, 100, 1000)]
     np.testing.assert_allclose(found, [0.4, 0.7, 1.0, 1.0], rtol=1e-6)
 
 
 def test_importance_weights() -> None:
     p = np.array([0.5, 0.25, 0.0, 1e-9], np.float32)
-    found = jax.jit(priorities.importance)(p, np.float32(10.0), np.float32(0.7))
+    found = jax.jit(sampling_draws.importance)(p, np.float32(10.0), np.float32(0.7))
     expected = [(10 * x) ** -0.7 if x else 0.0 for x in p.astype(np.float64)]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
