@@ -50,9 +50,9 @@ class Agent(abc.ABC):
     def output(self, acting: Acting, out: NetworkOutput) -> Any:
         """The output of an agent, a pytree with the `carry` after the last step; each family has a class."""
 
-    @abc.abstractmethod
     def init_params(self, key: Array) -> PyTree:
-        """Fresh parameters, float32."""
+        """Fresh parameters, float32. May be overridden, by agents that have others beside the network's."""
+        return self.network.init(key)
 
     @abc.abstractmethod
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> PyTree:
@@ -105,17 +105,17 @@ class Agent(abc.ABC):
     def facts(self, out: Any) -> tuple[Array, dict[str, Array]]:
         """(value float32[B], the numbers behind the choice, float32 by name), for exported policies."""
 
-    @abc.abstractmethod
     def architecture(self) -> dict[str, Any] | None:
         """The layers from which `facts` come, for exports that run without this package.
 
         `Network.describe` of a network whose `head`, on the first trunk, tells the action, and whose head
-        `value`, on the last trunk, the value. None if another format is not possible.
+        `value`, on the last trunk, the value. None if another format is not possible. May be overridden.
         """
+        return self.network.describe()
 
-    @abc.abstractmethod
     def acting_params(self, params: PyTree) -> PyTree:
-        """The parameters that acting needs, of those that are trained."""
+        """The parameters that acting needs, of those that are trained. May be overridden."""
+        return params
 
     def add_solution(self, out: Any, solution: Array) -> Any:
         """The output of `forward` with the environment's best actions [B, *A]; only with `asks_solver`."""
@@ -133,9 +133,7 @@ class Agent(abc.ABC):
         stats = None
         if self.normalize_config.observations:
             space = self.spec.observation_space
-            example = quantities(space, zeros(space))
-            tasks = len(self.spec.task_names)
-            stats = task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
+            stats = empty_statistics(self.spec, quantities(space, zeros(space)))
         return Acting(self.init_params(key), stats)
 
     def moments(self, acting: Acting) -> list[tuple[Array, Array]]:
@@ -201,6 +199,12 @@ class Agent(abc.ABC):
         out = self.network.apply(acting.params, seen, carry, reset[None], one(action_mask))
         heads, features = jax.tree.map(lambda x: x[0], (out.heads, out.features))
         return self.output(acting, NetworkOutput(heads, features, out.carry))
+
+
+def empty_statistics(spec: EnvSpec, example: PyTree) -> PyTree:
+    """Running moments of nothing yet, for trees like the example; of each of several tasks."""
+    tasks = len(spec.task_names)
+    return task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
 
 
 def quantities(space: Space, obs: PyTree) -> PyTree:

@@ -18,13 +18,10 @@ import jax.flatten_util
 import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
-from jaxrl.algorithms.accumulation import parts, sum_of_parts
 from jaxrl.algorithms.agent import Agent
-from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.optimizer_shards import OptimizerShards
-from jaxrl.algorithms.parameters import fits
+from jaxrl.algorithms.optimizer import OptimizerShards, fits
 from jaxrl.algorithms.reports import Epochs, PackedReports, Reports, nonfinite
-from jaxrl.algorithms.sequences import Dealing, Sequences, put_sequences
+from jaxrl.algorithms.sequences import Batch, Dealing, Sequences, parts, put_sequences, sum_of_parts
 from jaxrl.config import Config
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.types import Array, Axis, LearnerState, PyTree

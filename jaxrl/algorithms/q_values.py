@@ -11,11 +11,12 @@ import jax.numpy as jnp
 
 from jaxrl import networks
 from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.base import run_progress
 from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, QHead
 from jaxrl.networks.distributions import MASKED_LOGIT, to_rank_of
-from jaxrl.types import Acting, Array, PyTree
+from jaxrl.types import Acting, Array, LearnerState, PyTree
 
 _TRUNK = "value"
 # Of the ladder of epsilons.
@@ -81,9 +82,6 @@ class QAgent(Agent):
         built = networks.build(network, spec, heads)
         return cls(spec, built, normalize, description, needs_final_observations)
 
-    def init_params(self, key: Array) -> PyTree:
-        return self.network.init(key)
-
     def output(self, acting: Acting, out: NetworkOutput) -> QOutput:
         return QOutput(out.heads["head"], out.carry, acting.exploration)
 
@@ -111,12 +109,6 @@ class QAgent(Agent):
 
     def facts(self, out: QOutput) -> tuple[Array, dict[str, Array]]:
         return out.value, {"q": out.q.astype(jnp.float32)}
-
-    def architecture(self) -> dict[str, Any] | None:
-        return self.network.describe()
-
-    def acting_params(self, params: PyTree) -> PyTree:
-        return params
 
 
 def random_action(allowed: Array, noise: Array) -> Array:
@@ -166,6 +158,13 @@ def n_step_target(total: Array, discount: Array, terminated: Array, value: Array
 def polyak_update(target: Array, params: Array, rate: Array) -> Array:
     """The target network's parameters after a move to the network's; exactly these at rate 1."""
     return rate * params + (1.0 - rate) * target
+
+
+def falling_epsilon(learner: LearnerState, total_updates: int) -> Array:
+    """float32[], linear in the updates made, or in time, from `exploration_start` to `exploration_end`."""
+    h: Any = learner.hyperparams
+    progress = run_progress(learner, h.exploration_fraction, total_updates)
+    return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
 
 
 def ladder(index: Array | int, num_envs: int) -> Array:

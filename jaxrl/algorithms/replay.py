@@ -191,6 +191,19 @@ def n_step_return(reward: Array, counts: Array, gamma: Array | float) -> tuple[A
     return discounted.sum(axis=0), gamma ** counts.sum(axis=0).astype(jnp.float32)
 
 
+def sequence_error(error: Array, usable: Array, eta: float) -> Array:
+    """float32[N], eta max |error| + (1 - eta) mean |error| over the steps of each sequence that count.
+
+    Args:
+      error: float32[L, N], TD errors.
+      usable: bool[L, N].
+      eta: 0.9 in Kapturowski et al. 2019, equation 1.
+    """
+    found = jnp.where(usable, jnp.abs(error), 0.0)
+    mean = found.sum(axis=0) / jnp.maximum(usable.sum(axis=0), 1).astype(jnp.float32)
+    return eta * found.max(axis=0) + (1.0 - eta) * mean
+
+
 @dataclass(frozen=True)
 class HindsightPlan:
     """Hindsight experience replay (Andrychowicz et al. 2017).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -12,12 +12,12 @@ import optax
 
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.optimizer import optimizer
-from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.optimizer import layer_norms, optimizer
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan, hindsight_plan
+from jaxrl.algorithms.reports import nonfinite
 from jaxrl.config import Config, ConfigError, MemoryConfig, ReplayConfig
 from jaxrl.envs.base import EnvSpec
-from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.metrics.reduction import Last, Mean, Metrics
 from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
 
@@ -91,14 +91,6 @@ class ReplayAlgorithm(Algorithm):
         steps = section.steps_per_update(self.config.env.num_envs)
         return section.updates_per_rollout * steps / self.config.steps_per_iteration
 
-    def declared(self, names: Iterable[str]) -> Mapping[str, type[Metric]]:
-        """`Algorithm.metrics`: means of these names, the updates and, if configured, norms by layer."""
-        found: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
-        if self.config.log.layers:
-            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
-            found |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
-        return found
-
     def mean_gradient(
         self, loss: Callable[[PyTree], Any], params: PyTree, usable: Array
     ) -> tuple[PyTree, dict[str, Array], Any]:
@@ -129,6 +121,37 @@ class ReplayAlgorithm(Algorithm):
             opt_state=opt_state,
         )
 
+    def if_ready(
+        self,
+        ready: Array,
+        before: Any,
+        after: Any,
+        means: dict[str, Array],
+        gradient: PyTree,
+        scale: Array | float = 1.0,
+    ) -> tuple[Any, Metrics]:
+        """(`after` if enough is kept to learn, else `before`; metrics of the update, which then count).
+
+        Args:
+          ready: bool[].
+          means: float32[] by metric, over the batch.
+          gradient: whose norms by layer, times `scale`, are among the metrics if configured.
+        """
+        # Not a branch: under `vmap` both of its sides would be computed.
+        after = jax.tree.map(lambda x, y: jnp.where(ready, y, x), before, after)
+        made = ready.astype(jnp.float32)
+        if self.config.log.layers:
+            means = means | {name: x * scale for name, x in layer_norms(gradient).items()}
+        metrics: Metrics = {name: Mean(x * made, made) for name, x in means.items()}
+        return after, metrics | {self.updates_metric: Last(after.updates)}
+
+    def inspected(
+        self, layers: Sequence[tuple[str, Array]], gradient: PyTree, means: dict[str, Array]
+    ) -> dict[str, Array]:
+        """The result of `inspect`, of the one update of an iteration."""
+        found = nonfinite(layers, gradient, self.axis) | means
+        return {name: x[None, None] for name, x in found.items()}
+
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:
         # Beside the loss, rewards and notes of the latest rollout: rows that were not sampled count as well.
         checked = [metrics[name] for name in self.watched]
@@ -147,17 +170,28 @@ class ReplayAlgorithm(Algorithm):
         """
         one = jnp.ones((), jnp.float32)
         rows = one * self.config.steps_per_iteration / self.axis.size
-        return self.over_devices(
-            {
-                f"{self.name}/reward": Mean(experience.latest_reward, experience.latest_steps),
-                f"{self.name}/{noted}": Mean(experience.latest_noted, one),
-                f"{self.name}/transitions": Mean(experience.latest_steps, rows),
-            }
-        )
-
-    def over_devices(self, means: dict[str, Mean]) -> dict[str, Mean]:
-        """The means over the rows of all devices."""
+        means = {
+            f"{self.name}/reward": Mean(experience.latest_reward, experience.latest_steps),
+            f"{self.name}/{noted}": Mean(experience.latest_noted, one),
+            f"{self.name}/transitions": Mean(experience.latest_steps, rows),
+        }
         return self.axis.psum(means)
+
+
+def after_burn_in(
+    run: Callable[[PyTree, PyTree], PyTree], inputs: PyTree, carry: PyTree, rows: int
+) -> tuple[PyTree, PyTree]:
+    """(the inputs after the burn-in, the carry before them, which no gradient enters).
+
+    Args:
+      run: (inputs, the carry before them) -> the carry after them.
+      inputs: leaves [W, N, ...].
+      carry: before the first of them.
+      rows: of the burn-in.
+    """
+    if rows:
+        carry = jax.lax.stop_gradient(run(jax.tree.map(lambda x: x[:rows], inputs), carry))
+    return jax.tree.map(lambda x: x[rows:], inputs), carry
 
 
 def usable_sum(x: Array, usable: Array) -> Array:

@@ -10,7 +10,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.optimizer import layer_norms
 from jaxrl.metrics.reduction import Mean, Metrics
 from jaxrl.types import Array, Axis, PyTree
 

@@ -15,22 +15,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.base import Learned, run_progress
+from jaxrl.algorithms.actor_critic import ActorCritic, ActorCriticOutput
+from jaxrl.algorithms.base import OF_ACTOR_CRITICS, Learned, run_progress
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
-from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
 from jaxrl.algorithms.optimizer import optimizer
-from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
-from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
-from jaxrl.algorithms.reports import nonfinite
+from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, after_burn_in, usable_sum
 from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import Config, ConfigError, DAggerConfig
 from jaxrl.config.imitation import SOLVER
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics import tracing
-from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.metrics.reduction import Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, LearnerState, PyTree, Trajectory
 
 
@@ -153,27 +150,24 @@ class DAgger(ReplayAlgorithm):
         with tracing.phase("update"):
             gradient, means = self._gradient(learner, experience)
             after = self.after_step(learner, gradient, learner.hyperparams.learning_rate)
-        # Not a branch: under `vmap` both of its sides would be computed.
-        after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
+        updated = {
+            "loss/policy": means["loss"],
+            "grad/norm": optax.tree.norm(gradient),
+            f"dagger/{self._hit}": means["hit"],
+        }
+        after, metrics = self.if_ready(experience.ready, learner, after, updated, gradient)
         after = dataclasses.replace(after, draws=learner.draws + 1)
-        made = experience.ready.astype(jnp.float32)
         latest = experience.latest
         rows = {name: x for name, x in latest.extras.items() if name != LABEL} | {"reward": latest.reward}
         if latest.valid is not None:
             rows = {name: jnp.where(latest.valid, x, 0.0) for name, x in rows.items()}
-        noted = self.over_devices({name: Mean(x.sum(), latest.steps) for name, x in rows.items()})
-        metrics: Metrics = {
-            "loss/policy": Mean(means["loss"] * made, made),
-            "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
-            f"dagger/{self._hit}": Mean(means["hit"] * made, made),
+        noted = self.axis.psum({name: Mean(x.sum(), latest.steps) for name, x in rows.items()})
+        metrics |= {
             f"dagger/latest_{self._hit}": noted["hit"],
             "dagger/log_prob": noted["log_prob"],
             "dagger/reward": noted["reward"],
             "dagger/beta": Mean.of(self.exploration(learner).beta),
-            self.updates_metric: Last(after.updates),
         }
-        if self.config.log.layers:
-            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(gradient).items()}
         return Learned(after, None, metrics)
 
     def is_finite(self, learner: DAggerState, metrics: Metrics) -> Array:
@@ -187,9 +181,8 @@ class DAgger(ReplayAlgorithm):
         seen = self.agent.normalize(learner.policy, experience.obs)
         inputs = (seen, experience.carry, experience.reset, experience.action_mask)
         layers = self.agent.network.layers(learner.policy.params, *inputs)
-        found = nonfinite(layers, gradient, self.axis)
-        found |= {"loss/policy": means["loss"], "grad/norm": optax.tree.norm(gradient)}
-        return {name: x[None, None] for name, x in found.items()}
+        found = {"loss/policy": means["loss"], "grad/norm": optax.tree.norm(gradient)}
+        return self.inspected(layers, gradient, found)
 
     @property
     def _section(self) -> DAggerConfig:
@@ -217,16 +210,22 @@ class DAgger(ReplayAlgorithm):
     def _gradient(self, learner: DAggerState, batch: AggregateDraw) -> tuple[PyTree, dict[str, Array]]:
         """(gradient of the mean loss, means `loss` and `hit`), over the steps of all devices that count."""
         seen = self.agent.normalize(learner.policy, batch.obs)
-        start = self._section.burn_in
-        inputs = (seen, batch.reset, batch.action_mask)
-        carry = batch.carry
-        first, then = (jax.tree.map(lambda x, s=s: x[s], inputs) for s in (slice(start), slice(start, None)))
-        if start:
-            carry = self.agent.apply(learner.policy, first[0], carry, *first[1:]).carry
+
+        def run(
+            acting: Acting, inputs: tuple[PyTree, Array, Array | None], carry: PyTree
+        ) -> ActorCriticOutput:
+            obs, reset, mask = inputs
+            return self.agent.apply(acting, obs, carry, reset, mask)
+
+        inputs, carry = after_burn_in(
+            lambda *x: run(learner.policy, *x).carry,
+            (seen, batch.reset, batch.action_mask),
+            batch.carry,
+            self._section.burn_in,
+        )
 
         def loss(params: PyTree) -> tuple[Array, tuple[dict[str, Array], None]]:
-            acting = dataclasses.replace(learner.policy, params=params)
-            out = self.agent.apply(acting, then[0], carry, *then[1:])
+            out = run(dataclasses.replace(learner.policy, params=params), inputs, carry)
             cost = -out.distribution.log_prob(batch.label)
             hit = hits(self.agent, self.agent.greedy(out), batch.label)
             sums = {"loss": usable_sum(cost, batch.usable), "hit": usable_sum(hit, batch.usable)}

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.actor_critic import VALUE_HEAD, ActorCritic, ActorCriticOutput
 from jaxrl.algorithms.base import run_progress
-from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.rollout_state import RolloutState
+from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import Config
 from jaxrl.networks.divergence import kl_divergence
 from jaxrl.types import Acting, Array, PyTree, Sharded, Trajectory

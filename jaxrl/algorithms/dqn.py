@@ -10,8 +10,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
-
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
 from jaxrl.algorithms.q_values import QAgent, n_step_target, next_value, value_of
 from jaxrl.algorithms.replay import Transitions, n_step_return
@@ -42,16 +40,12 @@ class DQN(QReplayAlgorithm):
         total, discount = n_step_return(batch.reward, batch.counts, learner.hyperparams.gamma)
         target = n_step_target(total, discount, batch.terminated, following)
         here = self.single_steps(batch.obs, batch.action_mask)
-        usable = batch.usable
 
         def loss(params: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             q = value_of(self._q(learner, params, here), batch.action)
-            # Before the square: the gradient of `where` lets a NaN pass.
-            error = jnp.where(usable, q - target, 0.0)
-            found = (0.5 * batch.weight * jnp.square(error)).sum()
-            return found, ({"loss": found, "q": jnp.where(usable, q, 0.0).sum()}, error)
+            return self.squared_errors(q, target, batch)
 
-        return self.mean_gradient(loss, learner.policy.params, usable)
+        return self.mean_gradient(loss, learner.policy.params, batch.usable)
 
     def layers(self, learner: QState, batch: Transitions) -> list[tuple[str, Array]]:
         inputs = self.single_steps(batch.obs, batch.action_mask)
