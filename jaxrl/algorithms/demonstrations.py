@@ -67,12 +67,7 @@ class Demonstrated:
 
 @flax.struct.dataclass
 class DemonstrationDraw:
-    """All demonstrations, at each draw.
-
-    Attributes:
-      training: to learn from.
-      validation: of other episodes.
-    """
+    """All demonstrations, at each draw: those to learn from, and those of other episodes."""
 
     training: Demonstrated
     validation: Demonstrated
@@ -95,13 +90,10 @@ class AggregatePlan:
 
 @flax.struct.dataclass
 class AggregateDraw:
-    """N sequences of this device, of W = burn_in + L rows each; L are learnt from.
+    """N sequences of this device, of W = burn_in + L rows each; L are learnt from. See `SequenceBatch`.
 
     Attributes:
-      obs, reset, action_mask: [W, N, ...], as in a `Trajectory`.
-      carry: tree of [N, ...], the one that acting had before the first row.
       label: [L, N, *A], the right actions, as the agent stores actions.
-      usable: bool[L, N]; False on rows that are no transition, and where nothing could be sampled.
       ready: bool[], equal on all devices: enough is kept to learn.
       latest: the rollout just collected.
     """
