@@ -174,7 +174,6 @@ class Agent(abc.ABC):
         """The output for sequences that are normalised already; for learning.
 
         Args:
-          acting: its parameters.
           obs: [L, N, *O], from `normalize`.
           carry: tree of [N, ...], the one before the first step.
           reset: bool[L, N], True if `obs` is the first of its episode.
@@ -185,15 +184,7 @@ class Agent(abc.ABC):
     def forward(
         self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
     ) -> Any:
-        """The output for one time step of raw observations.
-
-        Args:
-          acting: parameters, frozen statistics and exploration.
-          obs: [B, *O], raw.
-          carry: tree of [B, ...], the one before `obs`.
-          reset: bool[B], True if `obs` is the first of its episode.
-          action_mask: bool[B, A] or None.
-        """
+        """As `apply`, for one time step [B, ...] of raw observations; `acting` may explore."""
         one = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
         seen = one(self.normalize(acting, obs))
         out = self.network.apply(acting.params, seen, carry, reset[None], one(action_mask))
@@ -210,11 +201,8 @@ def empty_statistics(spec: EnvSpec, example: PyTree) -> PyTree:
 def quantities(space: Space, obs: PyTree) -> PyTree:
     """Observations with the integers of each Box as float32: what a normaliser scales are the floats.
 
-    Bytes stay, as networks scale them by their bound; so do choices, flags and the indices of graphs.
-
-    Args:
-      space: of one observation.
-      obs: any number of them, leaves [..., *O].
+    Bytes stay, as networks scale them by their bound; so do choices, flags and the indices of graphs. `space`
+    is of one observation, `obs` any number of them.
     """
     if isinstance(space, Dict):
         return obs if is_graph(space) else {name: quantities(part, obs[name]) for name, part in space.spaces}

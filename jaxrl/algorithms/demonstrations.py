@@ -113,6 +113,11 @@ def counts_hits(spec: EnvSpec) -> bool:
     return isinstance(spec.action_space, Discrete | MultiDiscrete)
 
 
+def hit_name(spec: EnvSpec) -> str:
+    """The metric of `hits`: the share of best actions that are the right ones, or their distance."""
+    return "accuracy" if counts_hits(spec) else "absolute_error"
+
+
 def hits(agent: Agent, best: Array, right: Array) -> Array:
     """float32[...] of each step: 1 where all of an action is right, or its mean absolute error.
 
@@ -177,12 +182,7 @@ def class_weights(action: Array, valid: Array, classes: int, axis: Axis) -> Arra
     """float32[...]: N / (K n_a) for the action a of each step, over the K actions that were demonstrated.
 
     So every action weighs the same in the sum over all steps, which stays N ("balanced" in scikit-learn).
-
-    Args:
-      action: int[...], below `classes`.
-      valid: bool of the same shape; the others do not count.
-      classes: A.
-      axis: this device; counts are over all.
+    Actions int[...] are below `classes`; those not `valid` do not count. Counts are over all devices.
     """
     chosen = jax.nn.one_hot(action, classes, dtype=bool) & valid[..., None]
     count_A = axis.psum(chosen.sum(tuple(range(action.ndim)), dtype=jnp.float32))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
 from jaxrl.algorithms.q_values import QAgent, n_step_target, next_value, value_of
 from jaxrl.algorithms.replay import Transitions, n_step_return
-from jaxrl.config import Config, DQNConfig
+from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.types import Array, PyTree
 
@@ -30,7 +30,11 @@ class DQN(QReplayAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
         agent = cls.q_agent(config, spec)
-        cls.require_memoryless(config.network.core, "r2d2")
+        if config.network.core != "none":
+            raise ConfigError(
+                f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (='dqn') "
+                "replays single steps, without a carry; for a recurrent network use `r2d2`"
+            )
         return agent
 
     def gradient(self, learner: QState, batch: Transitions) -> tuple[PyTree, dict[str, Array], Array]:

@@ -8,6 +8,7 @@ reports.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -127,8 +128,8 @@ class Minibatches:
         """The learning rate of the update after `updates`, whose peak is `base`."""
         section = self.section
         total = self.config.total_updates
-        return optimizer.learning_rate(
-            base, section.schedule, updates, total, section.warmup_updates, learner.elapsed
+        return base * optimizer.schedule_factor(
+            section.schedule, updates, total, section.warmup_updates, learner.elapsed
         )
 
     def scheduled_values(self, learner: Any) -> dict[str, float]:
@@ -207,9 +208,7 @@ class _Run:
         if self.engine.stop is None:
             return self._minibatch(loop, taken, key)
 
-        def run(loop: UpdateLoop) -> tuple[UpdateLoop, Reports, PyTree]:
-            return self._minibatch(loop, taken, key)
-
+        run = functools.partial(self._minibatch, taken=taken, key=key)
         idle = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, loop)[1:])
         return jax.lax.cond(loop.stopped, lambda loop: (loop, *idle), run, loop)
 
@@ -224,7 +223,8 @@ class _Run:
         gradient, sums, count, norm = self._over_devices(gradient, sums, count)
         divisor = self._divisor(count)
         found = {name: x / divisor for name, x in sums.items()}
-        found[self._rate_name] = self._rate(self.learner.hyperparams.learning_rate, loop.updates)
+        base = self.learner.hyperparams.learning_rate
+        found[self._rate_name] = engine.rate(self.learner, base, loop.updates)
         found["grad/norm"] = norm
         loop, made, skipped = self._update(loop, gradient, count, found)
         reports = {"made": made, "skipped": skipped, **found}
@@ -308,14 +308,11 @@ class _Run:
     def _rate_name(self) -> str:
         return f"{self.engine.config.section}/learning_rate"
 
-    def _rate(self, base: Array, updates: Array) -> Array:
-        return self.engine.rate(self.learner, base, updates)
-
     def _rates(self, loop: UpdateLoop, rate: Array) -> Array:
         """The learning rate float32[], or one for each parameter if groups of them have their own."""
         found: Array = rate
         for pattern, name in reversed(self.engine.rates):
-            own = self._rate(getattr(self.learner.hyperparams, name), loop.updates)
+            own = self.engine.rate(self.learner, getattr(self.learner.hyperparams, name), loop.updates)
             found = jnp.where(self._fits((pattern,)), own, found)
         return found
 

@@ -1,4 +1,4 @@
-"""The optimiser: global-norm clipping and Adam over ONE flat parameter vector, and its schedules."""
+"""The optimiser: clipping and Adam over ONE vector of parameters, its schedules, and parameters by name."""
 
 from __future__ import annotations
 
@@ -27,27 +27,19 @@ ADAM_EPSILON = 1e-5
 _DECAY, _SQUARE_DECAY = 0.9, 0.999  # of the moments, as optax has them
 
 
-def learning_rate(
-    base: Array, schedule: str, updates: Array, total: int, warmup: int, elapsed: Array | None = None
+def schedule_factor(
+    schedule: str, updates: Array, total: int, warmup: int = 0, elapsed: Array | None = None
 ) -> Array:
-    """The learning rate of the next update.
+    """float32[]: the share of its peak that a number, such as the learning rate, has at the next update.
 
     Args:
-      base: float32 scalar, the peak.
       schedule: "constant", "linear" (to 0) or "cosine" (to 0), after a linear warm-up.
       updates: int32 scalar, gradient steps made so far. Steps that a KL stop skipped do not count.
-      total: planned gradient steps; beyond them the rate stays at its end.
+      total: planned gradient steps; beyond them the factor stays at its end.
       warmup: gradient steps of the warm-up.
       elapsed: float32 scalar, the share of a budget in seconds that is used up; the schedule follows that
         instead of `total`. None: it follows the updates.
     """
-    return base * schedule_factor(schedule, updates, total, warmup, elapsed)
-
-
-def schedule_factor(
-    schedule: str, updates: Array, total: int, warmup: int = 0, elapsed: Array | None = None
-) -> Array:
-    """float32[]: the share of its peak that a number has at the next update; arguments of `learning_rate`."""
     done = updates.astype(jnp.float32)
     # A float: a run that is to end by time may plan more updates than an int32 counts.
     progress = elapsed
@@ -137,7 +129,13 @@ _TILE = 2048
 
 @dataclass(frozen=True)
 class OptimizerShards:
-    """The layout of vectors of parameters in the optimiser.
+    """The layout of vectors of parameters in the optimiser: all of them on every device, or a part on each.
+
+    With parts, gradients are summed by a reduce-scatter, each device updates its part with its part of Adam's
+    moments, and an all-gather makes the parameters whole again: stage 1 of ZeRO (Rajbhandari et al. 2020,
+    "ZeRO: Memory optimizations toward training trillion parameter models", section 5.1). Both exchanges
+    together move as many bytes as the all-reduce in their place; a device holds the moments of P / devices
+    parameters, not of P.
 
     Attributes:
       count: P, the number of parameters.

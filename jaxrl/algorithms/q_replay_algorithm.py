@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.optimizer import learning_rate, optimizer
+from jaxrl.algorithms.optimizer import optimizer, schedule_factor
 from jaxrl.algorithms.q_values import LadderQAgent, QAgent, falling_epsilon, ladder, polyak_update
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Mean, Metric
+from jaxrl.networks.distributions import to_rank_of
 from jaxrl.types import Array, LearnerState, PyTree
 
 
@@ -100,7 +101,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         """(half the weighted squared errors, (sums `loss` and `q`, the errors)), to take the gradient of."""
         # Before the square: the gradient of `where` lets a NaN pass.
         error = jnp.where(batch.usable, q - target, 0.0)
-        loss = (0.5 * batch.weight * jnp.square(error)).sum()
+        loss = (0.5 * to_rank_of(error, batch.weight) * jnp.square(error)).sum()
         return loss, ({"loss": loss, "q": usable_sum(q, batch.usable)}, error)
 
     @abc.abstractmethod
@@ -166,8 +167,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     def _learning_rate(self, learner: LearnerState) -> Array:
         total = self.config.total_updates
-        base = learner.hyperparams.learning_rate
-        return learning_rate(base, self.section.schedule, learner.updates, total, 0, learner.elapsed)
+        factor = schedule_factor(self.section.schedule, learner.updates, total, elapsed=learner.elapsed)
+        return learner.hyperparams.learning_rate * factor
 
     def _mean_epsilon(self, learner: QState) -> Array:
         """float32[], over all environments."""

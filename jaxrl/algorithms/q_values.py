@@ -112,12 +112,7 @@ class QAgent(Agent):
 
 
 def random_action(allowed: Array, noise: Array) -> Array:
-    """int32[...], one of the allowed actions with equal probability.
-
-    Args:
-      allowed: bool[..., A].
-      noise: float32[...], uniform on [0, 1).
-    """
+    """int32[...], one of the actions allowed, bool[..., A], with equal probability; `noise` is in [0, 1)."""
     rank = jnp.cumsum(allowed.astype(jnp.int32), axis=-1)
     count = rank[..., -1]
     # Rounding may bring the product up to the count.
@@ -133,12 +128,10 @@ def value_of(q: Array, action: Array) -> Array:
 
 
 def next_value(target_q: Array, online_q: Array | None) -> Array:
-    """float32[...], the value of what follows, by the target network.
+    """float32[...], the value of what follows, from Q-values [..., A] of the target network.
 
-    Args:
-      target_q: float32[..., A], Q-values of the target network.
-      online_q: float32[..., A], of the network, which chooses the action (van Hasselt et al. 2016); None: the
-        target network does (Mnih et al. 2015).
+    The network, whose Q-values are `online_q`, chooses the action (van Hasselt et al. 2016); if that is None,
+    the target network does (Mnih et al. 2015).
     """
     chooser = target_q if online_q is None else online_q
     return value_of(target_q, jnp.argmax(chooser, axis=-1))
@@ -147,10 +140,7 @@ def next_value(target_q: Array, online_q: Array | None) -> Array:
 def n_step_target(total: Array, discount: Array, terminated: Array, value: Array) -> Array:
     """float32[...], sum_k gamma^k r_k + gamma^m V(s_m) after m steps; without V after a termination.
 
-    Args:
-      total, discount: float32[...], of `n_step_return`.
-      terminated: bool[...], True if the m-th step ended the episode.
-      value: float32[...], V(s_m).
+    `total` and `discount` are of `n_step_return`; `terminated` is True if the m-th step ended the episode.
     """
     return total + jnp.where(terminated, 0.0, discount * value)
 
@@ -168,11 +158,9 @@ def falling_epsilon(learner: LearnerState, total_updates: int) -> Array:
 
 
 def ladder(index: Array | int, num_envs: int) -> Array:
-    """float32, 0.4^(1 + 7 i / (N - 1)), the epsilon of environment i of N (Horgan et al. 2018).
+    """float32, 0.4^(1 + 7 i / (N - 1)), the epsilon of environment i of N, over all devices.
 
-    Args:
-      index: int32, over all devices.
-      num_envs: N.
+    Horgan et al. 2018.
     """
     share = jnp.asarray(index).astype(jnp.float32) / max(num_envs - 1, 1)
     return _BASE ** (1.0 + _SPREAD * share)

@@ -180,10 +180,7 @@ class ReplayFeedback:
 def n_step_return(reward: Array, counts: Array, gamma: Array | float) -> tuple[Array, Array]:
     """(sum of gamma^k reward_k over the steps that count, gamma^m after m of them), float32[N].
 
-    Args:
-      reward: float32[K, N].
-      counts: bool[K, N], True on the first m steps.
-      gamma: discount factor.
+    `reward` is float32[K, N], `counts` bool[K, N] is True on the first m steps.
     """
     steps = jnp.arange(len(reward), dtype=jnp.float32)[:, None]
     # Before the sum: a reward that does not count may be of a row that was never written.
@@ -192,12 +189,9 @@ def n_step_return(reward: Array, counts: Array, gamma: Array | float) -> tuple[A
 
 
 def sequence_error(error: Array, usable: Array, eta: float) -> Array:
-    """float32[N], eta max |error| + (1 - eta) mean |error| over the steps of each sequence that count.
+    """float32[N], eta max |error| + (1 - eta) mean |error| of TD errors [L, N] where `usable`.
 
-    Args:
-      error: float32[L, N], TD errors.
-      usable: bool[L, N].
-      eta: 0.9 in Kapturowski et al. 2019, equation 1.
+    Kapturowski et al. 2019, equation 1, with eta 0.9.
     """
     found = jnp.where(usable, jnp.abs(error), 0.0)
     mean = found.sum(axis=0) / jnp.maximum(usable.sum(axis=0), 1).astype(jnp.float32)

@@ -15,7 +15,7 @@ from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.optimizer import layer_norms, optimizer
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan, hindsight_plan
 from jaxrl.algorithms.reports import nonfinite
-from jaxrl.config import Config, ConfigError, MemoryConfig, ReplayConfig
+from jaxrl.config import Config, MemoryConfig, ReplayConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Last, Mean, Metrics
 from jaxrl.networks import check_platform
@@ -42,15 +42,6 @@ class ReplayAlgorithm(Algorithm):
             section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
 
     @classmethod
-    def require_memoryless(cls, core: str, instead: str) -> None:
-        """Raises ConfigError for a recurrent network; `instead` is the algorithm that can train it."""
-        if core != "none":
-            raise ConfigError(
-                f"`network.core` (={core!r}) must be 'none': `algorithm` (={cls.name!r}) "
-                f"replays single steps, without a carry; for a recurrent network use `{instead}`"
-            )
-
-    @classmethod
     def require_goals(cls, config: Config, spec: EnvSpec) -> None:
         """Raises ConfigError if hindsight is configured and not possible."""
         hindsight_plan(cls.name, config.learner_as(ReplayConfig), spec, config.network.core)
@@ -63,22 +54,28 @@ class ReplayAlgorithm(Algorithm):
     @property
     def memory(self) -> Any:
         """A replay memory. May be overridden."""
-        config = self.config
-        section = config.learner_as(ReplayConfig)
-        envs = config.env.num_envs
+        section = self.config.learner_as(ReplayConfig)
         priorities = PriorityPlan(section.priority_alpha, section.priority_beta, section.priority_beta_draws)
+        return self.plan(
+            n_step=section.n_step,
+            priorities=priorities if section.prioritised else None,
+            hindsight=hindsight_plan(self.name, section, self.agent.spec, self.config.network.core),
+            sequences=self.sequences,
+            frames=self.agent.spec.stacked_frames,
+        )
+
+    def plan(self, **fields: Any) -> ReplayPlan:
+        """A memory of the section's sizes, and these fields."""
+        section = self.config.learner_as(MemoryConfig)
+        envs = self.config.env.num_envs
         return ReplayPlan(
             rows=section.rows(envs),
             batch_size=section.batch_size,
             groups=section.groups(envs),
-            n_step=section.n_step,
             learning_starts=-(-section.learning_starts // envs),
             axis=self.axis,
-            priorities=priorities if section.prioritised else None,
             checkpointed=section.checkpoint,
-            hindsight=hindsight_plan(self.name, section, self.agent.spec, config.network.core),
-            sequences=self.sequences,
-            frames=self.agent.spec.stacked_frames,
+            **fields,
         )
 
     @property

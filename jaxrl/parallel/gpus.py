@@ -35,7 +35,6 @@ class Gpu:
       shared_memory_per_block: bytes that a kernel may request.
       l2_cache: bytes.
       clock_ghz: at boost.
-      memory_bytes: of the device.
       bandwidth: bytes of memory per second.
       tf32_flops: peak of matrix operations on float32 operands rounded to TF32, accumulated in float32, per
         second, without sparsity.

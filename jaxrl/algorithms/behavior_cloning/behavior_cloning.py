@@ -23,7 +23,7 @@ from jaxrl.algorithms.demonstrations import (
     DemonstrationDraw,
     DemonstrationPlan,
     class_weights,
-    counts_hits,
+    hit_name,
     hits,
     retrace,
 )
@@ -142,7 +142,8 @@ class BehaviorCloning(EpochsAlgorithm):
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         """As `Algorithm.metrics`; `accuracy` is the mean absolute error if actions are numbers."""
-        own = (*self._of_updates, f"{_NAME}/validation_loss", f"{_NAME}/validation_{self._hit}")
+        hit = hit_name(self.agent.spec)
+        own = (*self._of_updates, f"{_NAME}/validation_loss", f"{_NAME}/validation_{hit}")
         told = (f"{_NAME}/stopped", f"{_NAME}/waited") if self._section.patience else ()
         return self.declared(own, **dict.fromkeys(told, Last))
 
@@ -193,7 +194,7 @@ class BehaviorCloning(EpochsAlgorithm):
         out = self.output(learner, params, batch)
         cost = -out.distribution.log_prob(batch.action)
         hit = hits(self.agent, self.agent.greedy(out), batch.action)
-        sums = {"loss/policy": batch.total(cost), f"{_NAME}/{self._hit}": batch.total(hit)}
+        sums = {"loss/policy": batch.total(cost), f"{_NAME}/{hit_name(self.agent.spec)}": batch.total(hit)}
         weight = batch.rows.get("weight")
         return sums["loss/policy"] if weight is None else batch.total(cost * weight), sums, None
 
@@ -202,13 +203,8 @@ class BehaviorCloning(EpochsAlgorithm):
         return self.config.learner_as(BehaviorCloningConfig)
 
     @property
-    def _hit(self) -> str:
-        """The share of best actions that are the demonstrated ones, or their distance."""
-        return "accuracy" if counts_hits(self.agent.spec) else "absolute_error"
-
-    @property
     def _of_updates(self) -> tuple[str, ...]:
-        return ("loss/policy", f"{_NAME}/{self._hit}", "grad/norm", f"{_NAME}/learning_rate")
+        return ("loss/policy", f"{_NAME}/{hit_name(self.agent.spec)}", "grad/norm", f"{_NAME}/learning_rate")
 
     def _as_it_learns(self, learner: BehaviorCloningState) -> BehaviorCloningState:
         """With the parameters that learning continues from in place of the ones that validated best."""
@@ -267,7 +263,7 @@ class BehaviorCloning(EpochsAlgorithm):
         found = retrace(self.agent, learner.policy, shown, action, self.config.sequence_length)
         rows = {
             "validation_loss": -found.log_prob,
-            f"validation_{self._hit}": hits(self.agent, found.greedy, action),
+            f"validation_{hit_name(self.agent.spec)}": hits(self.agent, found.greedy, action),
         }
         sums = {name: jnp.where(shown.valid, x, 0.0).sum() for name, x in rows.items()}
         sums, count = self.axis.psum((sums, shown.valid.sum(dtype=jnp.float32)))

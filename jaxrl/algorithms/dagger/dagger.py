@@ -18,9 +18,9 @@ import optax
 from jaxrl.algorithms.actor_critic import ActorCritic, ActorCriticOutput
 from jaxrl.algorithms.base import OF_ACTOR_CRITICS, Learned, run_progress
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
-from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
+from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, hit_name, hits
 from jaxrl.algorithms.optimizer import optimizer
-from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
+from jaxrl.algorithms.replay import SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, after_burn_in, usable_sum
 from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import Config, ConfigError, DAggerConfig
@@ -94,27 +94,16 @@ class DAgger(ReplayAlgorithm):
 
     @property
     def memory(self) -> AggregatePlan:
-        section = self._section
-        envs = self.config.env.num_envs
-        length = section.trace_length
-        plan = ReplayPlan(
-            rows=section.rows(envs),
-            batch_size=section.batch_size,
-            groups=section.groups(envs),
-            n_step=0,
-            learning_starts=-(-section.learning_starts // envs),
-            axis=self.axis,
-            checkpointed=section.checkpoint,
-            sequences=SequencePlan(section.burn_in, length, interval=length),
-        )
-        return AggregatePlan(plan, label=LABEL, carry=LEARNER)
+        length = self._section.trace_length
+        sequences = SequencePlan(self._section.burn_in, length, interval=length)
+        return AggregatePlan(self.plan(n_step=0, sequences=sequences), label=LABEL, carry=LEARNER)
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         """As `Algorithm.metrics`; `accuracy` is the mean absolute error if actions are numbers."""
-        own = (self._hit, f"latest_{self._hit}", "log_prob", "reward", "beta")
-        names = ("loss/policy", "grad/norm", *(f"dagger/{x}" for x in own))
-        return self.declared(names)
+        hit = hit_name(self.agent.spec)
+        own = (hit, f"latest_{hit}", "log_prob", "reward", "beta")
+        return self.declared(("loss/policy", "grad/norm", *(f"dagger/{x}" for x in own)))
 
     @property
     def teacher(self) -> tuple[str, str]:
@@ -153,7 +142,7 @@ class DAgger(ReplayAlgorithm):
         updated = {
             "loss/policy": means["loss"],
             "grad/norm": optax.tree.norm(gradient),
-            f"dagger/{self._hit}": means["hit"],
+            f"dagger/{hit_name(self.agent.spec)}": means["hit"],
         }
         after, metrics = self.if_ready(experience.ready, learner, after, updated, gradient)
         after = dataclasses.replace(after, draws=learner.draws + 1)
@@ -163,7 +152,7 @@ class DAgger(ReplayAlgorithm):
             rows = {name: jnp.where(latest.valid, x, 0.0) for name, x in rows.items()}
         noted = self.axis.psum({name: Mean(x.sum(), latest.steps) for name, x in rows.items()})
         metrics |= {
-            f"dagger/latest_{self._hit}": noted["hit"],
+            f"dagger/latest_{hit_name(self.agent.spec)}": noted["hit"],
             "dagger/log_prob": noted["log_prob"],
             "dagger/reward": noted["reward"],
             "dagger/beta": Mean.of(self.exploration(learner).beta),
@@ -191,11 +180,6 @@ class DAgger(ReplayAlgorithm):
     @property
     def _asks_solver(self) -> bool:
         return self._section.teacher == SOLVER
-
-    @property
-    def _hit(self) -> str:
-        """The share of the learner's best actions that are the teacher's, or their distance."""
-        return "accuracy" if counts_hits(self.agent.spec) else "absolute_error"
 
     def _with_statistics(self, learner: DAggerState, latest: Trajectory) -> DAggerState:
         """With the moments of a rollout's observations, once, before the first update on it."""

@@ -142,10 +142,7 @@ class SequenceRows(Rows):
 def soft_value(q: Array, log_prob: Array, temperature: Array | float) -> Array:
     """float32[...], min_i Q_i(s, a) - alpha log pi(a | s), of an action a of the policy (eq. 3, two critics).
 
-    Args:
-      q: float32[2, ...], Q-values of both critics.
-      log_prob: float32[...].
-      temperature: alpha.
+    `q` is float32[2, ...], `temperature` alpha.
     """
     return q.min(axis=0) - temperature * log_prob
 
@@ -166,11 +163,7 @@ def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: fl
 def critic_loss(q: Array, target: Array, weight: Array, usable: Array) -> tuple[Array, Array]:
     """(half the squared errors of both critics, weighted; their mean absolute error), float32[...].
 
-    Args:
-      q: float32[2, ...].
-      target: float32[...].
-      weight: float32[...], importance weights.
-      usable: bool[...]; both results are 0 elsewhere.
+    `q` is float32[2, ...]; where not `usable`, both results are 0.
     """
     # Before the square: the gradient of `where` lets a NaN pass.
     error = jnp.where(usable[None], q - target[None], 0.0)

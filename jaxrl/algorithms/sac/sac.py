@@ -212,6 +212,11 @@ class SAC(ReplayAlgorithm):
         # Of all devices. A factor of the steps, so that no gradient is divided by it.
         scale = 1.0 / jnp.maximum(self.axis.psum(rows.usable.sum(dtype=jnp.float32)), 1.0)
 
+        def step(part: str, params: PyTree, gradient: PyTree, rate: Array, scale: Array) -> tuple[Any, Array]:
+            state = opt_state[part]
+            params, opt_state[part], norm = descend(params, gradient, state, h.max_grad_norm, rate, scale)
+            return params, norm
+
         target = self._target(learner, actor, rows, temperature, self._noise(rows, key, _FROM_NEXT))
         action = jnp.tanh(rows.action)
 
@@ -221,9 +226,7 @@ class SAC(ReplayAlgorithm):
             return loss.sum(), ({"critic": loss.sum(), "q": usable_sum(q.mean(axis=0), rows.usable)}, error)
 
         by_critic, sums, error = self._gradient(of_critics, critic, scale)
-        critic, opt_state["critic"], critic_norm = descend(
-            critic, by_critic, opt_state["critic"], h.max_grad_norm, h.critic_rate, scale
-        )
+        critic, critic_norm = step("critic", critic, by_critic, h.critic_rate, scale)
 
         noise = self._noise(rows, key, _FROM_ACTOR)
         seen = rows.see(critic)
@@ -235,20 +238,13 @@ class SAC(ReplayAlgorithm):
             return loss, ({"policy": loss, "log_prob": usable_sum(log_prob, rows.usable)}, log_prob)
 
         by_actor, found, _ = self._gradient(of_policy, actor, scale)
-        actor, opt_state["policy"], actor_norm = descend(
-            actor, by_actor, opt_state["policy"], h.max_grad_norm, h.learning_rate, scale
-        )
+        actor, actor_norm = step("policy", actor, by_actor, h.learning_rate, scale)
         if learns:
             by_temperature = jax.grad(temperature_loss)(
                 log_temperature, found["log_prob"], self.target_entropy
             )
-            log_temperature, opt_state["temperature"], _ = descend(
-                log_temperature,
-                by_temperature,
-                opt_state["temperature"],
-                h.max_grad_norm,
-                h.temperature_rate,
-                jnp.float32(1.0),
+            log_temperature, _ = step(
+                "temperature", log_temperature, by_temperature, h.temperature_rate, jnp.float32(1.0)
             )
         after = dataclasses.replace(
             learner,
