@@ -100,13 +100,7 @@ VALUE_HEAD = "value"
 
 @flax.struct.dataclass
 class ActorCriticOutput:
-    """The output of an actor-critic for observations.
-
-    Attributes:
-      value: float32[...].
-      carry: after the last step.
-      features: [..., F], that the policy's head has read.
-    """
+    """The output of an actor-critic; `features` [..., F] are those that the policy's head has read."""
 
     distribution: Distribution
     value: Array
@@ -120,10 +114,6 @@ class ActorCritic(Agent):
 
     Its extras are `log_prob`, of the action when it was taken, and `value`, both float32[T, B]. Methods may
     be overridden, by DAgger's agent of rollouts.
-
-    Attributes:
-      head: of the policy.
-      auxiliary: a loss with parameters beside the network's, or None.
     """
 
     spec: EnvSpec

@@ -26,8 +26,6 @@ class Agent(abc.ABC):
     """Pure functions that act in one environment and are trained by one algorithm.
 
     Attributes:
-      spec: spaces of the environment.
-      normalize_config: how observations are normalised.
       description: of the network, in words: `mlp 128, lstm 128, categorical`.
       samples: True if `choose` without exploration is random. Otherwise there is nothing to sample, and
         evaluations play the best actions alone.
@@ -56,25 +54,19 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> PyTree:
-        """Noise for `choose`, leaves [*shape, ...], from one key.
+        """Noise for `choose`, leaves [*shape, ...], from the key of one environment.
 
-        Args:
-          key: of one environment.
-          shape: such as [T].
-          index: the environment's, over all devices, for an exploration that differs between environments.
+        `index` is the environment's, over all devices, for an exploration that differs between environments.
         """
 
     @abc.abstractmethod
     def choose(self, out: Any, noise: PyTree, few_kernels: bool = False) -> tuple[Array, PyTree]:
-        """Chooses actions.
+        """(action [B, *A], the extras of a `Trajectory` at this step [B, ...]).
 
         Args:
           out: of `forward`, for [B] observations.
           noise: of `draw_noise`, [B, ...].
           few_kernels: in a form that is fewer kernels on a GPU, with the same values up to rounding.
-
-        Returns:
-          (action [B, *A], the extras of a `Trajectory` at this step [B, ...]).
         """
 
     @abc.abstractmethod
@@ -90,11 +82,9 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, extras: PyTree, has_choice: Array) -> PyTree:
-        """The extras [T, B, ...] of a rollout whose actions were masked.
+        """The extras of `choose` [T, B, ...] of a rollout whose actions were masked.
 
-        Args:
-          extras: of `choose`, at all steps.
-          has_choice: bool[T, B], False if a mask allowed nothing: no action was right, and NaN goes there.
+        `has_choice` is bool[T, B], False if a mask allowed nothing: no action was right, and NaN goes there.
         """
 
     @abc.abstractmethod

@@ -64,7 +64,6 @@ class Learned:
     """The result of `Algorithm.learn`.
 
     Attributes:
-      learner: the next state.
       feedback: for the memory that the experience was sampled from, such as new priorities; None: nothing.
       metrics: equal on all devices.
       signals: float32[T, B] by the names in `Algorithm.signals`, of the rollout just collected.
@@ -220,12 +219,7 @@ class Algorithm(abc.ABC):
 
 
 def read_hyperparams(kind: type[_T], section: AlgorithmConfig) -> _T:
-    """The fields that a section shares with a dataclass.
-
-    Args:
-      kind: the `flax.struct` dataclass; its fields are named as the section's.
-      section: of an algorithm. None (no stop, no limit) becomes infinity.
-    """
+    """The fields of a section that a `flax.struct` dataclass has too; None (no limit) becomes infinity."""
 
     def scalar(value: Any) -> Any:
         return jnp.float32(jnp.inf if value is None else value)
@@ -235,12 +229,7 @@ def read_hyperparams(kind: type[_T], section: AlgorithmConfig) -> _T:
 
 
 def run_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
-    """float32[]: 0 at the start of the run, 1 after a fraction of it.
-
-    Args:
-      learner: its updates count, or the used share of a budget in seconds.
-      fraction: float32[], of the run.
-    """
+    """float32[]: 0 at the start of the run, 1 after a fraction of its `total` updates, or of its seconds."""
     if learner.elapsed is not None:
         # A fraction of 0 is over at once.
         return jnp.minimum(learner.elapsed / jnp.maximum(fraction, 1e-9), 1.0)

@@ -121,11 +121,8 @@ def hit_name(spec: EnvSpec) -> str:
 def hits(agent: Agent, best: Array, right: Array) -> Array:
     """float32[...] of each step: 1 where all of an action is right, or its mean absolute error.
 
-    Of an action of several parts that is the mean over their numbers, where a wrong category counts 1.
-
-    Args:
-      agent: whose actions these are.
-      best, right: [..., *A], as it stores actions.
+    Of an action of several parts that is the mean over their numbers, where a wrong category counts 1. `best`
+    and `right` are [..., *A], as the agent stores actions.
     """
     space: Any = agent.spec.action_space
     trailing = tuple(range(best.ndim - len(space.shape), best.ndim))
@@ -158,7 +155,6 @@ def retrace(agent: PyTree, acting: Acting, shown: Demonstrated, action: Array, c
 
     Args:
       agent: an actor-critic.
-      acting: its parameters and statistics.
       shown: [R, B, ...]; R is a multiple of `chunk`.
       action: [R, B, *A], the demonstrated ones as the agent stores them.
       chunk: L; chunks run one after the other, so a pass keeps the activations of one.

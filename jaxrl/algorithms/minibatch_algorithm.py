@@ -190,7 +190,9 @@ class MinibatchAlgorithm(EpochsAlgorithm):
             prepared = self.prepare(learner, trajectory)
         with tracing.phase("update"):
             epochs = self._update(prepared, self._rollout_policy(learner, trajectory), key)
-            learner = self._with_observations(epochs.learner, trajectory)
+            learner = with_observations(
+                epochs.learner, self.agent.spec, trajectory.obs, trajectory.valid, self.axis
+            )
         metrics: Metrics = epochs.averages(self._of_updates) | prepared.metrics
         if self.config.log.layers:
             metrics |= epochs.layer_norms()
@@ -295,11 +297,3 @@ class MinibatchAlgorithm(EpochsAlgorithm):
 
         # Of several tasks all that are played have rows in every rollout.
         return jax.lax.cond((stats.count > 0).any(), run, lambda: Epochs.none(run, learner))
-
-    def _with_observations(self, learner: Any, trajectory: Trajectory) -> Any:
-        """With the trajectory's observations in the statistics, if observations are normalised."""
-        stats = learner.policy.obs_stats
-        if stats is None:
-            return learner
-        after = with_observations(stats, self.agent.spec, trajectory.obs, trajectory.valid, self.axis)
-        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))

@@ -38,11 +38,8 @@ _LOSS_KEY = 0x4C4F5353  # keeps the keys of losses apart from the keys of the sh
 
 @flax.struct.dataclass
 class MinibatchState(LearnerState):
-    """The state of learners that the engine updates.
-
-    Attributes:
-      opt_state: optax state over the flattened parameter vector, or over this device's part of it
-        (`OptimizerShards`).
+    """The state of learners that the engine updates. `opt_state` is of the flattened parameter vector, or
+    of this device's part of it (`OptimizerShards`).
     """
 
     opt_state: PyTree
@@ -72,9 +69,7 @@ class Minibatches:
     """Epochs times minibatches; static facts once, arrays per call.
 
     Attributes:
-      config: the resolved configuration, whose algorithm has a `MinibatchConfig`.
-      axis: how this device sums with the others.
-      loss: of a minibatch.
+      config: resolved; its algorithm has a `MinibatchConfig`.
       stop: ends the updates on a batch; None: nothing does.
       rates: (pattern of names of parameters, hyperparameter that is their learning rate); the first that fits
         counts, and parameters that fit none have `learning_rate`.

@@ -89,13 +89,7 @@ def descend(
     For updates of large networks on small batches, where each pass over the parameters counts: factors that
     are the same for all of them are put together first, and each step has one division and one root.
 
-    Args:
-      params, gradient: trees of float32[...].
-      state: of `optimizer`.
-      max_grad_norm, rate, scale: float32[].
-
-    Returns:
-      `norm`, float32[]: the norm of the gradient times `scale`, before clipping.
+    `state` is of `optimizer`, `norm` float32[] of the gradient times `scale`, before clipping.
     """
     first, adam, last = state
     norm = optax.tree.norm(gradient) * scale

@@ -40,23 +40,14 @@ class QHyperparams:
 
 @flax.struct.dataclass
 class QState(LearnerState):
-    """The state of Q-learning with a target network.
-
-    Attributes:
-      opt_state: of Adam.
-      target: parameters of the target network.
-    """
+    """The state of Q-learning, with the parameters of the target network."""
 
     opt_state: PyTree
     target: PyTree
 
 
 class QReplayAlgorithm(ReplayAlgorithm):
-    """One update on each batch from the replay memory; none before enough is kept.
-
-    Attributes:
-      agent: it may explore by a ladder of epsilons.
-    """
+    """One update on each batch from the replay memory; none before enough is kept."""
 
     agent: QAgent
     hyperparams_type: ClassVar = QHyperparams

@@ -49,9 +49,6 @@ class QAgent(Agent):
     """Takes the action of the highest Q-value, or while it explores a random one with probability epsilon.
 
     Its extras are `value` float32[T, B], the Q-value of the best action when it acted.
-
-    Attributes:
-      needs_final_observations, rescaled: see `Agent`.
     """
 
     spec: EnvSpec
@@ -168,13 +165,9 @@ def ladder(index: Array | int, num_envs: int) -> Array:
 
 @dataclass(frozen=True)
 class LadderQAgent(QAgent):
-    """Explores in each environment by the ladder's epsilon, times the algorithm's, which is 1.
+    """Explores in each environment by the ladder's epsilon, times the algorithm's, which is 1."""
 
-    Attributes:
-      num_envs: environments over all devices.
-    """
-
-    num_envs: int = 1
+    num_envs: int = 1  # over all devices
 
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> Array:
         noise = super().draw_noise(key, shape, index)

@@ -100,9 +100,7 @@ class R2D2(QReplayAlgorithm):
     def _targets(self, learner: QState, batch: SequenceBatch, q: Array, of_target: Array) -> Array:
         """float32[L, N], the targets of the steps that are learnt from.
 
-        Args:
-          q, of_target: float32[L + K, N, A], of the network and of the target network from the first of
-            these steps on.
+        `q` and `of_target` are float32[L + K, N, A] from the first of these steps on.
         """
         following = next_value(of_target, q if self.r2d2.double else None)
         steps = batch.counts.sum(axis=1, dtype=jnp.int32)

@@ -91,14 +91,11 @@ class ReplayAlgorithm(Algorithm):
     def mean_gradient(
         self, loss: Callable[[PyTree], Any], params: PyTree, usable: Array
     ) -> tuple[PyTree, dict[str, Array], Any]:
-        """The gradient and the sums of a loss, as means over the usable steps of all devices.
+        """(gradient, means by name, the rest), as means over the usable steps of all devices.
 
         Args:
-          loss: params -> (a sum over usable steps, (sums by name, anything else of this device)).
+          loss: params -> (a sum over usable steps, (sums by name, the rest: anything of this device)).
           usable: bool, of the steps of this device.
-
-        Returns:
-          (gradient, means by name, the rest of what `loss` returned).
         """
         gradient, (sums, rest) = jax.grad(loss, has_aux=True)(params)
         count = usable.sum(dtype=jnp.float32)
@@ -129,10 +126,7 @@ class ReplayAlgorithm(Algorithm):
     ) -> tuple[Any, Metrics]:
         """(`after` if enough is kept to learn, else `before`; metrics of the update, which then count).
 
-        Args:
-          ready: bool[].
-          means: float32[] by metric, over the batch.
-          gradient: whose norms by layer, times `scale`, are among the metrics if configured.
+        These are `means` over the batch and, if configured, norms of the gradient by layer, times `scale`.
         """
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(ready, y, x), before, after)
@@ -178,13 +172,9 @@ class ReplayAlgorithm(Algorithm):
 def after_burn_in(
     run: Callable[[PyTree, PyTree], PyTree], inputs: PyTree, carry: PyTree, rows: int
 ) -> tuple[PyTree, PyTree]:
-    """(the inputs after the burn-in, the carry before them, which no gradient enters).
+    """(the inputs [W, N, ...] after the burn-in, its `rows`; the carry before them, without a gradient).
 
-    Args:
-      run: (inputs, the carry before them) -> the carry after them.
-      inputs: leaves [W, N, ...].
-      carry: before the first of them.
-      rows: of the burn-in.
+    `run` takes inputs and the carry before them, and returns the carry after them.
     """
     if rows:
         carry = jax.lax.stop_gradient(run(jax.tree.map(lambda x: x[:rows], inputs), carry))

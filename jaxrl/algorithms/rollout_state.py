@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import flax.struct
@@ -36,13 +37,35 @@ class RolloutState(MinibatchState):
     discounted_return: Annotated[Array, Sharded(0)]
 
 
-def with_observations(stats: PyTree, spec: EnvSpec, obs: PyTree, valid: Array | None, axis: Axis) -> PyTree:
-    """The statistics with observations [T, B, *O] of all devices where `valid`; of each task its own."""
+def with_observations(
+    learner: Any,
+    spec: EnvSpec,
+    obs: PyTree,
+    valid: Array | None,
+    axis: Axis,
+    choose: Callable[[Array, Array], Array] = lambda old, new: new,
+    anew: bool = False,
+) -> Any:
+    """The learner with observations [T, B, *O] of all devices in its statistics, of each task its own.
+
+    Args:
+      learner: without statistics it stays as it is.
+      valid: bool[T, B], the rows that count; None: all.
+      choose: chooses between each old and new array.
+      anew: the new ones are of these observations alone.
+    """
+    stats = learner.policy.obs_stats
+    if stats is None:
+        return learner
+    start = jax.tree.map(jnp.zeros_like, stats) if anew else stats
     task = task_of(spec, obs)
     obs = quantities(spec.observation_space, obs)
     if task is None:
-        return normalizer.update(stats, obs, valid, axis.psum)
-    return task_normalizer.update(stats, obs, task, valid, axis.psum)
+        after = normalizer.update(start, obs, valid, axis.psum)
+    else:
+        after = task_normalizer.update(start, obs, task, valid, axis.psum)
+    policy = dataclasses.replace(learner.policy, obs_stats=jax.tree.map(choose, stats, after))
+    return dataclasses.replace(learner, policy=policy)
 
 
 def with_finite_statistics(before: Any, after: Any) -> Any:

@@ -92,13 +92,7 @@ class Dealing:
 
 
 def take_sequences(tree: PyTree, sequences: Sequences, length: int) -> PyTree:
-    """Gathers sequences [L, N, ...] from leaves [T, B, ...], time-major.
-
-    Args:
-      tree: leaves [T, B, ...].
-      sequences: [C, G] of them.
-      length: L.
-    """
+    """Gathers sequences [C, G] of `length` L as [L, N, ...] from leaves [T, B, ...], time-major."""
     time_LCG = jnp.arange(length)[:, None, None] + sequences.chunks[None] * length
 
     def take(x: Array) -> Array:
@@ -168,9 +162,8 @@ class Batch:
 
     Attributes:
       obs: as the network sees them.
-      reset, action, action_mask, valid: as in a `Trajectory`.
+      reset, action, action_mask, valid, weight: as in a `Trajectory`.
       carry: the one before each sequence, [T / L, B, ...], in a minibatch [N, ...].
-      weight: as in a `Trajectory`.
       rows: by name, float32[T, B] arrays of the algorithm: advantages, targets, extras of the trajectory.
     """
 

@@ -41,13 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Member:
-    """One run of a population.
-
-    Attributes:
-      name: for people, before its log records.
-      config: resolved for one device.
-      folder: a run folder like any other.
-    """
+    """One run of a population: its name in logs, and its configuration, resolved for one device."""
 
     name: str
     config: Config

@@ -221,15 +221,14 @@ class BehaviorCloning(EpochsAlgorithm):
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        nothing = jax.tree.map(jnp.zeros_like, stats)
-        found = with_observations(nothing, self.agent.spec, shown.obs, shown.valid, self.axis)
         started = stats.count > 0  # of each of several tasks
 
         def choose(own: Array, new: Array) -> Array:
             return jnp.where(started.reshape(*started.shape, *[1] * (own.ndim - started.ndim)), own, new)
 
-        chosen = jax.tree.map(choose, stats, found)
-        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
+        return with_observations(
+            learner, self.agent.spec, shown.obs, shown.valid, self.axis, choose, anew=True
+        )
 
     def _batch(self, learner: BehaviorCloningState, shown: Demonstrated) -> Batch:
         """The rows for minibatches, with the carries of acting by the present parameters."""

@@ -46,7 +46,6 @@ class DAggerState(LearnerState):
     """The state of DAgger.
 
     Attributes:
-      opt_state: of Adam.
       draws: int32[], samples of the memory so far, learnt from or not.
       teacher: its policy; None if the environment's solver is the teacher.
     """
@@ -183,13 +182,15 @@ class DAgger(ReplayAlgorithm):
 
     def _with_statistics(self, learner: DAggerState, latest: Trajectory) -> DAggerState:
         """With the moments of a rollout's observations, once, before the first update on it."""
-        stats = learner.policy.obs_stats
-        if stats is None:
-            return learner
-        after = with_observations(stats, self.agent.spec, latest.obs, latest.valid, self.axis)
         is_first = learner.draws % self.draws_per_iteration == 0
-        chosen = jax.tree.map(lambda old, new: jnp.where(is_first, new, old), stats, after)
-        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
+        return with_observations(
+            learner,
+            self.agent.spec,
+            latest.obs,
+            latest.valid,
+            self.axis,
+            choose=lambda old, new: jnp.where(is_first, new, old),
+        )
 
     def _gradient(self, learner: DAggerState, batch: AggregateDraw) -> tuple[PyTree, dict[str, Array]]:
         """(gradient of the mean loss, means `loss` and `hit`), over the steps of all devices that count."""

@@ -27,12 +27,7 @@ _DISTRIBUTION = "teacher"
 
 @flax.struct.dataclass
 class PPOState(RolloutState):
-    """The state of PPO.
-
-    Attributes:
-      teacher: None without one.
-      teacher_carry: tree of [B, ...], its recurrent carry before the next rollout.
-    """
+    """The state of PPO; a teacher, if it has one, with its carry [B, ...] before the next rollout."""
 
     teacher: Acting | None = None
     teacher_carry: Annotated[PyTree, Sharded(0)] = None

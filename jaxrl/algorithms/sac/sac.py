@@ -58,7 +58,7 @@ class SACState(LearnerState):
     """The state of SAC.
 
     Attributes:
-      opt_state: of Adam, for the policy, the critics and the temperature.
+      opt_state: for the policy, the critics and the temperature.
       target: parameters of the target critics.
       log_temperature: float32[], log alpha.
     """
