@@ -15,8 +15,8 @@ from jaxrl.types import Array, Bulk, PyTree, marks
 def keep_before_if(failed: Array, before: PyTree, after: PyTree, branch: bool = False) -> PyTree:
     """`before` where `failed`, else `after`; rows of large memories (`Bulk`) always come from `after`.
 
-    Dataclasses in the trees may have marks. `branch` chooses whole trees by a condition, instead of each array
-    by a separate kernel.
+    Dataclasses in the trees may have marks. `branch` chooses whole trees by a condition, instead of each
+    array by a separate kernel.
     """
 
     def choose(old: PyTree, new: PyTree) -> PyTree:
