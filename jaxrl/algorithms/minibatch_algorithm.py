@@ -243,8 +243,7 @@ class MinibatchAlgorithm(EpochsAlgorithm):
     def with_advantages(self, learner: Any, trajectory: Trajectory, normalize: bool) -> Prepared:
         """`prepare` of an actor-critic: its extras, `advantage` and `target` in the rows of the batch.
 
-        Args:
-          normalize: standardises advantages over the trajectories of all devices.
+        `normalize` standardises advantages over the trajectories of all devices.
         """
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
         value_TB = trajectory.extras["value"]

@@ -69,21 +69,6 @@ class SACState(LearnerState):
 
 
 @dataclass(frozen=True)
-class _Gradient:
-    """The gradient of an update, of all parameters and over all devices.
-
-    Attributes:
-      total: of the summed
-      scale: float32[], turns it into the gradient of their means.
-      norm: float32[], of the means' gradient.
-    """
-
-    total: PyTree
-    scale: Array
-    norm: Array
-
-
-@dataclass(frozen=True)
 class SAC(ReplayAlgorithm):
     """On each batch the critics learn, then the policy from these, and the temperature from the policy."""
 
@@ -167,24 +152,22 @@ class SAC(ReplayAlgorithm):
 
     def learn(self, learner: SACState, experience: Transitions | SequenceBatch, key: Array) -> Learned:
         with tracing.phase("update"):
-            after, gradient, sums, error = self._update(learner, experience, key)
+            after, (gradient, scale), sums, error = self._update(learner, experience, key)
         means = {
             "loss/value": sums["critic"],
             "loss/policy": sums["policy"],
-            "grad/norm": gradient.norm,
+            "grad/norm": sums["norm"],
             "sac/q": sums["q"],
             "sac/entropy": -sums["log_prob"],
         }
-        after, metrics = self.if_ready(
-            experience.ready, learner, after, means, gradient.total, gradient.scale
-        )
+        after, metrics = self.if_ready(experience.ready, learner, after, means, gradient, scale)
         metrics["sac/temperature"] = Mean.of(jnp.exp(after.log_temperature))
         return Learned(after, experience.feedback(error), metrics | self.latest(experience, "log_prob"))
 
     def inspect(
         self, learner: SACState, experience: Transitions | SequenceBatch, key: Array
     ) -> dict[str, Array]:
-        _, gradient, sums, _ = self._update(learner, experience, key)
+        _, (gradient, _), sums, _ = self._update(learner, experience, key)
         if isinstance(experience, SequenceBatch):
             obs = experience.obs
             carry = experience.carry
@@ -193,13 +176,16 @@ class SAC(ReplayAlgorithm):
             obs, carry, reset, _ = self.single_steps(experience.obs, None)
         inputs = obs, self.agent.policy_carry(carry), reset, None
         layers = self.agent.network.layers(_parts(learner.policy.params)[0], *inputs)
-        means = {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": gradient.norm}
-        return self.inspected(layers, gradient.total, means)
+        means = {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": sums["norm"]}
+        return self.inspected(layers, gradient, means)
 
     def _update(
         self, learner: SACState, batch: Transitions | SequenceBatch, key: Array
-    ) -> tuple[SACState, _Gradient, dict[str, Array], Array]:
-        """(state, gradient, means over all devices, TD errors float32[N] of this one)."""
+    ) -> tuple[SACState, tuple[PyTree, Array], dict[str, Array], Array]:
+        """(state, gradient, means and norm of the gradient, TD errors float32[N] of this device).
+
+        The gradient is of the summed losses of all devices, with the factor that makes it their means'.
+        """
         actor, critic = _parts(learner.policy.params)
         opt_state = dict(learner.opt_state)
         h = learner.hyperparams
@@ -254,8 +240,8 @@ class SAC(ReplayAlgorithm):
             target=jax.tree.map(lambda x, y: polyak_update(x, y, h.target_rate), learner.target, critic),
             log_temperature=log_temperature,
         )
-        gradient = _Gradient({**by_actor, CRITIC: by_critic}, scale, jnp.hypot(actor_norm, critic_norm))
-        return after, gradient, sums | found, rows.error(error)
+        sums = {**sums, **found, "norm": jnp.hypot(actor_norm, critic_norm)}
+        return after, ({**by_actor, CRITIC: by_critic}, scale), sums, rows.error(error)
 
     def _gradient(
         self, loss: Callable[[PyTree], Any], params: PyTree, scale: Array
