@@ -114,7 +114,8 @@ class EpochsAlgorithm(Algorithm):
         return OptimizerShards.of_agent(self.section, self.axis, self.agent)
 
     def scheduled_values(self, learner: Any) -> dict[str, float]:
-        return {**self.engine(learner).scheduled_values(learner), **super().scheduled_values(learner)}
+        rate = self.engine(learner).rate(learner, learner.hyperparams.learning_rate, learner.updates)
+        return {"learning rate": float(rate), **super().scheduled_values(learner)}
 
     def engine(self, learner: Any, watch: bool = False) -> Minibatches:
         """The engine for this learner; see `Minibatches.watch`."""

@@ -88,12 +88,9 @@ class Minibatches:
     watch: bool = False
 
     def __call__(self, learner: Any, batch: Batch, key: Array) -> Epochs:
-        """Runs all epochs.
+        """Runs all epochs, on a learner whose class derives from `MinibatchState`, and this device's batch.
 
-        Args:
-          learner: before the updates; its class derives from `MinibatchState`.
-          batch: of this device.
-          key: one key, the same on all devices, for shuffling and for losses that sample.
+        The key is the same on all devices, for shuffling and for losses that sample.
         """
         flat, _ = jax.flatten_util.ravel_pytree(learner.policy.params)
         shards = OptimizerShards.of(self.section, self.axis, flat.size)
@@ -127,18 +124,12 @@ class Minibatches:
             section.schedule, updates, total, section.warmup_updates, learner.elapsed
         )
 
-    def scheduled_values(self, learner: Any) -> dict[str, float]:
-        """See `Algorithm.scheduled_values`."""
-        rate = self.rate(learner, learner.hyperparams.learning_rate, learner.updates)
-        return {"learning rate": float(rate)}
-
     @property
     def dealing(self) -> Dealing:
         """The order in which sequences are dealt out to minibatches."""
-        num_envs = self.config.rows_per_device * self.axis.size
         return Dealing(
             num_chunks=self.config.num_chunks,
-            num_envs=num_envs,
+            num_envs=self.config.rows_per_device * self.axis.size,
             group_envs=self.section.minibatch_envs(self.config.env.rows),
             group_chunks=self.section.minibatch_chunks(self.config.env.rows),
         )
@@ -212,24 +203,23 @@ class _Run:
     ) -> tuple[UpdateLoop, Reports, PyTree]:
         """One minibatch: its gradient over all devices, and the update, if one is made."""
         engine = self.engine
-        params = loop.flat
         key = jax.random.fold_in(key, loop.updates)
-        (gradient, sums, count), per_row = self._gradient(params, taken, key)
+        (gradient, sums, count), per_row = self._gradient(loop.flat, taken, key)
         gradient, sums, count, norm = self._over_devices(gradient, sums, count)
         divisor = self._divisor(count)
         found = {name: x / divisor for name, x in sums.items()}
         base = self.learner.hyperparams.learning_rate
         found[self._rate_name] = engine.rate(self.learner, base, loop.updates)
         found["grad/norm"] = norm
-        loop, made, skipped = self._update(loop, gradient, count, found)
+        after, made, skipped = self._update(loop, gradient, count, found)
         reports = {"made": made, "skipped": skipped, **found}
         if engine.watch:
             whole = self.unravel(self.shards.whole(gradient))
             part = self.batch.take(taken, engine.config.sequence_length)
             inputs = (part.obs, part.carry, part.reset, part.action_mask)
-            layers = engine.agent.network.layers(self.unravel(params), *inputs)
+            layers = engine.agent.network.layers(self.unravel(loop.flat), *inputs)
             reports |= nonfinite(layers, whole, engine.axis)
-        return loop, reports, per_row
+        return after, reports, per_row
 
     def _over_devices(
         self, gradient: Array, sums: dict[str, Array], count: Array
