@@ -15,6 +15,7 @@ import optax
 from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.optimizer import optimizer, schedule_factor
 from jaxrl.algorithms.q_values import LadderQAgent, QAgent, falling_epsilon, ladder, polyak_update
+from jaxrl.algorithms.replay import hindsight_plan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import Discrete, EnvSpec
@@ -72,7 +73,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
                 f"`algorithm` (={cls.name!r}) needs discrete actions; the actions of {spec.name!r} are "
                 f"{spec.action_space}: use `sac`"
             )
-        cls.require_goals(config, spec)
+        hindsight_plan(config, spec)  # raises what is wrong with it
         given = (config.network, spec, config.normalize, section.dueling, True)
         if section.exploration == "ladder":
             return dataclasses.replace(LadderQAgent.build(*given), num_envs=config.env.num_envs)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import flax.struct
 import jax.numpy as jnp
 
-from jaxrl.config import ConfigError, ReplayConfig
+from jaxrl.config import Config, ConfigError, ReplayConfig
 from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.goals import Goals, NearGoals, check_goals, goals_of
@@ -215,17 +215,18 @@ class HindsightPlan:
     goals: Goals
 
 
-def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str) -> HindsightPlan | None:
+def hindsight_plan(config: Config, spec: EnvSpec) -> HindsightPlan | None:
     """The plan of a configuration; None if its strategy is "none".
 
     Raises:
       ConfigError: no goals can be exchanged, or stored carries would belong to the old ones.
     """
+    fields = config.learner_as(ReplayConfig)
     strategy = fields.hindsight
-    named = fields.hindsight_goals
+    core = config.network.core
     if strategy == "none":
         return None
-    label = f"`{section}.hindsight` (={strategy!r})"
+    label = f"`{config.section}.hindsight` (={strategy!r})"
     if core != "none":
         raise ConfigError(
             f"{label} needs `network.core='none'`, not {core!r}: stored carries belong to the old goal"
@@ -235,7 +236,8 @@ def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str)
             f"{label} needs an environment with goals, whose rewards follow from them (docs/replay.md): "
             f"{spec.name!r}, with its wrappers, has none"
         )
-    return HindsightPlan(strategy, fields.hindsight_k, _goals(f"`{section}.hindsight_goals`", named, spec))
+    goals = _goals(f"`{config.section}.hindsight_goals`", fields.hindsight_goals, spec)
+    return HindsightPlan(strategy, fields.hindsight_k, goals)
 
 
 def _goals(label: str, named: str, spec: EnvSpec) -> Goals:

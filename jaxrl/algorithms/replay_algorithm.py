@@ -16,7 +16,6 @@ from jaxrl.algorithms.optimizer import layer_norms, optimizer
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan, hindsight_plan
 from jaxrl.algorithms.reports import nonfinite
 from jaxrl.config import Config, MemoryConfig, ReplayConfig
-from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Last, Mean, Metrics
 from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
@@ -41,11 +40,6 @@ class ReplayAlgorithm(Algorithm):
         if isinstance(section, ReplayConfig):
             section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
 
-    @classmethod
-    def require_goals(cls, config: Config, spec: EnvSpec) -> None:
-        """Raises ConfigError if hindsight is configured and not possible."""
-        hindsight_plan(cls.name, config.learner_as(ReplayConfig), spec, config.network.core)
-
     @property
     def sequences(self) -> SequencePlan | None:
         """The sequences that are replayed; None: single steps. May be overridden."""
@@ -59,7 +53,7 @@ class ReplayAlgorithm(Algorithm):
         return self.plan(
             n_step=section.n_step,
             priorities=priorities if section.prioritised else None,
-            hindsight=hindsight_plan(self.name, section, self.agent.spec, self.config.network.core),
+            hindsight=hindsight_plan(self.config, self.agent.spec),
             sequences=self.sequences,
             frames=self.agent.spec.stacked_frames,
         )

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.optimizer import descend, optimizer
 from jaxrl.algorithms.q_values import n_step_target, polyak_update
-from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
+from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions, hindsight_plan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
 from jaxrl.algorithms.sac.rows import (
@@ -89,7 +89,7 @@ class SAC(ReplayAlgorithm):
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> SACAgent:
-        cls.require_goals(config, spec)
+        hindsight_plan(config, spec)  # raises what is wrong with it
         section = config.learner_as(SACConfig)
         core = config.network.core
         if (core == "none") != (section.trace_length == 0):
