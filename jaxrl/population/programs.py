@@ -236,7 +236,8 @@ class EpisodesProgram:
     @property
     def compiled(self) -> tuple[Any, ...]:
         """The programs compiled so far."""
-        return tuple(compiled for compiled, _ in self._programs.values())
+        # A copy first: another member may be compiling.
+        return tuple(compiled for compiled, _ in list(self._programs.values()))
 
     def compile(self, state: Acting, episodes: int, modes: Modes, tasks: PyTree = None) -> None:
         """Compiles for a number of episodes, or waits for the member that does; `state` may be abstract."""
