@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,13 +13,84 @@ import jax.numpy as jnp
 
 from jaxrl import networks
 from jaxrl.algorithms.agent import Agent
-from jaxrl.algorithms.auxiliary import PARAMS, AuxiliaryLoss
+from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import NetworkConfig, NormalizeConfig
+from jaxrl.config.errors import ConfigError, errors_as
+from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec
 from jaxrl.networks import Head, HeadOnTrunk, Network, NetworkOutput, ValueHead
 from jaxrl.networks.distributions import Distribution, draw_noise, elementwise
 from jaxrl.networks.mixed import parameters_of
 from jaxrl.types import Acting, Array, PyTree
+
+# The key of its parameters among the network's.
+PARAMS = "auxiliary"
+
+
+@dataclass(frozen=True)
+class AuxiliaryLoss:
+    """A loss on the features of a network.
+
+    Attributes:
+      function: (params, features, out, batch) -> (loss float32[L, N], metrics: float32[L, N] by name).
+        `params` is its own tree (None without `init`), `features` float32[L, N, F] come from the policy's
+        trunk, `out` is the agent's output and `batch` a minibatch. Both results are averaged over the steps
+        that count; the loss is reported as `loss/auxiliary`.
+      init: (key, num_features, spec) -> params, float32; `spec` are the spaces of the environment. None if it
+        has none.
+    """
+
+    function: Callable[[PyTree, Array, Any, Batch], tuple[Array, dict[str, Array]]]
+    metrics: tuple[str, ...] = ()
+    init: Callable[[Array, int, EnvSpec], PyTree] | None = None
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """The names of all that it reports."""
+        return ("loss/auxiliary", *self.metrics)
+
+    def __call__(self, params: PyTree, out: Any, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        """(the loss, what it reports by name): sums over the steps of a minibatch that count.
+
+        Raises:
+          ConfigError: the function returns something else, or reports other metrics.
+        """
+        own = params[PARAMS] if self.init else None
+        result = self.function(own, out.features, out, batch)
+        where = f"the auxiliary loss {self.function.__module__}:{self.function.__qualname__} returned"
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+            raise ConfigError(f"{where} {found}; return (loss, metrics), metrics by name in a dict")
+        loss, metrics = result
+        if set(metrics) != set(self.metrics):
+            names = [", ".join(sorted(x)) or "none" for x in (metrics, self.metrics)]
+            raise ConfigError(f"{where} the metrics {names[0]}, and declares {names[1]}")
+        sums = {name: batch.total(x) for name, x in metrics.items()}
+        total = batch.total(loss)
+        return total, sums | {"loss/auxiliary": total}
+
+
+def load(field: str, name: str) -> AuxiliaryLoss | None:
+    """The loss that a field of the configuration names; None if it is empty.
+
+    Raises:
+      ConfigError: it cannot be imported, or it is neither an `AuxiliaryLoss` nor a function of
+        (params, features, out, batch).
+    """
+    if not name:
+        return None
+    with errors_as(ConfigError, "", ValueError):
+        found = modules.load_attribute(f"`{field}`", name)
+    if isinstance(found, AuxiliaryLoss):
+        return found
+    wanted = ("params", "features", "out", "batch")
+    if not inspect.isfunction(found) or tuple(inspect.signature(found).parameters) != wanted:
+        raise ConfigError(
+            f"`{field}` (={name!r}) must be a function of ({', '.join(wanted)}), or a "
+            "jaxrl.algorithms.AuxiliaryLoss of one"
+        )
+    return AuxiliaryLoss(found)
+
 
 # Keeps the keys of auxiliary losses apart from the keys of the network.
 _AUXILIARY = 0x41555849
@@ -27,13 +100,7 @@ VALUE_HEAD = "value"
 
 @flax.struct.dataclass
 class ActorCriticOutput:
-    """The output of an actor-critic for observations.
-
-    Attributes:
-      value: float32[...].
-      carry: after the last step.
-      features: [..., F], that the policy's head has read.
-    """
+    """The output of an actor-critic; `features` [..., F] are those that the policy's head has read."""
 
     distribution: Distribution
     value: Array
@@ -45,11 +112,8 @@ class ActorCriticOutput:
 class ActorCritic(Agent):
     """Samples from a policy; a value function, on its own trunk or the policy's, estimates returns.
 
-    Its extras are `log_prob`, of the action when it was taken, and `value`, both float32[T, B].
-
-    Attributes:
-      head: of the policy.
-      auxiliary: a loss with parameters beside the network's, or None.
+    Its extras are `log_prob`, of the action when it was taken, and `value`, both float32[T, B]. Methods may
+    be overridden, by DAgger's agent of rollouts.
     """
 
     spec: EnvSpec
@@ -89,11 +153,11 @@ class ActorCritic(Agent):
     def output(self, acting: Acting, out: NetworkOutput) -> ActorCriticOutput:
         return ActorCriticOutput(out.heads["head"], out.heads[VALUE_HEAD], out.carry, out.features["policy"])
 
-    def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> Array:
+    def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> PyTree:
         return draw_noise(self.head.noise_kind, key, (*shape, *self.head.noise_shape))
 
     def choose(
-        self, out: ActorCriticOutput, noise: Array, few_kernels: bool = False
+        self, out: ActorCriticOutput, noise: PyTree, few_kernels: bool = False
     ) -> tuple[Array, dict[str, Array]]:
         distribution = elementwise(out.distribution) if few_kernels else out.distribution
         action = distribution.sample(noise)
@@ -102,7 +166,7 @@ class ActorCritic(Agent):
     def greedy(self, out: ActorCriticOutput) -> Array:
         return out.distribution.mode()
 
-    def bootstrap(self, out: ActorCriticOutput) -> Array:
+    def bootstrap(self, out: ActorCriticOutput) -> PyTree:
         return out.value
 
     def finish(self, extras: dict[str, Array], has_choice: Array) -> dict[str, Array]:
@@ -113,9 +177,6 @@ class ActorCritic(Agent):
 
     def facts(self, out: ActorCriticOutput) -> tuple[Array, dict[str, Array]]:
         return out.value, parameters_of(out.distribution)
-
-    def architecture(self) -> dict[str, Any] | None:
-        return self.network.describe()
 
     def acting_params(self, params: PyTree) -> PyTree:
         return {name: part for name, part in params.items() if name != PARAMS}

@@ -36,11 +36,9 @@ def gae(
     (dummy rows of NEXT_STEP autoreset) never reach a valid row and need no mask here.
 
     Args:
-      reward_TB: float32[T, B].
-      value_TB: float32[T, B].
+      reward_TB, value_TB: float32[T, B].
       last_value_B: float32[B], V of the observation that follows row T-1.
-      terminated_TB: bool[T, B].
-      truncated_TB: bool[T, B].
+      terminated_TB, truncated_TB: bool[T, B].
       bootstrap_value_TB: float32[T, B], V(final observation of the episode, carry after step t); read only
         where truncated and not terminated.
       gamma: discount, scalar.
@@ -107,15 +105,10 @@ def discounted_returns(
 
 
 def explained_variance(target_variance: Array, residual_variance: Array) -> Array:
-    """1 - Var[target - value] / Var[target], from variances over the global batch.
+    """float32[], 1 - Var[target - value] / Var[target], from variances float32[] over the global batch.
 
-    Args:
-      target_variance: float32[], of the value targets.
-      residual_variance: float32[], of target minus predicted value.
-
-    Returns:
-      float32[]: 1 is a perfect value function, 0 no better than a constant, below 0 worse than that. 0 where
-      the targets do not vary.
+    1 is a perfect value function, 0 no better than a constant, below 0 worse than that. 0 where the targets
+    do not vary.
     """
     chex.assert_rank([target_variance, residual_variance], 0)
     varies = target_variance > 0

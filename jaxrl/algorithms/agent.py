@@ -26,8 +26,6 @@ class Agent(abc.ABC):
     """Pure functions that act in one environment and are trained by one algorithm.
 
     Attributes:
-      spec: spaces of the environment.
-      normalize_config: how observations are normalised.
       description: of the network, in words: `mlp 128, lstm 128, categorical`.
       samples: True if `choose` without exploration is random. Otherwise there is nothing to sample, and
         evaluations play the best actions alone.
@@ -50,31 +48,25 @@ class Agent(abc.ABC):
     def output(self, acting: Acting, out: NetworkOutput) -> Any:
         """The output of an agent, a pytree with the `carry` after the last step; each family has a class."""
 
-    @abc.abstractmethod
     def init_params(self, key: Array) -> PyTree:
-        """Fresh parameters, float32."""
+        """Fresh parameters, float32. May be overridden, by agents that have others beside the network's."""
+        return self.network.init(key)
 
     @abc.abstractmethod
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> PyTree:
-        """Noise for `choose`, leaves [*shape, ...], from one key.
+        """Noise for `choose`, leaves [*shape, ...], from the key of one environment.
 
-        Args:
-          key: of one environment.
-          shape: such as [T].
-          index: the environment's, over all devices, for an exploration that differs between environments.
+        `index` is the environment's, over all devices, for an exploration that differs between environments.
         """
 
     @abc.abstractmethod
     def choose(self, out: Any, noise: PyTree, few_kernels: bool = False) -> tuple[Array, PyTree]:
-        """Chooses actions.
+        """(action [B, *A], the extras of a `Trajectory` at this step [B, ...]).
 
         Args:
           out: of `forward`, for [B] observations.
           noise: of `draw_noise`, [B, ...].
           few_kernels: in a form that is fewer kernels on a GPU, with the same values up to rounding.
-
-        Returns:
-          (action [B, *A], the extras of a `Trajectory` at this step [B, ...]).
         """
 
     @abc.abstractmethod
@@ -90,11 +82,9 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, extras: PyTree, has_choice: Array) -> PyTree:
-        """The extras [T, B, ...] of a rollout whose actions were masked.
+        """The extras of `choose` [T, B, ...] of a rollout whose actions were masked.
 
-        Args:
-          extras: of `choose`, at all steps.
-          has_choice: bool[T, B], False if a mask allowed nothing: no action was right, and NaN goes there.
+        `has_choice` is bool[T, B], False if a mask allowed nothing: no action was right, and NaN goes there.
         """
 
     @abc.abstractmethod
@@ -105,17 +95,17 @@ class Agent(abc.ABC):
     def facts(self, out: Any) -> tuple[Array, dict[str, Array]]:
         """(value float32[B], the numbers behind the choice, float32 by name), for exported policies."""
 
-    @abc.abstractmethod
     def architecture(self) -> dict[str, Any] | None:
         """The layers from which `facts` come, for exports that run without this package.
 
         `Network.describe` of a network whose `head`, on the first trunk, tells the action, and whose head
-        `value`, on the last trunk, the value. None if another format is not possible.
+        `value`, on the last trunk, the value. None if another format is not possible. May be overridden.
         """
+        return self.network.describe()
 
-    @abc.abstractmethod
     def acting_params(self, params: PyTree) -> PyTree:
-        """The parameters that acting needs, of those that are trained."""
+        """The parameters that acting needs, of those that are trained. May be overridden."""
+        return params
 
     def add_solution(self, out: Any, solution: Array) -> Any:
         """The output of `forward` with the environment's best actions [B, *A]; only with `asks_solver`."""
@@ -133,9 +123,7 @@ class Agent(abc.ABC):
         stats = None
         if self.normalize_config.observations:
             space = self.spec.observation_space
-            example = quantities(space, zeros(space))
-            tasks = len(self.spec.task_names)
-            stats = task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
+            stats = empty_statistics(self.spec, quantities(space, zeros(space)))
         return Acting(self.init_params(key), stats)
 
     def moments(self, acting: Acting) -> list[tuple[Array, Array]]:
@@ -176,7 +164,6 @@ class Agent(abc.ABC):
         """The output for sequences that are normalised already; for learning.
 
         Args:
-          acting: its parameters.
           obs: [L, N, *O], from `normalize`.
           carry: tree of [N, ...], the one before the first step.
           reset: bool[L, N], True if `obs` is the first of its episode.
@@ -187,15 +174,7 @@ class Agent(abc.ABC):
     def forward(
         self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
     ) -> Any:
-        """The output for one time step of raw observations.
-
-        Args:
-          acting: parameters, frozen statistics and exploration.
-          obs: [B, *O], raw.
-          carry: tree of [B, ...], the one before `obs`.
-          reset: bool[B], True if `obs` is the first of its episode.
-          action_mask: bool[B, A] or None.
-        """
+        """As `apply`, for one time step [B, ...] of raw observations; `acting` may explore."""
         one = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
         seen = one(self.normalize(acting, obs))
         out = self.network.apply(acting.params, seen, carry, reset[None], one(action_mask))
@@ -203,14 +182,17 @@ class Agent(abc.ABC):
         return self.output(acting, NetworkOutput(heads, features, out.carry))
 
 
+def empty_statistics(spec: EnvSpec, example: PyTree) -> PyTree:
+    """Running moments of nothing yet, for trees like the example; of each of several tasks."""
+    tasks = len(spec.task_names)
+    return task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
+
+
 def quantities(space: Space, obs: PyTree) -> PyTree:
     """Observations with the integers of each Box as float32: what a normaliser scales are the floats.
 
-    Bytes stay, as networks scale them by their bound; so do choices, flags and the indices of graphs.
-
-    Args:
-      space: of one observation.
-      obs: any number of them, leaves [..., *O].
+    Bytes stay, as networks scale them by their bound; so do choices, flags and the indices of graphs. `space`
+    is of one observation, `obs` any number of them.
     """
     if isinstance(space, Dict):
         return obs if is_graph(space) else {name: quantities(part, obs[name]) for name, part in space.spaces}

@@ -1,7 +1,7 @@
 """The algorithm: an agent that acts, and pure functions from a state and experience to the next state.
 
-A new algorithm is a section of the configuration (`jaxrl/config/`), a package beside `ppo/` with a class that
-implements `Algorithm`, and its line in the registry; or a module of a user with both
+A new algorithm is a section of the configuration (`jaxrl/config/`), a module or package beside `a2c.py` with
+a class that implements `Algorithm`, and its line in the registry; or a module of a user with both
 (docs/tutorials/algorithm.md). Collectors, the trainer, checkpoints, evaluation and writers know nothing else
 of it. Algorithms that learn by epochs of minibatches derive from
 `jaxrl.algorithms.minibatch_algorithm.MinibatchAlgorithm`, which leaves them little to say.
@@ -11,20 +11,52 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 import flax.struct
+import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.agent import Agent
-from jaxrl.algorithms.optimizer_shards import OptimizerShards
-from jaxrl.config import AlgorithmConfig, Config
+from jaxrl.algorithms.optimizer import OptimizerShards, layer_norms
+from jaxrl.config import AlgorithmConfig, Config, ConfigError
+from jaxrl.config.network import NetworkConfig
+from jaxrl.config.sections import SAMPLED
+from jaxrl.config.stages import parse
 from jaxrl.envs.base import EnvSpec
-from jaxrl.metrics.reduction import Metric, Metrics
+from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, LearnerState, PyTree
 
 _T = TypeVar("_T")
+
+# Options that every configuration has, and which an algorithm honours or refuses by name: who asks for them.
+OPTIONS: Mapping[str, Callable[[Config], bool]] = {
+    "normalize.observations": lambda c: c.normalize.observations,
+    "normalize.rewards": lambda c: c.normalize.rewards,
+    "normalize.clip_rewards": lambda c: c.normalize.clip_rewards > 0,
+    "nonfinite": lambda c: c.nonfinite == "skip",
+    "network.separate_value": lambda c: c.network.separate_value,
+    "network.central_value": lambda c: c.network.central_value,
+    "network.frozen": lambda c: bool(c.network.frozen),
+    "network.head": lambda c: c.network.head != "auto",
+    "network.policy_gain": lambda c: c.network.policy_gain != NetworkConfig.policy_gain,
+    "network.policy_std": lambda c: c.network.policy_std != NetworkConfig.policy_std,
+    "host.overlap": lambda c: c.host.overlap is True,
+    "evaluate.modes": lambda c: c.evaluate.modes == (SAMPLED,),
+    "selfplay.enabled": lambda c: c.selfplay.enabled,
+    "env.num_agents": lambda c: c.env.num_agents > 0,
+    "curriculum.weights": lambda c: any(stage.weights for stage in parse(c.curriculum.stages)),
+}
+# The options that learning by epochs of minibatches honours, whatever the loss.
+OF_MINIBATCHES = frozenset(
+    "normalize.observations normalize.rewards normalize.clip_rewards nonfinite network.frozen "
+    "selfplay.enabled env.num_agents curriculum.weights".split()
+)
+# The options of an agent that samples from a distribution and has a value function.
+OF_ACTOR_CRITICS = frozenset(
+    "network.separate_value network.head network.policy_gain network.policy_std evaluate.modes".split()
+)
 
 
 @flax.struct.dataclass
@@ -32,7 +64,6 @@ class Learned:
     """The result of `Algorithm.learn`.
 
     Attributes:
-      learner: the next state.
       feedback: for the memory that the experience was sampled from, such as new priorities; None: nothing.
       metrics: equal on all devices.
       signals: float32[T, B] by the names in `Algorithm.signals`, of the rollout just collected.
@@ -54,8 +85,8 @@ class Algorithm(abc.ABC):
       hyperparams_type: the `flax.struct` dataclass of its numeric hyperparameters, fields of that section.
       state_type: the class of its learner state, whose fields say how they are laid out on devices.
       highlights: (metric, label) of metrics worth showing on the display of a run.
-      offers: the options of every configuration that it honours, of `jaxrl.algorithms.offered_options`; a
-        configuration with other options is refused.
+      offers: the options of every configuration that it honours, in `OPTIONS`; a configuration with other
+        options is refused.
       signals: the names of numbers of each step, such as its advantage, that it offers to task samplers.
       memory: the store between collecting and learning: the name of one of `jaxrl.experience.memory`, a plan,
         or a custom memory.
@@ -173,18 +204,22 @@ class Algorithm(abc.ABC):
         exploration = self.exploration(learner) if explore else None
         return dataclasses.replace(learner.policy, exploration=exploration)
 
+    def declared(self, names: Iterable[str], **others: type[Metric]) -> dict[str, type[Metric]]:
+        """`metrics`: means of these names, the others, the updates and, if configured, norms by layer."""
+        found: dict[str, type[Metric]] = dict.fromkeys(names, Mean)
+        found |= {**others, self.updates_metric: Last}
+        if self.config.log.layers:
+            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
+            found |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
+        return found
+
     def with_config(self, config: Config) -> Self:
         """The same algorithm for a run with another seed and other numeric hyperparameters."""
         return dataclasses.replace(self, config=config)  # type: ignore[type-var]
 
 
 def read_hyperparams(kind: type[_T], section: AlgorithmConfig) -> _T:
-    """The fields that a section shares with a dataclass.
-
-    Args:
-      kind: the `flax.struct` dataclass; its fields are named as the section's.
-      section: of an algorithm. None (no stop, no limit) becomes infinity.
-    """
+    """The fields of a section that a `flax.struct` dataclass has too; None (no limit) becomes infinity."""
 
     def scalar(value: Any) -> Any:
         return jnp.float32(jnp.inf if value is None else value)
@@ -194,14 +229,18 @@ def read_hyperparams(kind: type[_T], section: AlgorithmConfig) -> _T:
 
 
 def run_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
-    """float32[]: 0 at the start of the run, 1 after a fraction of it.
-
-    Args:
-      learner: its updates count, or the used share of a budget in seconds.
-      fraction: float32[], of the run.
-    """
+    """float32[]: 0 at the start of the run, 1 after a fraction of its `total` updates, or of its seconds."""
     if learner.elapsed is not None:
         # A fraction of 0 is over at once.
         return jnp.minimum(learner.elapsed / jnp.maximum(fraction, 1e-9), 1.0)
     planned = jnp.maximum(fraction * float(total), 1.0)
     return jnp.minimum(learner.updates.astype(jnp.float32) / planned, 1.0)
+
+
+def require_offered(config: Config, offers: frozenset[str]) -> None:
+    """Raises ConfigError if a configuration asks for an option that its algorithm does not offer."""
+    unknown = offers - OPTIONS.keys()
+    assert not unknown, f"no such options: {', '.join(sorted(unknown))}"
+    for name, is_asked in OPTIONS.items():
+        if name not in offers and is_asked(config):
+            raise ConfigError(f"`{name}` is not offered by `algorithm` (={config.algorithm!r})")

@@ -67,12 +67,7 @@ class Demonstrated:
 
 @flax.struct.dataclass
 class DemonstrationDraw:
-    """All demonstrations, at each draw.
-
-    Attributes:
-      training: to learn from.
-      validation: of other episodes.
-    """
+    """All demonstrations, at each draw: those to learn from, and those of other episodes."""
 
     training: Demonstrated
     validation: Demonstrated
@@ -95,13 +90,10 @@ class AggregatePlan:
 
 @flax.struct.dataclass
 class AggregateDraw:
-    """N sequences of this device, of W = burn_in + L rows each; L are learnt from.
+    """N sequences of this device, of W = burn_in + L rows each; L are learnt from. See `SequenceBatch`.
 
     Attributes:
-      obs, reset, action_mask: [W, N, ...], as in a `Trajectory`.
-      carry: tree of [N, ...], the one that acting had before the first row.
       label: [L, N, *A], the right actions, as the agent stores actions.
-      usable: bool[L, N]; False on rows that are no transition, and where nothing could be sampled.
       ready: bool[], equal on all devices: enough is kept to learn.
       latest: the rollout just collected.
     """
@@ -121,14 +113,16 @@ def counts_hits(spec: EnvSpec) -> bool:
     return isinstance(spec.action_space, Discrete | MultiDiscrete)
 
 
+def hit_name(spec: EnvSpec) -> str:
+    """The metric of `hits`: the share of best actions that are the right ones, or their distance."""
+    return "accuracy" if counts_hits(spec) else "absolute_error"
+
+
 def hits(agent: Agent, best: Array, right: Array) -> Array:
     """float32[...] of each step: 1 where all of an action is right, or its mean absolute error.
 
-    Of an action of several parts that is the mean over their numbers, where a wrong category counts 1.
-
-    Args:
-      agent: whose actions these are.
-      best, right: [..., *A], as it stores actions.
+    Of an action of several parts that is the mean over their numbers, where a wrong category counts 1. `best`
+    and `right` are [..., *A], as the agent stores actions.
     """
     space: Any = agent.spec.action_space
     trailing = tuple(range(best.ndim - len(space.shape), best.ndim))
@@ -161,7 +155,6 @@ def retrace(agent: PyTree, acting: Acting, shown: Demonstrated, action: Array, c
 
     Args:
       agent: an actor-critic.
-      acting: its parameters and statistics.
       shown: [R, B, ...]; R is a multiple of `chunk`.
       action: [R, B, *A], the demonstrated ones as the agent stores them.
       chunk: L; chunks run one after the other, so a pass keeps the activations of one.
@@ -185,12 +178,7 @@ def class_weights(action: Array, valid: Array, classes: int, axis: Axis) -> Arra
     """float32[...]: N / (K n_a) for the action a of each step, over the K actions that were demonstrated.
 
     So every action weighs the same in the sum over all steps, which stays N ("balanced" in scikit-learn).
-
-    Args:
-      action: int[...], below `classes`.
-      valid: bool of the same shape; the others do not count.
-      classes: A.
-      axis: this device; counts are over all.
+    Actions int[...] are below `classes`; those not `valid` do not count. Counts are over all devices.
     """
     chosen = jax.nn.one_hot(action, classes, dtype=bool) & valid[..., None]
     count_A = axis.psum(chosen.sum(tuple(range(action.ndim)), dtype=jnp.float32))

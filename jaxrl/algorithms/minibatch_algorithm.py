@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,18 +14,21 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrl.algorithms import optimizer, rewards
-from jaxrl.algorithms.advantage import gae
-from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms import optimizer
+from jaxrl.algorithms.advantage import explained_variance, gae, global_moments, standardize
+from jaxrl.algorithms.agent import Agent, empty_statistics
 from jaxrl.algorithms.base import Algorithm, Learned
-from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatches import Minibatches, Stop
-from jaxrl.algorithms.optimizer_shards import OptimizerShards
-from jaxrl.algorithms.parameters import layer_norms, require_fit
+from jaxrl.algorithms.optimizer import OptimizerShards, require_fit
 from jaxrl.algorithms.reports import Epochs, Reports
-from jaxrl.algorithms.rollout_state import RolloutState, with_finite_statistics, with_observations
+from jaxrl.algorithms.rollout_state import (
+    RolloutState,
+    scaled_rewards,
+    with_finite_statistics,
+    with_observations,
+)
+from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import Config, MinibatchConfig
-from jaxrl.envs.mixture import task_of
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics, Sum
 from jaxrl.networks import check_platform
@@ -50,39 +53,26 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class MinibatchAlgorithm(Algorithm):
-    """Prepares a trajectory, and gives the engine a loss.
-
-    Rewards and observations are scaled, updates that are not finite skipped, and layers reported as every
-    configuration may ask for.
+class EpochsAlgorithm(Algorithm):
+    """Gives the engine a loss, which it minimises by epochs of minibatches.
 
     Attributes:
       axis: how this device sums with the others.
-      own_metrics: the metrics of `prepare`, with their reductions.
-      rates: learning rates of groups of parameters, see `Minibatches`.
+      rates, padded: see `Minibatches`.
     """
 
     config: Config
     agent: Agent
     axis: Axis
 
-    state_type: ClassVar = RolloutState
-    own_metrics: ClassVar[Mapping[str, type[Metric]]] = {}
     rates: ClassVar[tuple[tuple[str, str], ...]] = ()
+    padded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_platform(self.config.network, self.axis)
         if self.config.network.frozen:
-            require_fit("network.frozen", self.config.network.frozen, self._abstract_params())
-
-    @property
-    @abc.abstractmethod
-    def reported(self) -> tuple[str, ...]:
-        """The sums of the loss, by the names of their metrics; those called `loss/NAME` must be finite."""
-
-    @abc.abstractmethod
-    def prepare(self, learner: Any, trajectory: Trajectory) -> Prepared:
-        """The inputs of updates, such as targets and advantages, from this device's trajectory."""
+            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
+            require_fit("network.frozen", self.config.network.frozen, params)
 
     @abc.abstractmethod
     def loss(
@@ -96,7 +86,7 @@ class MinibatchAlgorithm(Algorithm):
           key: equal on all devices, a different one for each update.
 
         Returns:
-          (float32[], float32[] by the names in `reported`, a tree of float32[L, N, ...] or None).
+          (float32[], float32[] by the names of their metrics, a tree of float32[L, N, ...] or None).
         """
 
     def stop(self, learner: Any) -> Stop | None:
@@ -106,38 +96,93 @@ class MinibatchAlgorithm(Algorithm):
         """
         return None
 
-    @property
-    def metrics(self) -> Mapping[str, type[Metric]]:
-        """As `Algorithm.metrics`: `NAME/updates` are gradient steps since the start of the run."""
-        declared: dict[str, type[Metric]] = dict.fromkeys(self._of_updates, Mean)
-        declared |= {**self.own_metrics, self.updates_metric: Last}
-        if self.config.nonfinite == "skip":
-            declared[f"{self.name}/skipped"] = Sum
-        if self.config.log.layers:
-            declared |= dict.fromkeys(jax.eval_shape(layer_norms, self._abstract_params()), Mean)
-        return declared
-
-    @property
-    def passes_per_step(self) -> float:
-        return self._section.num_epochs
-
-    def init(self, key: Array, hyperparams: Any) -> RolloutState:
-        """As `Algorithm.init`. May be overridden, by one that adds to this state."""
+    def first_state(self, key: Array, hyperparams: Any, **fields: Any) -> Any:
+        """`init`, given the fields that `state_type` adds to `MinibatchState`."""
         policy = self.agent.init(key)
         flat, _ = jax.flatten_util.ravel_pytree(policy.params)
-        own = OptimizerShards.of(self._section, self.axis, flat.size).empty()
-        zeros = jnp.zeros(self.config.rows_per_device, jnp.float32)
-        return self.state_type(
+        own = OptimizerShards.of(self.section, self.axis, flat.size).empty()
+        make: Callable[..., Any] = self.state_type
+        return make(
             policy=policy,
             hyperparams=hyperparams,
             updates=jnp.zeros((), jnp.int32),
             opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(own),
-            reward_stats=rewards.initial_stats(self.agent.spec) if self.config.normalize.rewards else None,
-            discounted_return=zeros,
+            **fields,
         )
 
     def optimizer_shards(self) -> OptimizerShards | None:
-        return OptimizerShards.of_agent(self._section, self.axis, self.agent)
+        return OptimizerShards.of_agent(self.section, self.axis, self.agent)
+
+    def scheduled_values(self, learner: Any) -> dict[str, float]:
+        rate = self.engine(learner).rate(learner, learner.hyperparams.learning_rate, learner.updates)
+        return {"learning rate": float(rate), **super().scheduled_values(learner)}
+
+    def engine(self, learner: Any, watch: bool = False) -> Minibatches:
+        """The engine for this learner; see `Minibatches.watch`."""
+        return Minibatches(
+            config=self.config,
+            agent=self.agent,
+            axis=self.axis,
+            loss=functools.partial(self.loss, learner),
+            stop=self.stop(learner),
+            rates=self.rates,
+            padded=self.padded,
+            watch=watch,
+        )
+
+    @property
+    def section(self) -> MinibatchConfig:
+        """The fields of the algorithm."""
+        return self.config.learner_as(MinibatchConfig)
+
+    def output(self, learner: Any, params: PyTree, batch: Batch) -> Any:
+        """The `Output` of the agent with these parameters, on a minibatch."""
+        acting = dataclasses.replace(learner.policy, params=params)
+        return self.agent.apply(acting, batch.obs, batch.carry, batch.reset, batch.action_mask)
+
+
+@dataclass(frozen=True)
+class MinibatchAlgorithm(EpochsAlgorithm):
+    """Prepares a trajectory, and gives the engine a loss.
+
+    Rewards and observations are scaled, updates that are not finite skipped, and layers reported as every
+    configuration may ask for.
+
+    Attributes:
+      own_metrics: the metrics of `prepare`, with their reductions.
+    """
+
+    state_type: ClassVar = RolloutState
+    own_metrics: ClassVar[Mapping[str, type[Metric]]] = {}
+
+    @property
+    @abc.abstractmethod
+    def reported(self) -> tuple[str, ...]:
+        """The sums of the loss, by the names of their metrics; those called `loss/NAME` must be finite."""
+
+    @abc.abstractmethod
+    def prepare(self, learner: Any, trajectory: Trajectory) -> Prepared:
+        """The inputs of updates, such as targets and advantages, from this device's trajectory."""
+
+    @property
+    def metrics(self) -> Mapping[str, type[Metric]]:
+        """As `Algorithm.metrics`: `NAME/updates` are gradient steps since the start of the run."""
+        skipped = {f"{self.name}/skipped": Sum} if self.config.nonfinite == "skip" else {}
+        return self.declared(self._of_updates, **self.own_metrics, **skipped)
+
+    @property
+    def passes_per_step(self) -> float:
+        return self.section.num_epochs
+
+    def init(self, key: Array, hyperparams: Any) -> RolloutState:
+        """As `Algorithm.init`. May be overridden, by one that adds to this state."""
+        scales = self.config.normalize.rewards
+        return self.first_state(
+            key,
+            hyperparams,
+            reward_stats=empty_statistics(self.agent.spec, jnp.float32(0)) if scales else None,
+            discounted_return=jnp.zeros(self.config.rows_per_device, jnp.float32),
+        )
 
     def learn(self, learner: Any, experience: Trajectory, key: Array) -> Learned:
         before = learner
@@ -146,7 +191,9 @@ class MinibatchAlgorithm(Algorithm):
             prepared = self.prepare(learner, trajectory)
         with tracing.phase("update"):
             epochs = self._update(prepared, self._rollout_policy(learner, trajectory), key)
-            learner = self._with_observations(epochs.learner, trajectory)
+            learner = with_observations(
+                epochs.learner, self.agent.spec, trajectory.obs, trajectory.valid, self.axis
+            )
         metrics: Metrics = epochs.averages(self._of_updates) | prepared.metrics
         if self.config.log.layers:
             metrics |= epochs.layer_norms()
@@ -168,23 +215,11 @@ class MinibatchAlgorithm(Algorithm):
 
     def inspect(self, learner: Any, experience: Trajectory, key: Array) -> Reports:
         prepared = self.prepare(learner, experience)
-        return self._engine(prepared.learner, watch=True)(prepared.learner, prepared.batch, key).reports
+        return self.engine(prepared.learner, watch=True)(prepared.learner, prepared.batch, key).reports
 
     def scaled_rewards(self, learner: Any, trajectory: Trajectory) -> tuple[Any, Array]:
         """(learner with the statistics of these rewards, rewards float32[T, B] to learn from)."""
-        found = rewards.scale(
-            self.config.normalize,
-            self.axis,
-            learner.hyperparams.gamma,
-            learner.reward_stats,
-            learner.discounted_return,
-            trajectory,
-            task_of(self.agent.spec, trajectory.obs),
-        )
-        learner = dataclasses.replace(
-            learner, reward_stats=found.stats, discounted_return=found.discounted_return
-        )
-        return learner, found.reward
+        return scaled_rewards(self.config.normalize, self.axis, self.agent.spec, learner, trajectory)
 
     def advantages(
         self, trajectory: Trajectory, reward_TB: Array, gamma: Array | float, gae_lambda: Array | float
@@ -206,10 +241,25 @@ class MinibatchAlgorithm(Algorithm):
             unroll=self.axis.unroll,
         )
 
-    def output(self, learner: Any, params: PyTree, batch: Batch) -> Any:
-        """The `Output` of the agent with these parameters, on a minibatch."""
-        acting = dataclasses.replace(learner.policy, params=params)
-        return self.agent.apply(acting, batch.obs, batch.carry, batch.reset, batch.action_mask)
+    def with_advantages(self, learner: Any, trajectory: Trajectory, normalize: bool) -> Prepared:
+        """`prepare` of an actor-critic: its extras, `advantage` and `target` in the rows of the batch.
+
+        `normalize` standardises advantages over the trajectories of all devices.
+        """
+        learner, reward_TB = self.scaled_rewards(learner, trajectory)
+        value_TB = trajectory.extras["value"]
+        h = learner.hyperparams
+        advantage_TB, target_TB = self.advantages(trajectory, reward_TB, h.gamma, h.gae_lambda)
+        residual_TB = target_TB - value_TB
+        arrays = (advantage_TB, target_TB, residual_TB)
+        mean, variance = global_moments(self.axis, arrays, trajectory.valid)
+        if normalize:
+            advantage_TB = standardize(advantage_TB, mean[0], variance[0])
+        rows = {**trajectory.extras, "advantage": advantage_TB, "target": target_TB}
+        batch = self.batch(learner, trajectory, rows)
+        explained = Mean.of(explained_variance(variance[1], variance[2]))
+        signals = {"advantage": residual_TB, "value": value_TB}
+        return Prepared(learner, batch, {f"{self.name}/explained_variance": explained}, signals)
 
     def batch(self, learner: Any, trajectory: Trajectory, rows: Mapping[str, Array]) -> Batch:
         """The trajectory with float32[T, B] arrays of the algorithm's own, as the network saw it."""
@@ -217,31 +267,10 @@ class MinibatchAlgorithm(Algorithm):
         seen = self.agent.normalize(self._rollout_policy(learner, trajectory), trajectory.obs)
         return Batch.of(trajectory, seen, rows)
 
-    def scheduled_values(self, learner: Any) -> dict[str, float]:
-        return {**self._engine(learner).scheduled_values(learner), **super().scheduled_values(learner)}
-
-    @property
-    def _section(self) -> MinibatchConfig:
-        return self.config.learner_as(MinibatchConfig)
-
     @property
     def _of_updates(self) -> tuple[str, ...]:
         """Averages over the updates that were made."""
         return (*self.reported, "grad/norm", f"{self.name}/learning_rate")
-
-    def _abstract_params(self) -> PyTree:
-        return jax.eval_shape(self.agent.init_params, jax.random.key(0))
-
-    def _engine(self, learner: Any, watch: bool = False) -> Minibatches:
-        return Minibatches(
-            config=self.config,
-            agent=self.agent,
-            axis=self.axis,
-            loss=functools.partial(self.loss, learner),
-            stop=self.stop(learner),
-            rates=self.rates,
-            watch=watch,
-        )
 
     def _rollout_policy(self, learner: Any, trajectory: Trajectory) -> Acting:
         """The parameters with the statistics that normalised the trajectory's observations."""
@@ -261,18 +290,10 @@ class MinibatchAlgorithm(Algorithm):
 
         @jax.jit  # Traced once, for its shapes and for the branch.
         def run() -> Epochs:
-            return self._engine(learner)(learner, prepared.batch, key)
+            return self.engine(learner)(learner, prepared.batch, key)
 
         if stats is None or not stats.mean:
             return run()
 
         # Of several tasks all that are played have rows in every rollout.
         return jax.lax.cond((stats.count > 0).any(), run, lambda: Epochs.none(run, learner))
-
-    def _with_observations(self, learner: Any, trajectory: Trajectory) -> Any:
-        """With the trajectory's observations in the statistics, if observations are normalised."""
-        stats = learner.policy.obs_stats
-        if stats is None:
-            return learner
-        after = with_observations(stats, self.agent.spec, trajectory.obs, trajectory.valid, self.axis)
-        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))

@@ -8,6 +8,7 @@ reports.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +19,10 @@ import jax.flatten_util
 import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
-from jaxrl.algorithms.accumulation import parts, sum_of_parts
 from jaxrl.algorithms.agent import Agent
-from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.optimizer_shards import OptimizerShards
-from jaxrl.algorithms.parameters import fits
+from jaxrl.algorithms.optimizer import OptimizerShards, fits
 from jaxrl.algorithms.reports import Epochs, PackedReports, Reports, nonfinite
-from jaxrl.algorithms.sequences import Dealing, Sequences, put_sequences
+from jaxrl.algorithms.sequences import Batch, Dealing, Sequences, parts, put_sequences, sum_of_parts
 from jaxrl.config import Config
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.types import Array, Axis, LearnerState, PyTree
@@ -40,11 +38,8 @@ _LOSS_KEY = 0x4C4F5353  # keeps the keys of losses apart from the keys of the sh
 
 @flax.struct.dataclass
 class MinibatchState(LearnerState):
-    """The state of learners that the engine updates.
-
-    Attributes:
-      opt_state: optax state over the flattened parameter vector, or over this device's part of it
-        (`OptimizerShards`).
+    """The state of learners that the engine updates. `opt_state` is of the flattened parameter vector, or
+    of this device's part of it (`OptimizerShards`).
     """
 
     opt_state: PyTree
@@ -74,9 +69,7 @@ class Minibatches:
     """Epochs times minibatches; static facts once, arrays per call.
 
     Attributes:
-      config: the resolved configuration, whose algorithm has a `MinibatchConfig`.
-      axis: how this device sums with the others.
-      loss: of a minibatch.
+      config: resolved; its algorithm has a `MinibatchConfig`.
       stop: ends the updates on a batch; None: nothing does.
       rates: (pattern of names of parameters, hyperparameter that is their learning rate); the first that fits
         counts, and parameters that fit none have `learning_rate`.
@@ -95,12 +88,9 @@ class Minibatches:
     watch: bool = False
 
     def __call__(self, learner: Any, batch: Batch, key: Array) -> Epochs:
-        """Runs all epochs.
+        """Runs all epochs, on a learner whose class derives from `MinibatchState`, and this device's batch.
 
-        Args:
-          learner: before the updates; its class derives from `MinibatchState`.
-          batch: of this device.
-          key: one key, the same on all devices, for shuffling and for losses that sample.
+        The key is the same on all devices, for shuffling and for losses that sample.
         """
         flat, _ = jax.flatten_util.ravel_pytree(learner.policy.params)
         shards = OptimizerShards.of(self.section, self.axis, flat.size)
@@ -130,22 +120,16 @@ class Minibatches:
         """The learning rate of the update after `updates`, whose peak is `base`."""
         section = self.section
         total = self.config.total_updates
-        return optimizer.learning_rate(
-            base, section.schedule, updates, total, section.warmup_updates, learner.elapsed
+        return base * optimizer.schedule_factor(
+            section.schedule, updates, total, section.warmup_updates, learner.elapsed
         )
-
-    def scheduled_values(self, learner: Any) -> dict[str, float]:
-        """See `Algorithm.scheduled_values`."""
-        rate = self.rate(learner, learner.hyperparams.learning_rate, learner.updates)
-        return {"learning rate": float(rate)}
 
     @property
     def dealing(self) -> Dealing:
         """The order in which sequences are dealt out to minibatches."""
-        num_envs = self.config.rows_per_device * self.axis.size
         return Dealing(
             num_chunks=self.config.num_chunks,
-            num_envs=num_envs,
+            num_envs=self.config.rows_per_device * self.axis.size,
             group_envs=self.section.minibatch_envs(self.config.env.rows),
             group_chunks=self.section.minibatch_chunks(self.config.env.rows),
         )
@@ -210,9 +194,7 @@ class _Run:
         if self.engine.stop is None:
             return self._minibatch(loop, taken, key)
 
-        def run(loop: UpdateLoop) -> tuple[UpdateLoop, Reports, PyTree]:
-            return self._minibatch(loop, taken, key)
-
+        run = functools.partial(self._minibatch, taken=taken, key=key)
         idle = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, loop)[1:])
         return jax.lax.cond(loop.stopped, lambda loop: (loop, *idle), run, loop)
 
@@ -221,23 +203,23 @@ class _Run:
     ) -> tuple[UpdateLoop, Reports, PyTree]:
         """One minibatch: its gradient over all devices, and the update, if one is made."""
         engine = self.engine
-        params = loop.flat
         key = jax.random.fold_in(key, loop.updates)
-        (gradient, sums, count), per_row = self._gradient(params, taken, key)
+        (gradient, sums, count), per_row = self._gradient(loop.flat, taken, key)
         gradient, sums, count, norm = self._over_devices(gradient, sums, count)
         divisor = self._divisor(count)
         found = {name: x / divisor for name, x in sums.items()}
-        found[self._rate_name] = self._rate(self.learner.hyperparams.learning_rate, loop.updates)
+        base = self.learner.hyperparams.learning_rate
+        found[self._rate_name] = engine.rate(self.learner, base, loop.updates)
         found["grad/norm"] = norm
-        loop, made, skipped = self._update(loop, gradient, count, found)
+        after, made, skipped = self._update(loop, gradient, count, found)
         reports = {"made": made, "skipped": skipped, **found}
         if engine.watch:
             whole = self.unravel(self.shards.whole(gradient))
             part = self.batch.take(taken, engine.config.sequence_length)
             inputs = (part.obs, part.carry, part.reset, part.action_mask)
-            layers = engine.agent.network.layers(self.unravel(params), *inputs)
+            layers = engine.agent.network.layers(self.unravel(loop.flat), *inputs)
             reports |= nonfinite(layers, whole, engine.axis)
-        return loop, reports, per_row
+        return after, reports, per_row
 
     def _over_devices(
         self, gradient: Array, sums: dict[str, Array], count: Array
@@ -311,14 +293,11 @@ class _Run:
     def _rate_name(self) -> str:
         return f"{self.engine.config.section}/learning_rate"
 
-    def _rate(self, base: Array, updates: Array) -> Array:
-        return self.engine.rate(self.learner, base, updates)
-
     def _rates(self, loop: UpdateLoop, rate: Array) -> Array:
         """The learning rate float32[], or one for each parameter if groups of them have their own."""
         found: Array = rate
         for pattern, name in reversed(self.engine.rates):
-            own = self._rate(getattr(self.learner.hyperparams, name), loop.updates)
+            own = self.engine.rate(self.learner, getattr(self.learner.hyperparams, name), loop.updates)
             found = jnp.where(self._fits((pattern,)), own, found)
         return found
 

@@ -12,16 +12,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.base import Learned, run_progress
-from jaxrl.algorithms.optimizer import learning_rate, optimizer
-from jaxrl.algorithms.parameters import layer_norms
-from jaxrl.algorithms.q_values import LadderQAgent, QAgent, ladder, polyak_update
-from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
-from jaxrl.algorithms.reports import nonfinite
+from jaxrl.algorithms.base import Learned
+from jaxrl.algorithms.optimizer import optimizer, schedule_factor
+from jaxrl.algorithms.q_values import LadderQAgent, QAgent, falling_epsilon, ladder, polyak_update
+from jaxrl.algorithms.replay import hindsight_plan
+from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
-from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.metrics.reduction import Mean, Metric
+from jaxrl.networks.distributions import to_rank_of
 from jaxrl.types import Array, LearnerState, PyTree
 
 
@@ -41,23 +41,14 @@ class QHyperparams:
 
 @flax.struct.dataclass
 class QState(LearnerState):
-    """The state of Q-learning with a target network.
-
-    Attributes:
-      opt_state: of Adam.
-      target: parameters of the target network.
-    """
+    """The state of Q-learning, with the parameters of the target network."""
 
     opt_state: PyTree
     target: PyTree
 
 
 class QReplayAlgorithm(ReplayAlgorithm):
-    """One update on each batch from the replay memory; none before enough is kept.
-
-    Attributes:
-      agent: it may explore by a ladder of epsilons.
-    """
+    """One update on each batch from the replay memory; none before enough is kept."""
 
     agent: QAgent
     hyperparams_type: ClassVar = QHyperparams
@@ -82,7 +73,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
                 f"`algorithm` (={cls.name!r}) needs discrete actions; the actions of {spec.name!r} are "
                 f"{spec.action_space}: use `sac`"
             )
-        cls.require_goals(config, spec)
+        hindsight_plan(config, spec)  # raises what is wrong with it
         given = (config.network, spec, config.normalize, section.dueling, True)
         if section.exploration == "ladder":
             return dataclasses.replace(LadderQAgent.build(*given), num_envs=config.env.num_envs)
@@ -95,6 +86,15 @@ class QReplayAlgorithm(ReplayAlgorithm):
         Returns:
           (gradient, means over all devices `loss` and `q`, float32[N] errors for the memory of this one).
         """
+
+    def squared_errors(
+        self, q: Array, target: Array, batch: Any
+    ) -> tuple[Array, tuple[dict[str, Array], Array]]:
+        """(half the weighted squared errors, (sums `loss` and `q`, the errors)), to take the gradient of."""
+        # Before the square: the gradient of `where` lets a NaN pass.
+        error = jnp.where(batch.usable, q - target, 0.0)
+        loss = (0.5 * to_rank_of(error, batch.weight) * jnp.square(error)).sum()
+        return loss, ({"loss": loss, "q": usable_sum(q, batch.usable)}, error)
 
     @abc.abstractmethod
     def layers(self, learner: QState, batch: Any) -> list[tuple[str, Array]]:
@@ -122,11 +122,9 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     def exploration(self, learner: QState) -> Array:
         """float32[], epsilon: falls linearly with the updates made, or with time; 1 times the ladder's."""
-        h = learner.hyperparams
         if self.section.exploration == "ladder":
             return jnp.ones((), jnp.float32)
-        progress = run_progress(learner, h.exploration_fraction, self.config.total_updates)
-        return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
+        return falling_epsilon(learner, self.config.total_updates)
 
     def scheduled_values(self, learner: LearnerState) -> dict[str, float]:
         rate = {"learning rate": float(self._learning_rate(learner))}
@@ -136,26 +134,19 @@ class QReplayAlgorithm(ReplayAlgorithm):
         with tracing.phase("update"):
             gradient, sums, error = self.gradient(learner, experience)
             after = self._after_step(learner, gradient)
-        # Not a branch: under `vmap` both of its sides would be computed.
-        after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
-        made = experience.ready.astype(jnp.float32)
-        metrics: Metrics = {
-            "loss/value": Mean(sums["loss"] * made, made),
-            "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
-            f"{self.name}/q": Mean(sums["q"] * made, made),
-            f"{self.name}/epsilon": Mean.of(self._mean_epsilon(learner)),
-            **self.latest(experience, "value"),
-            self.updates_metric: Last(after.updates),
+        means = {
+            "loss/value": sums["loss"],
+            "grad/norm": optax.tree.norm(gradient),
+            f"{self.name}/q": sums["q"],
         }
-        if self.config.log.layers:
-            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(gradient).items()}
-        return Learned(after, experience.feedback(error), metrics)
+        after, metrics = self.if_ready(experience.ready, learner, after, means, gradient)
+        metrics[f"{self.name}/epsilon"] = Mean.of(self._mean_epsilon(learner))
+        return Learned(after, experience.feedback(error), metrics | self.latest(experience, "value"))
 
     def inspect(self, learner: QState, experience: Any, key: Array) -> dict[str, Array]:
         gradient, sums, _ = self.gradient(learner, experience)
-        found = nonfinite(self.layers(learner, experience), gradient, self.axis)
-        found |= {"loss/value": sums["loss"], "grad/norm": optax.tree.norm(gradient)}
-        return {name: x[None, None] for name, x in found.items()}
+        means = {"loss/value": sums["loss"], "grad/norm": optax.tree.norm(gradient)}
+        return self.inspected(self.layers(learner, experience), gradient, means)
 
     def _after_step(self, learner: QState, gradient: PyTree) -> QState:
         """After a step of the optimiser, and of the target network if it is its turn."""
@@ -168,8 +159,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
 
     def _learning_rate(self, learner: LearnerState) -> Array:
         total = self.config.total_updates
-        base = learner.hyperparams.learning_rate
-        return learning_rate(base, self.section.schedule, learner.updates, total, 0, learner.elapsed)
+        factor = schedule_factor(self.section.schedule, learner.updates, total, elapsed=learner.elapsed)
+        return learner.hyperparams.learning_rate * factor
 
     def _mean_epsilon(self, learner: QState) -> Array:
         """float32[], over all environments."""

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 
 from jaxrl import networks
 from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.base import run_progress
 from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, QHead
 from jaxrl.networks.distributions import MASKED_LOGIT, to_rank_of
-from jaxrl.types import Acting, Array, PyTree
+from jaxrl.types import Acting, Array, LearnerState, PyTree
 
 _TRUNK = "value"
 # Of the ladder of epsilons.
@@ -48,9 +49,6 @@ class QAgent(Agent):
     """Takes the action of the highest Q-value, or while it explores a random one with probability epsilon.
 
     Its extras are `value` float32[T, B], the Q-value of the best action when it acted.
-
-    Attributes:
-      needs_final_observations, rescaled: see `Agent`.
     """
 
     spec: EnvSpec
@@ -81,9 +79,6 @@ class QAgent(Agent):
         built = networks.build(network, spec, heads)
         return cls(spec, built, normalize, description, needs_final_observations)
 
-    def init_params(self, key: Array) -> PyTree:
-        return self.network.init(key)
-
     def output(self, acting: Acting, out: NetworkOutput) -> QOutput:
         return QOutput(out.heads["head"], out.carry, acting.exploration)
 
@@ -112,20 +107,9 @@ class QAgent(Agent):
     def facts(self, out: QOutput) -> tuple[Array, dict[str, Array]]:
         return out.value, {"q": out.q.astype(jnp.float32)}
 
-    def architecture(self) -> dict[str, Any] | None:
-        return self.network.describe()
-
-    def acting_params(self, params: PyTree) -> PyTree:
-        return params
-
 
 def random_action(allowed: Array, noise: Array) -> Array:
-    """int32[...], one of the allowed actions with equal probability.
-
-    Args:
-      allowed: bool[..., A].
-      noise: float32[...], uniform on [0, 1).
-    """
+    """int32[...], one of the actions allowed, bool[..., A], with equal probability; `noise` is in [0, 1)."""
     rank = jnp.cumsum(allowed.astype(jnp.int32), axis=-1)
     count = rank[..., -1]
     # Rounding may bring the product up to the count.
@@ -141,12 +125,10 @@ def value_of(q: Array, action: Array) -> Array:
 
 
 def next_value(target_q: Array, online_q: Array | None) -> Array:
-    """float32[...], the value of what follows, by the target network.
+    """float32[...], the value of what follows, from Q-values [..., A] of the target network.
 
-    Args:
-      target_q: float32[..., A], Q-values of the target network.
-      online_q: float32[..., A], of the network, which chooses the action (van Hasselt et al. 2016); None: the
-        target network does (Mnih et al. 2015).
+    The network, whose Q-values are `online_q`, chooses the action (van Hasselt et al. 2016); if that is None,
+    the target network does (Mnih et al. 2015).
     """
     chooser = target_q if online_q is None else online_q
     return value_of(target_q, jnp.argmax(chooser, axis=-1))
@@ -155,10 +137,7 @@ def next_value(target_q: Array, online_q: Array | None) -> Array:
 def n_step_target(total: Array, discount: Array, terminated: Array, value: Array) -> Array:
     """float32[...], sum_k gamma^k r_k + gamma^m V(s_m) after m steps; without V after a termination.
 
-    Args:
-      total, discount: float32[...], of `n_step_return`.
-      terminated: bool[...], True if the m-th step ended the episode.
-      value: float32[...], V(s_m).
+    `total` and `discount` are of `n_step_return`; `terminated` is True if the m-th step ended the episode.
     """
     return total + jnp.where(terminated, 0.0, discount * value)
 
@@ -168,12 +147,17 @@ def polyak_update(target: Array, params: Array, rate: Array) -> Array:
     return rate * params + (1.0 - rate) * target
 
 
-def ladder(index: Array | int, num_envs: int) -> Array:
-    """float32, 0.4^(1 + 7 i / (N - 1)), the epsilon of environment i of N (Horgan et al. 2018).
+def falling_epsilon(learner: LearnerState, total_updates: int) -> Array:
+    """float32[], linear in the updates made, or in time, from `exploration_start` to `exploration_end`."""
+    h: Any = learner.hyperparams
+    progress = run_progress(learner, h.exploration_fraction, total_updates)
+    return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
 
-    Args:
-      index: int32, over all devices.
-      num_envs: N.
+
+def ladder(index: Array | int, num_envs: int) -> Array:
+    """float32, 0.4^(1 + 7 i / (N - 1)), the epsilon of environment i of N, over all devices.
+
+    Horgan et al. 2018.
     """
     share = jnp.asarray(index).astype(jnp.float32) / max(num_envs - 1, 1)
     return _BASE ** (1.0 + _SPREAD * share)
@@ -181,13 +165,9 @@ def ladder(index: Array | int, num_envs: int) -> Array:
 
 @dataclass(frozen=True)
 class LadderQAgent(QAgent):
-    """Explores in each environment by the ladder's epsilon, times the algorithm's, which is 1.
+    """Explores in each environment by the ladder's epsilon, times the algorithm's, which is 1."""
 
-    Attributes:
-      num_envs: environments over all devices.
-    """
-
-    num_envs: int = 1
+    num_envs: int = 1  # over all devices
 
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> Array:
         noise = super().draw_noise(key, shape, index)

@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable
 
 from jaxrl.algorithms.agent import Agent
-from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.offered_options import require_offered
+from jaxrl.algorithms.base import Algorithm, require_offered
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.algorithm import UnreadSection
 from jaxrl.config.algorithms import section_of
@@ -18,10 +17,10 @@ from jaxrl.types import Axis, PyTree
 # Imported when first used. Their sections are in `jaxrl/config/built_in.py`, under the same names.
 _BUILT_IN = {
     "ppo": "jaxrl.algorithms.ppo.ppo:PPO",
-    "a2c": "jaxrl.algorithms.a2c.a2c:A2C",
-    "pqn": "jaxrl.algorithms.pqn.pqn:PQN",
-    "dqn": "jaxrl.algorithms.dqn.dqn:DQN",
-    "r2d2": "jaxrl.algorithms.r2d2.r2d2:R2D2",
+    "a2c": "jaxrl.algorithms.a2c:A2C",
+    "pqn": "jaxrl.algorithms.pqn:PQN",
+    "dqn": "jaxrl.algorithms.dqn:DQN",
+    "r2d2": "jaxrl.algorithms.r2d2:R2D2",
     "sac": "jaxrl.algorithms.sac.sac:SAC",
     "behavior_cloning": "jaxrl.algorithms.behavior_cloning.behavior_cloning:BehaviorCloning",
     "dagger": "jaxrl.algorithms.dagger.dagger:DAgger",

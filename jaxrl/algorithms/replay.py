@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import flax.struct
 import jax.numpy as jnp
 
-from jaxrl.config import ConfigError, ReplayConfig
+from jaxrl.config import Config, ConfigError, ReplayConfig
 from jaxrl.config.errors import errors_as
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.goals import Goals, NearGoals, check_goals, goals_of
@@ -180,15 +180,22 @@ class ReplayFeedback:
 def n_step_return(reward: Array, counts: Array, gamma: Array | float) -> tuple[Array, Array]:
     """(sum of gamma^k reward_k over the steps that count, gamma^m after m of them), float32[N].
 
-    Args:
-      reward: float32[K, N].
-      counts: bool[K, N], True on the first m steps.
-      gamma: discount factor.
+    `reward` is float32[K, N], `counts` bool[K, N] is True on the first m steps.
     """
     steps = jnp.arange(len(reward), dtype=jnp.float32)[:, None]
     # Before the sum: a reward that does not count may be of a row that was never written.
     discounted = jnp.where(counts, reward * gamma**steps, 0.0)
     return discounted.sum(axis=0), gamma ** counts.sum(axis=0).astype(jnp.float32)
+
+
+def sequence_error(error: Array, usable: Array, eta: float) -> Array:
+    """float32[N], eta max |error| + (1 - eta) mean |error| of TD errors [L, N] where `usable`.
+
+    Kapturowski et al. 2019, equation 1, with eta 0.9.
+    """
+    found = jnp.where(usable, jnp.abs(error), 0.0)
+    mean = found.sum(axis=0) / jnp.maximum(usable.sum(axis=0), 1).astype(jnp.float32)
+    return eta * found.max(axis=0) + (1.0 - eta) * mean
 
 
 @dataclass(frozen=True)
@@ -208,17 +215,18 @@ class HindsightPlan:
     goals: Goals
 
 
-def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str) -> HindsightPlan | None:
+def hindsight_plan(config: Config, spec: EnvSpec) -> HindsightPlan | None:
     """The plan of a configuration; None if its strategy is "none".
 
     Raises:
       ConfigError: no goals can be exchanged, or stored carries would belong to the old ones.
     """
+    fields = config.learner_as(ReplayConfig)
     strategy = fields.hindsight
-    named = fields.hindsight_goals
+    core = config.network.core
     if strategy == "none":
         return None
-    label = f"`{section}.hindsight` (={strategy!r})"
+    label = f"`{config.section}.hindsight` (={strategy!r})"
     if core != "none":
         raise ConfigError(
             f"{label} needs `network.core='none'`, not {core!r}: stored carries belong to the old goal"
@@ -228,7 +236,8 @@ def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str)
             f"{label} needs an environment with goals, whose rewards follow from them (docs/replay.md): "
             f"{spec.name!r}, with its wrappers, has none"
         )
-    return HindsightPlan(strategy, fields.hindsight_k, _goals(f"`{section}.hindsight_goals`", named, spec))
+    goals = _goals(f"`{config.section}.hindsight_goals`", fields.hindsight_goals, spec)
+    return HindsightPlan(strategy, fields.hindsight_k, goals)
 
 
 def _goals(label: str, named: str, spec: EnvSpec) -> Goals:

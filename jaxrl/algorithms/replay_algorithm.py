@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -12,12 +12,11 @@ import optax
 
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.optimizer import optimizer
-from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.optimizer import layer_norms, optimizer
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan, hindsight_plan
-from jaxrl.config import Config, ConfigError, MemoryConfig, ReplayConfig
-from jaxrl.envs.base import EnvSpec
-from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.algorithms.reports import nonfinite
+from jaxrl.config import Config, MemoryConfig, ReplayConfig
+from jaxrl.metrics.reduction import Last, Mean, Metrics
 from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
 
@@ -41,20 +40,6 @@ class ReplayAlgorithm(Algorithm):
         if isinstance(section, ReplayConfig):
             section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
 
-    @classmethod
-    def require_memoryless(cls, core: str, instead: str) -> None:
-        """Raises ConfigError for a recurrent network; `instead` is the algorithm that can train it."""
-        if core != "none":
-            raise ConfigError(
-                f"`network.core` (={core!r}) must be 'none': `algorithm` (={cls.name!r}) "
-                f"replays single steps, without a carry; for a recurrent network use `{instead}`"
-            )
-
-    @classmethod
-    def require_goals(cls, config: Config, spec: EnvSpec) -> None:
-        """Raises ConfigError if hindsight is configured and not possible."""
-        hindsight_plan(cls.name, config.learner_as(ReplayConfig), spec, config.network.core)
-
     @property
     def sequences(self) -> SequencePlan | None:
         """The sequences that are replayed; None: single steps. May be overridden."""
@@ -63,22 +48,28 @@ class ReplayAlgorithm(Algorithm):
     @property
     def memory(self) -> Any:
         """A replay memory. May be overridden."""
-        config = self.config
-        section = config.learner_as(ReplayConfig)
-        envs = config.env.num_envs
+        section = self.config.learner_as(ReplayConfig)
         priorities = PriorityPlan(section.priority_alpha, section.priority_beta, section.priority_beta_draws)
+        return self.plan(
+            n_step=section.n_step,
+            priorities=priorities if section.prioritised else None,
+            hindsight=hindsight_plan(self.config, self.agent.spec),
+            sequences=self.sequences,
+            frames=self.agent.spec.stacked_frames,
+        )
+
+    def plan(self, **fields: Any) -> ReplayPlan:
+        """A memory of the section's sizes, and these fields."""
+        section = self.config.learner_as(MemoryConfig)
+        envs = self.config.env.num_envs
         return ReplayPlan(
             rows=section.rows(envs),
             batch_size=section.batch_size,
             groups=section.groups(envs),
-            n_step=section.n_step,
             learning_starts=-(-section.learning_starts // envs),
             axis=self.axis,
-            priorities=priorities if section.prioritised else None,
             checkpointed=section.checkpoint,
-            hindsight=hindsight_plan(self.name, section, self.agent.spec, config.network.core),
-            sequences=self.sequences,
-            frames=self.agent.spec.stacked_frames,
+            **fields,
         )
 
     @property
@@ -91,25 +82,14 @@ class ReplayAlgorithm(Algorithm):
         steps = section.steps_per_update(self.config.env.num_envs)
         return section.updates_per_rollout * steps / self.config.steps_per_iteration
 
-    def declared(self, names: Iterable[str]) -> Mapping[str, type[Metric]]:
-        """`Algorithm.metrics`: means of these names, the updates and, if configured, norms by layer."""
-        found: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
-        if self.config.log.layers:
-            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
-            found |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
-        return found
-
     def mean_gradient(
         self, loss: Callable[[PyTree], Any], params: PyTree, usable: Array
     ) -> tuple[PyTree, dict[str, Array], Any]:
-        """The gradient and the sums of a loss, as means over the usable steps of all devices.
+        """(gradient, means by name, the rest), as means over the usable steps of all devices.
 
         Args:
-          loss: params -> (a sum over usable steps, (sums by name, anything else of this device)).
+          loss: params -> (a sum over usable steps, (sums by name, the rest: anything of this device)).
           usable: bool, of the steps of this device.
-
-        Returns:
-          (gradient, means by name, the rest of what `loss` returned).
         """
         gradient, (sums, rest) = jax.grad(loss, has_aux=True)(params)
         count = usable.sum(dtype=jnp.float32)
@@ -129,6 +109,34 @@ class ReplayAlgorithm(Algorithm):
             opt_state=opt_state,
         )
 
+    def if_ready(
+        self,
+        ready: Array,
+        before: Any,
+        after: Any,
+        means: dict[str, Array],
+        gradient: PyTree,
+        scale: Array | float = 1.0,
+    ) -> tuple[Any, Metrics]:
+        """(`after` if enough is kept to learn, else `before`; metrics of the update, which then count).
+
+        These are `means` over the batch and, if configured, norms of the gradient by layer, times `scale`.
+        """
+        # Not a branch: under `vmap` both of its sides would be computed.
+        after = jax.tree.map(lambda x, y: jnp.where(ready, y, x), before, after)
+        made = ready.astype(jnp.float32)
+        if self.config.log.layers:
+            means = means | {name: x * scale for name, x in layer_norms(gradient).items()}
+        metrics: Metrics = {name: Mean(x * made, made) for name, x in means.items()}
+        return after, metrics | {self.updates_metric: Last(after.updates)}
+
+    def inspected(
+        self, layers: Sequence[tuple[str, Array]], gradient: PyTree, means: dict[str, Array]
+    ) -> dict[str, Array]:
+        """The result of `inspect`, of the one update of an iteration."""
+        found = nonfinite(layers, gradient, self.axis) | means
+        return {name: x[None, None] for name, x in found.items()}
+
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:
         # Beside the loss, rewards and notes of the latest rollout: rows that were not sampled count as well.
         checked = [metrics[name] for name in self.watched]
@@ -147,17 +155,24 @@ class ReplayAlgorithm(Algorithm):
         """
         one = jnp.ones((), jnp.float32)
         rows = one * self.config.steps_per_iteration / self.axis.size
-        return self.over_devices(
-            {
-                f"{self.name}/reward": Mean(experience.latest_reward, experience.latest_steps),
-                f"{self.name}/{noted}": Mean(experience.latest_noted, one),
-                f"{self.name}/transitions": Mean(experience.latest_steps, rows),
-            }
-        )
-
-    def over_devices(self, means: dict[str, Mean]) -> dict[str, Mean]:
-        """The means over the rows of all devices."""
+        means = {
+            f"{self.name}/reward": Mean(experience.latest_reward, experience.latest_steps),
+            f"{self.name}/{noted}": Mean(experience.latest_noted, one),
+            f"{self.name}/transitions": Mean(experience.latest_steps, rows),
+        }
         return self.axis.psum(means)
+
+
+def after_burn_in(
+    run: Callable[[PyTree, PyTree], PyTree], inputs: PyTree, carry: PyTree, rows: int
+) -> tuple[PyTree, PyTree]:
+    """(the inputs [W, N, ...] after the burn-in, its `rows`; the carry before them, without a gradient).
+
+    `run` takes inputs and the carry before them, and returns the carry after them.
+    """
+    if rows:
+        carry = jax.lax.stop_gradient(run(jax.tree.map(lambda x: x[:rows], inputs), carry))
+    return jax.tree.map(lambda x: x[rows:], inputs), carry
 
 
 def usable_sum(x: Array, usable: Array) -> Array:

@@ -10,7 +10,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.optimizer import layer_norms
 from jaxrl.metrics.reduction import Mean, Metrics
 from jaxrl.types import Array, Axis, PyTree
 
@@ -20,9 +20,7 @@ Reports = dict[str, Array]
 def nonfinite(layers: Sequence[tuple[str, Array]], gradient: PyTree, axis: Axis) -> Reports:
     """`output/NNN/LAYER` and `gradient/PARAMETER` of `Algorithm.inspect`, bool[], equal on all devices.
 
-    Args:
-      layers: (name, output on this device), in the order of computation.
-      gradient: of all devices, by parameter.
+    Layers have outputs on this device, in the order of computation; the gradient is of all devices.
     """
     wrong = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(layers)}
     found = {name: x > 0 for name, x in axis.psum(jax.tree.map(jnp.int32, wrong)).items()}

@@ -12,13 +12,19 @@ and since groups never straddle devices, N devices form the very minibatches tha
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.types import Array, PyTree
+from jaxrl.algorithms.agent import Agent
+from jaxrl.config import ConfigError
+from jaxrl.envs.base import is_large_image
+from jaxrl.types import Array, Axis, PyTree, Trajectory
 
 
 @flax.struct.dataclass
@@ -86,13 +92,7 @@ class Dealing:
 
 
 def take_sequences(tree: PyTree, sequences: Sequences, length: int) -> PyTree:
-    """Gathers sequences [L, N, ...] from leaves [T, B, ...], time-major.
-
-    Args:
-      tree: leaves [T, B, ...].
-      sequences: [C, G] of them.
-      length: L.
-    """
+    """Gathers sequences [C, G] of `length` L as [L, N, ...] from leaves [T, B, ...], time-major."""
     time_LCG = jnp.arange(length)[:, None, None] + sequences.chunks[None] * length
 
     def take(x: Array) -> Array:
@@ -154,3 +154,124 @@ def join(x_PLN: Array, chunk_parts: int, environment_parts: int, chunks: int, en
     )
     order = (2, 0, 3, 1, 4, *range(5, grid.ndim))
     return grid.transpose(order).reshape(length, chunks * environments, *rest)
+
+
+@flax.struct.dataclass
+class Batch:
+    """Leaves [T, B, ...], in a minibatch [L, N, ...].
+
+    Attributes:
+      obs: as the network sees them.
+      reset, action, action_mask, valid, weight: as in a `Trajectory`.
+      carry: the one before each sequence, [T / L, B, ...], in a minibatch [N, ...].
+      rows: by name, float32[T, B] arrays of the algorithm: advantages, targets, extras of the trajectory.
+    """
+
+    obs: PyTree
+    reset: Array
+    action: Array
+    action_mask: Array | None
+    valid: Array | None
+    carry: PyTree
+    rows: dict[str, Array]
+    weight: Array | None = None
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, seen: PyTree, rows: Mapping[str, Array]) -> Batch:
+        """A whole trajectory, with its observations as the network saw them."""
+        valid = trajectory.valid
+        # Rows that do not count may hold anything, and the gradient of `where` lets a NaN pass.
+        clean = {name: x if valid is None else jnp.where(valid, x, 0.0) for name, x in rows.items()}
+        return cls(
+            obs=seen,
+            reset=trajectory.reset,
+            action=trajectory.action,
+            action_mask=trajectory.action_mask,
+            valid=valid,
+            carry=trajectory.carry,
+            rows=clean,
+            weight=trajectory.weight,
+        )
+
+    def take(self, sequences: Sequences, length: int) -> Batch:
+        """The steps of these sequences; see `sequences.take_sequences`."""
+        steps = dataclasses.replace(self, carry=None)
+        taken: Batch = take_sequences(steps, sequences, length)
+        return dataclasses.replace(taken, carry=take_carries(self.carry, sequences))
+
+    def total(self, x: Array) -> Array:
+        """float32[], the sum over the steps that count of x [L, N], by their weights if they have some.
+
+        Raises:
+          ConfigError: x is not one number for each step. A mean would be divided by the steps once more.
+        """
+        if jnp.shape(x) != self.reset.shape:
+            raise ConfigError(
+                f"a loss or a metric has the shape {list(jnp.shape(x))}; it must have one number for each "
+                f"step and sequence of a minibatch, {list(self.reset.shape)}, which are averaged afterwards"
+            )
+        if self.weight is not None:
+            x = x * self.weight
+        return x.sum() if self.valid is None else jnp.where(self.valid, x, 0.0).sum()
+
+
+_T = TypeVar("_T")
+
+# Activations of this many time steps stay in a core's cache between the forward and the backward pass, and
+# the products are still large enough (docs/performance.md). A product of a recurrent core covers the steps of
+# one time only, so that it needs more of them; one large image gives a thousand rows.
+CPU_PART_STEPS = {"recurrent": 2048, "feed-forward": 512, "images": 64}
+
+
+def parts(
+    wanted: int, chunks: int, environments: int, length: int, agent: Agent, axis: Axis, obs: PyTree
+) -> tuple[int, int]:
+    """The number of times that the chunks in time and the groups of environments of a minibatch are divided.
+
+    Args:
+      wanted: parts over environments, as configured; 0: on CPU so that each has about `CPU_PART_STEPS` time
+        steps, elsewhere one.
+      chunks, environments: of a minibatch, whose product is its number of sequences.
+      length: time steps of a sequence.
+      agent: decides which kind of work it is.
+      axis: this device; only its platform counts.
+      obs: leaves [T, B, *O]; only shapes count.
+    """
+    if wanted or axis.platform != "cpu":
+        return 1, wanted or 1
+    most = environments * chunks * length // CPU_PART_STEPS[_kind_of_work(agent, obs)]
+    environment_parts = _largest_divisor(environments, most)
+    return _largest_divisor(chunks, most // environment_parts), environment_parts
+
+
+def sum_of_parts(
+    gradient: Callable[[Sequences], tuple[_T, PyTree]], taken: Sequences, divided: tuple[int, int]
+) -> tuple[_T, PyTree]:
+    """(the sums of a minibatch, its rows [L, N, ...]), part by part.
+
+    Args:
+      gradient: of some sequences: (a tree that is summed, a tree of [L, n, ...]).
+    """
+    if divided == (1, 1):
+        return gradient(taken)
+    by_part = split(taken, *divided)
+    first = jax.tree.map(lambda x: x[0], by_part)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, first)[0])
+
+    def add(total: _T, part: Sequences) -> tuple[_T, PyTree]:
+        found, rows = gradient(part)
+        return jax.tree.map(jnp.add, total, found), rows
+
+    sums, rows = jax.lax.scan(add, zeros, by_part)
+    return sums, jax.tree.map(lambda x: join(x, *divided, *taken.environment.shape), rows)
+
+
+def _kind_of_work(agent: Agent, obs: PyTree) -> str:
+    if any(is_large_image(x.shape[2:]) for x in jax.tree.leaves(obs)):
+        return "images"
+    return "recurrent" if agent.network.waits_for_the_carry else "feed-forward"
+
+
+def _largest_divisor(n: int, most: int) -> int:
+    """The largest divisor of `n` up to `most`, at least 1."""
+    return max(d for d in range(1, n + 1) if n % d == 0 and d <= max(1, most))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,43 +15,38 @@ from jaxrl.types import Array, Bulk, PyTree, marks
 def keep_before_if(failed: Array, before: PyTree, after: PyTree, branch: bool = False) -> PyTree:
     """`before` where `failed`, else `after`; rows of large memories (`Bulk`) always come from `after`.
 
-    Args:
-      failed: bool[].
-      before, after: trees of the same structure; dataclasses in them may have marks.
-      branch: chooses whole trees by a condition, instead of each array by a separate kernel.
+    Dataclasses in the trees may have marks. `branch` chooses whole trees by a condition, instead of each
+    array by a separate kernel.
     """
-    keep = lambda old, new: jnp.where(failed, old, new)  # noqa: E731
-    if not _has_bulk(after):
+
+    def choose(old: PyTree, new: PyTree) -> PyTree:
         if branch:
-            return jax.lax.cond(failed, lambda: before, lambda: after)
-        return jax.tree.map(keep, before, after)
-    if not dataclasses.is_dataclass(after):
-        whole = lambda x: x is not after and dataclasses.is_dataclass(x)  # noqa: E731
-        return jax.tree.map(
-            lambda old, new: keep_before_if(failed, old, new, branch), before, after, is_leaf=whole
-        )
-    bulk = marks(type(after), Bulk)
-    names = [field.name for field in dataclasses.fields(after) if field.metadata.get("pytree_node", True)]
-    chosen = {
-        name: getattr(after, name)
-        if name in bulk
-        else keep_before_if(failed, getattr(before, name), getattr(after, name), branch)
-        for name in names
-    }
-    return dataclasses.replace(after, **chosen)  # type: ignore[type-var]
+            return jax.lax.cond(failed, lambda: old, lambda: new)
+        return jax.tree.map(lambda x, y: jnp.where(failed, x, y), old, new)
+
+    return _by_part(lambda old, new: new, choose, before, after)
 
 
 def without_bulk(tree: PyTree) -> PyTree:
     """The tree with None for the rows of large memories (`Bulk`); itself if it has none."""
-    if not _has_bulk(tree):
-        return tree
-    if not dataclasses.is_dataclass(tree):
-        whole = lambda x: x is not tree and dataclasses.is_dataclass(x)  # noqa: E731
-        return jax.tree.map(without_bulk, tree, is_leaf=whole)
-    bulk = marks(type(tree), Bulk)
-    names = [field.name for field in dataclasses.fields(tree) if field.metadata.get("pytree_node", True)]
-    kept = {name: None if name in bulk else without_bulk(getattr(tree, name)) for name in names}
-    return dataclasses.replace(tree, **kept)  # type: ignore[type-var]
+    return _by_part(lambda rows: None, lambda part: part, tree)
+
+
+def _by_part(bulk: Callable[..., PyTree], other: Callable[..., PyTree], *trees: PyTree) -> PyTree:
+    """A tree of `bulk` of the rows of large memories, and `other` of the largest parts without any."""
+    last = trees[-1]
+    if not _has_bulk(last):
+        return other(*trees)
+    if not dataclasses.is_dataclass(last):
+        inner = functools.partial(_by_part, bulk, other)
+        return jax.tree.map(inner, *trees, is_leaf=dataclasses.is_dataclass)
+    marked = marks(type(last), Bulk)
+    names = [field.name for field in dataclasses.fields(last) if field.metadata.get("pytree_node", True)]
+    found = {}
+    for name in names:
+        parts = [getattr(tree, name) for tree in trees]
+        found[name] = bulk(*parts) if name in marked else _by_part(bulk, other, *parts)
+    return dataclasses.replace(last, **found)  # type: ignore[type-var]
 
 
 def _has_bulk(tree: PyTree) -> bool:
@@ -57,5 +54,5 @@ def _has_bulk(tree: PyTree) -> bool:
     if dataclasses.is_dataclass(tree):
         values = [getattr(tree, field.name) for field in dataclasses.fields(tree)]
         return bool(marks(type(tree), Bulk)) or any(map(_has_bulk, values))
-    inner = jax.tree.leaves(tree, is_leaf=lambda x: x is not tree and dataclasses.is_dataclass(x))
+    inner = jax.tree.leaves(tree, is_leaf=dataclasses.is_dataclass)
     return any(dataclasses.is_dataclass(x) and _has_bulk(x) for x in inner)

@@ -28,7 +28,6 @@ class XlaFlag:
     """A flag of XLA with which programs are compiled.
 
     Attributes:
-      name: as in XLA_FLAGS.
       source: the page that recommends it, and the reason.
       several_devices: True for a flag of programs over several devices only.
       brief: True for a flag of brief programs only, which take longer to compile than they run.
@@ -77,13 +76,7 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
 
 
 def flags(platform: str, device_count: int = 1, brief: bool = False) -> dict[str, str | bool | int | float]:
-    """Compiler options of `FLAGS`, except those that XLA_FLAGS sets.
-
-    Args:
-      platform: of the devices.
-      device_count: of the program.
-      brief: True if the program takes longer to compile than it runs.
-    """
+    """Compiler options of `FLAGS` for a program, except those that XLA_FLAGS sets; see `XlaFlag.brief`."""
     given = os.environ.get("XLA_FLAGS", "")
     return {
         flag.name: flag.value
@@ -101,10 +94,7 @@ _answers: dict[tuple[str, str], bool] = {}  # by platform and option: what its c
 def options(device: jax.Device, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The options in `wanted` that the compiler for a device knows; new versions of XLA drop some.
 
-    Args:
-      device: one that programs are compiled for; it may be only described. Each option is tested once per
-        process, by compiling an empty program.
-      wanted: values by name.
+    The device may be only described. Each option is tested once per process, by compiling an empty program.
     """
     with _asking:
         while unasked := {

@@ -35,7 +35,6 @@ class Gpu:
       shared_memory_per_block: bytes that a kernel may request.
       l2_cache: bytes.
       clock_ghz: at boost.
-      memory_bytes: of the device.
       bandwidth: bytes of memory per second.
       tf32_flops: peak of matrix operations on float32 operands rounded to TF32, accumulated in float32, per
         second, without sparsity.
@@ -57,35 +56,6 @@ class Gpu:
     bfloat16_flops: float
 
 
-def _gpu(
-    description: str,
-    capability: tuple[int, int],
-    *,
-    cores: tuple[int, int, int],
-    shared_kib: tuple[int, int],
-    l2_cache: int,
-    clock_ghz: float,
-    memory: tuple[int, float],
-    tflops: tuple[float, float],
-) -> Gpu:
-    count, fpus, threads = cores
-    return Gpu(
-        description=description,
-        capability=capability,
-        cores=count,
-        fpus_per_core=fpus,
-        threads_per_core=threads,
-        shared_memory_per_core=shared_kib[0] * _KIB,
-        shared_memory_per_block=shared_kib[1] * _KIB,
-        l2_cache=l2_cache,
-        clock_ghz=clock_ghz,
-        memory_bytes=memory[0],
-        bandwidth=memory[1],
-        tf32_flops=tflops[0] * 1e12,
-        bfloat16_flops=tflops[1] * 1e12,
-    )
-
-
 # Kernels need tensor cores for TF32 and bfloat16 and 99 KiB of shared memory: Ampere's.
 _TRITON_SINCE = (8, 0)
 
@@ -102,36 +72,43 @@ def runs_triton(device: Any) -> bool:
 # memory and bandwidth from NVIDIA's data sheet of the L4 and its white papers on Ada and Blackwell GeForce
 # GPUs; threads and shared memory from the CUDA C++ Programming Guide, table of compute capabilities. Peaks
 # are NVIDIA's without sparsity, and with float32 accumulation on GeForce.
-# cores: (number, float32 units, threads); shared_kib: (per core, per block); memory: (bytes, bytes per
-# second); tflops: (TF32, bfloat16).
 GPUS = {
-    "a100": _gpu(
-        "NVIDIA A100-SXM4-80GB", (8, 0), cores=(108, 64, 2048), shared_kib=(164, 163), l2_cache=41_943_040,
-        clock_ghz=1.41, memory=(85_100_068_864, 2.03904e12), tflops=(156, 312),
+    "a100": Gpu(
+        "NVIDIA A100-SXM4-80GB", (8, 0), cores=108, fpus_per_core=64, threads_per_core=2048, clock_ghz=1.41,
+        shared_memory_per_core=164 * _KIB, shared_memory_per_block=163 * _KIB, l2_cache=41_943_040,
+        memory_bytes=85_100_068_864, bandwidth=2.03904e12, tf32_flops=156e12, bfloat16_flops=312e12,
     ),
-    "l4": _gpu(
-        "NVIDIA L4", (8, 9), cores=(58, 128, 1536), shared_kib=(100, 99), l2_cache=50_331_648,
-        clock_ghz=2.04, memory=(23_034 * 2**20, 0.3e12), tflops=(60, 121),
+    "l4": Gpu(
+        "NVIDIA L4", (8, 9), cores=58, fpus_per_core=128, threads_per_core=1536, clock_ghz=2.04,
+        shared_memory_per_core=100 * _KIB, shared_memory_per_block=99 * _KIB, l2_cache=50_331_648,
+        memory_bytes=23_034 * 2**20, bandwidth=0.3e12, tf32_flops=60e12, bfloat16_flops=121e12,
     ),
-    "rtx4090": _gpu(
-        "NVIDIA GeForce RTX 4090", (8, 9), cores=(128, 128, 1536), shared_kib=(100, 99), l2_cache=75_497_472,
-        clock_ghz=2.52, memory=(24_564 * 2**20, 1.008e12), tflops=(82.6, 165.2),
+    "rtx4090": Gpu(
+        "NVIDIA GeForce RTX 4090", (8, 9), cores=128, fpus_per_core=128, threads_per_core=1536,
+        shared_memory_per_core=100 * _KIB, shared_memory_per_block=99 * _KIB, l2_cache=75_497_472,
+        clock_ghz=2.52, memory_bytes=24_564 * 2**20, bandwidth=1.008e12,
+        tf32_flops=82.6e12, bfloat16_flops=165.2e12,
     ),
-    "h100": _gpu(
-        "NVIDIA H100 80GB HBM3", (9, 0), cores=(132, 128, 2048), shared_kib=(228, 227), l2_cache=52_428_800,
-        clock_ghz=1.98, memory=(84_942_979_072, 3.35232e12), tflops=(494.7, 989.4),
+    "h100": Gpu(
+        "NVIDIA H100 80GB HBM3", (9, 0), cores=132, fpus_per_core=128, threads_per_core=2048, clock_ghz=1.98,
+        shared_memory_per_core=228 * _KIB, shared_memory_per_block=227 * _KIB, l2_cache=52_428_800,
+        memory_bytes=84_942_979_072, bandwidth=3.35232e12, tf32_flops=494.7e12, bfloat16_flops=989.4e12,
     ),
-    "h200": _gpu(
-        "NVIDIA H200", (9, 0), cores=(132, 128, 2048), shared_kib=(228, 227), l2_cache=52_428_800,
-        clock_ghz=1.98, memory=(150_754_820_096, 4.8e12), tflops=(494.7, 989.4),
+    "h200": Gpu(
+        "NVIDIA H200", (9, 0), cores=132, fpus_per_core=128, threads_per_core=2048, clock_ghz=1.98,
+        shared_memory_per_core=228 * _KIB, shared_memory_per_block=227 * _KIB, l2_cache=52_428_800,
+        memory_bytes=150_754_820_096, bandwidth=4.8e12, tf32_flops=494.7e12, bfloat16_flops=989.4e12,
     ),
-    "b200": _gpu(
-        "NVIDIA B200", (10, 0), cores=(148, 128, 2048), shared_kib=(228, 227), l2_cache=132_644_864,
-        clock_ghz=1.965, memory=(191_514_411_008, 7.67232e12), tflops=(1_112, 2_225),
+    "b200": Gpu(
+        "NVIDIA B200", (10, 0), cores=148, fpus_per_core=128, threads_per_core=2048, clock_ghz=1.965,
+        shared_memory_per_core=228 * _KIB, shared_memory_per_block=227 * _KIB, l2_cache=132_644_864,
+        memory_bytes=191_514_411_008, bandwidth=7.67232e12, tf32_flops=1_112e12, bfloat16_flops=2_225e12,
     ),
-    "rtx5090": _gpu(
-        "NVIDIA GeForce RTX 5090", (12, 0), cores=(170, 128, 1536), shared_kib=(100, 99),
-        l2_cache=100_663_296, clock_ghz=2.407, memory=(32_607 * 2**20, 1.792e12), tflops=(104.8, 209.5),
+    "rtx5090": Gpu(
+        "NVIDIA GeForce RTX 5090", (12, 0), cores=170, fpus_per_core=128, threads_per_core=1536,
+        shared_memory_per_core=100 * _KIB, shared_memory_per_block=99 * _KIB, l2_cache=100_663_296,
+        clock_ghz=2.407, memory_bytes=32_607 * 2**20, bandwidth=1.792e12,
+        tf32_flops=104.8e12, bfloat16_flops=209.5e12,
     ),
 }  # fmt: skip
 

@@ -57,9 +57,7 @@ def watch_progress(idle_time: Callable[[], tuple[str | None, float]], seconds: f
     A thread does it, as the main thread may be blocked on the devices. Compiling does not count, however
     long it takes: no process waits for another meanwhile.
 
-    Args:
-      idle_time: returns (phase, seconds without progress), as `Clock.idle` does.
-      seconds: the limit; 0 for no watchdog.
+    `idle_time` returns (phase, seconds without progress), as `Clock.idle` does; 0 `seconds`: no watchdog.
     """
     if not seconds:
         yield

@@ -65,10 +65,6 @@ def find(
 ) -> Processes:
     """Finds the processes of the run from the arguments, then environment variables, then the launcher.
 
-    Args:
-      environ: environment variables.
-      coordinator, num_processes, process_id, heartbeat, watchdog, join: as in `Processes`; None if not given.
-
     Raises:
       ConfigError: a value is invalid, or missing and no launcher knows it.
     """

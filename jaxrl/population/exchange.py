@@ -25,6 +25,7 @@ _SHARE = 0.25
 # A copied value is sampled again with this probability, else multiplied by one of the factors.
 _RESAMPLE_PROBABILITY = 0.25
 _FACTORS = (0.8, 1.2)
+_POSTPONED = object()  # the answer to members that are to evaluate again before they exchange anything
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,6 @@ class Candidate:
         return self.score if math.isfinite(self.score) else -math.inf
 
 
-@dataclass(frozen=True)
-class _Postponed:
-    """The answer to members that are to evaluate again before they exchange anything."""
-
-
 class Exchange:
     """Copies the best members over the worst, after each evaluation but the last.
 
@@ -91,20 +87,17 @@ class Exchange:
         once they are resumed.
         """
 
-        def choose(
-            candidates: Mapping[int, tuple[int, Candidate]],
-        ) -> dict[int, LearnerState | None] | dict[int, _Postponed]:
+        def choose(candidates: Mapping[int, tuple[int, Candidate]]) -> Mapping[int, object]:
             # A member that was kept had seen the signal before it left, so before this call.
-            if interruption.signum is not None:
-                return dict.fromkeys(candidates, _Postponed())
-            return self.choose(candidates)
+            kept = interruption.signum is not None
+            return dict.fromkeys(candidates, _POSTPONED) if kept else self.choose(candidates)
 
         def take_part(member: int, trainer: Trainer, result: Result) -> None:
             if trainer.progress.iteration >= trainer.config.num_iterations:
                 return
             candidate = trainer.steps, Candidate(result.mean, trainer.state.learner)
             learner = calls.call(member, choose, candidate)
-            if isinstance(learner, _Postponed):
+            if learner is _POSTPONED:
                 trainer.postpone_evaluation()
             elif learner is not None:
                 trainer.adopt(learner)
@@ -129,7 +122,8 @@ class Exchange:
             if not better:
                 continue
             winner = better[int(rng.integers(len(better)))]
-            values = self._values(found[winner].learner, rng)
+            own = {name: float(getattr(found[winner].learner.hyperparams, name)) for name in self._ranges}
+            values = {name: self._ranges[name].vary(value, rng) for name, value in own.items()}
             chosen[loser] = _copy(found[winner].learner, found[loser].learner, values)
             score = found[loser].score
             scores = {"score": score if math.isfinite(score) else None, "source_score": found[winner].score}
@@ -147,11 +141,6 @@ class Exchange:
             return candidates[member].rank, -since.get(self._members[member], 0), int(lots[member])
 
         return sorted(candidates, key=place)
-
-    def _values(self, learner: LearnerState, rng: np.random.Generator) -> dict[str, float]:
-        """The hyperparameters of a copy that may vary."""
-        own = {name: float(getattr(learner.hyperparams, name)) for name in self._ranges}
-        return {name: self._ranges[name].vary(value, rng) for name, value in own.items()}
 
 
 def _copy(source: LearnerState, own: LearnerState, values: Mapping[str, float]) -> LearnerState:

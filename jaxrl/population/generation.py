@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -31,8 +30,15 @@ def train(file: Path, interruption: Interruption) -> None:
     Runs of one `program_shape` are one program; such groups are trained one after the other.
     """
     plan = read_object(file)
-    members = list(_members(plan["runs"], interruption))
-    exchange = plan["exchange"] and _exchange(members, plan["exchange"])
+    members = []
+    for run in plan["runs"]:
+        config = read_section(from_json(run["config"]))  # The parent process has imported it.
+        folder = RunFolder(run["folder"], config.checkpoint.keep, interruption)
+        members.append(Member(run["name"], config, folder))
+    exchange = None
+    if given := plan["exchange"]:
+        ranges = {name: Range(*each) for name, each in given["ranges"].items()}
+        exchange = Exchange([m.name for m in members], ranges, given["seed"], Path(given["lineage"]))
     cpu_devices.offer_cpu_devices(min(len(members), cpu_devices.available_cores()))
     use_compilation_cache()
     groups: dict[Config, list[Member]] = {}
@@ -43,17 +49,6 @@ def train(file: Path, interruption: Interruption) -> None:
         if interruption.signum is None:
             results |= _train_group(group, interruption, exchange)
             replace_text(file.with_suffix(".results.json"), json.dumps(results))
-
-
-def _members(runs: Sequence[Mapping[str, Any]], interruption: Interruption) -> Iterator[Member]:
-    for run in runs:
-        config = read_section(from_json(run["config"]))  # The parent process has imported it.
-        yield Member(run["name"], config, RunFolder(run["folder"], config.checkpoint.keep, interruption))
-
-
-def _exchange(members: Sequence[Member], plan: Mapping[str, Any]) -> Exchange:
-    ranges = {name: Range(*given) for name, given in plan["ranges"].items()}
-    return Exchange([member.name for member in members], ranges, plan["seed"], Path(plan["lineage"]))
 
 
 def _train_group(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -11,7 +12,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import Config
 from jaxrl.parallel.cpu_devices import available_cores, offer_cpu_devices
 from jaxrl.parallel.sharding import SHARDED, Topology
-from jaxrl.population.placement import each_member
+from jaxrl.population.programs import each_member
 from jaxrl.programs.make_train import hyperparameters, make_train
 from jaxrl.types import Array, PyTree, TrainState
 
@@ -48,15 +49,11 @@ def make_population(config: ConfigDict | Config) -> Callable[..., tuple[TrainSta
         given = jax.tree.map(lambda x: jnp.broadcast_to(x, (members,)), given)
         # Every device has equally many: if the members do not divide evenly, some are trained twice.
         rows = jnp.arange(-(-members // topology.axis.size) * topology.axis.size) % members
-        found = programs(topology)(*jax.tree.map(lambda x: x[rows], (keys, given)))
+        found = program(topology)(*jax.tree.map(lambda x: x[rows], (keys, given)))
         return jax.tree.map(lambda x: x[:members], found) if len(rows) > members else found
 
-    compiled: dict[int, Callable[..., tuple[TrainState, dict[str, Array]]]] = {}
-
-    def programs(topology: Topology) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-        size = topology.axis.size
-        if size not in compiled:
-            compiled[size] = topology.shard(each_member(member, topology), (SHARDED, SHARDED), SHARDED)
-        return compiled[size]
+    @functools.cache
+    def program(topology: Topology) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
+        return topology.shard(each_member(member, topology), (SHARDED, SHARDED), SHARDED)
 
     return train

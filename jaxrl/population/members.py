@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from jaxrl.population.programs import EpisodesProgram, Programs
 from jaxrl.population.shared_calls import SharedCalls
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.logs import run_name
-from jaxrl.reporting.writers import MultiWriter, Writer, configured_writers
+from jaxrl.reporting.writers import MultiWriter, configured_writers
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.signals import Interruption
@@ -41,13 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Member:
-    """One run of a population.
-
-    Attributes:
-      name: for people, before its log records.
-      config: resolved for one device.
-      folder: a run folder like any other.
-    """
+    """One run of a population: its name in logs, and its configuration, resolved for one device."""
 
     name: str
     config: Config
@@ -118,10 +111,21 @@ def train_members(
 
     def train(i: int) -> None:
         run_name.set(members[i].name)
+        folder = members[i].folder
+        config = members[i].config
+        assembly = assemblies[i]
         try:
             callbacks = Callbacks(on_evaluation=taking_part[i] if taking_part else None)
-            summary = _train(members[i], assemblies[i], partial(rows.of, i), callbacks, conditions.debug)
-            endings[i] = MemberEnding(summary, seconds=assemblies[i].clock.seconds("train"))
+            folder.create()
+            with folder.lock(), folder.logs() as logs:
+                folder.require_same(config)
+                highlights = assembly.runtime.learning.per_device.highlights
+                writers = configured_writers(folder.path, config, logs, highlights)
+                writers.append(rows.of(i, Path(logs, "metrics.jsonl")))
+                with contextlib.closing(MultiWriter(writers)) as writer:
+                    trainer = Trainer(config, folder, writer, assembly, conditions.debug, callbacks)
+                    summary = train_in(folder, trainer, assembly)
+            endings[i] = MemberEnding(summary, seconds=assembly.clock.seconds("train"))
         except Exception as error:  # It must not end the others.
             endings[i] = MemberEnding(None, told(error))
             log.warning("failed: %s", endings[i].error, exc_info=True)
@@ -142,26 +146,6 @@ def train_members(
         for thread in threads:
             thread.join()
     return [endings[i] for i in range(len(members))]
-
-
-def _train(
-    member: Member,
-    assembly: Assembly,
-    rows_of: Callable[[Path], Writer],
-    callbacks: Callbacks[Trainer],
-    debug: bool,
-) -> Mapping[str, Any]:
-    """Trains one member in its folder; returns the summary."""
-    folder = member.folder
-    config = member.config
-    folder.create()
-    with folder.lock(), folder.logs() as logs:
-        folder.require_same(config)
-        highlights = assembly.runtime.learning.per_device.highlights
-        writers = configured_writers(folder.path, config, logs, highlights)
-        writers.append(rows_of(Path(logs, "metrics.jsonl")))
-        with contextlib.closing(MultiWriter(writers)) as writer:
-            return train_in(folder, Trainer(config, folder, writer, assembly, debug, callbacks), assembly)
 
 
 def _rewind(members: Sequence[Member]) -> tuple[int, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,12 @@ def run_population(
     resolved = resolve(config, 1)
     # All have one plan, and their newest checkpoints are hardly apart.
     resolved = with_stored_plan(resolved, _member_folder(workdir, resolved, interruption))
-    members = [
-        Member(f"seed_{each.seed}", each, _member_folder(workdir, each, interruption))
-        for each in _member_configs(resolved)
-    ]
+    # Each as a single run with its seed on one device.
+    alone = dataclasses.replace(resolved, population=PopulationConfig(seeds=1), num_devices=0)
+    members = []
+    for seed in range(resolved.seed, resolved.seed + seeds):
+        each = dataclasses.replace(alone, seed=declared_fields()["seed"].check(seed))
+        members.append(Member(f"seed_{seed}", each, _member_folder(workdir, each, interruption)))
     require_packages(resolved.log.writers)
     require_client(resolved.storage.sync_to)
     use_compilation_cache()
@@ -93,13 +95,6 @@ def _require_trainable(config: ConfigDict, processes: Processes) -> None:
     for reason, holds in refused.items():
         if holds:
             raise ConfigError(f"`population.seeds` (={seeds}): {reason}")
-
-
-def _member_configs(config: Config) -> Iterator[Config]:
-    """The configuration of each member, as of a single run with its seed on one device."""
-    alone = dataclasses.replace(config, population=PopulationConfig(seeds=1), num_devices=0)
-    for seed in range(config.seed, config.seed + config.population.seeds):
-        yield dataclasses.replace(alone, seed=declared_fields()["seed"].check(seed))
 
 
 def _member_folder(workdir: str, config: Config, interruption: Interruption) -> RunFolder:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # A function of several members: their arguments by member to their results by member.
 SharedFunction = Callable[[Mapping[int, Any]], Mapping[int, Any]]
 
 
-@dataclass(frozen=True)
-class _Call:
-    """The call for which one member waits.
-
-    Attributes:
-      is_urgent: if calls of this function run before others.
-    """
-
+class _Call(NamedTuple):
     function: SharedFunction
     arguments: Any
     is_urgent: bool
@@ -38,10 +30,9 @@ class SharedCalls:
         self._results: dict[int, Any] = {}
 
     def call(self, member: int, function: SharedFunction, arguments: Any, is_urgent: bool = False) -> Any:
-        """Waits for the other members; returns the member's result of `function`.
+        """Waits for the other members; returns the member's result of `function`, or raises its exception.
 
-        Raises:
-          Exception: the exception of the function, in each member that called it.
+        Calls that are urgent run before others.
         """
         with self._changed:
             self._waiting[member] = _Call(function, arguments, is_urgent)

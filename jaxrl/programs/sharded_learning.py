@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import Algorithm, optimizer, renewal
+from jaxrl.algorithms import Algorithm, optimizer, rollout_state
 from jaxrl.config import Config
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs, to_host
@@ -74,13 +74,13 @@ class ShardedLearning:
 
     def require_renewable(self, patterns: tuple[str, ...]) -> None:
         """Raises ConfigError if parameters of `patterns` cannot be sampled again, or there are none."""
-        renewal.require_renewable(self.algorithm, patterns)
+        rollout_state.require_renewable(self.algorithm, patterns)
 
     def renew(self, learner: LearnerState, fresh: LearnerState, patterns: tuple[str, ...]) -> LearnerState:
-        """`renewal.renew` on all devices."""
+        """`rollout_state.renew` on all devices."""
         layout = self.state_specs.learner
         program = self.topology.shard(
-            lambda old, new: renewal.renew(old, new, patterns, self._shards), (layout, layout), layout
+            lambda old, new: rollout_state.renew(old, new, patterns, self._shards), (layout, layout), layout
         )
         return program(learner, fresh)
 

@@ -1,5 +1,6 @@
 """Advantages against brute-force sums, rlax and numbers worked out by hand."""
 
+import types
 import warnings
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import advantage, rewards
+from jaxrl.algorithms import RolloutState, advantage, rollout_state
 from jaxrl.config.sections import NormalizeConfig
 from jaxrl.networks import normalizer
 from jaxrl.types import Axis, Trajectory
@@ -185,12 +186,18 @@ def test_an_environment_that_is_begun_anew_has_no_discounted_return():
     reset = never.at[0, 0].set(True)
     others = dict.fromkeys(("obs", "action", "action_mask", "carry", "next_obs", "extras"))
     rows = Trajectory(reward=rewards_TB, terminated=never, truncated=never, reset=reset, **others)
-    stats = normalizer.init(jnp.float32(0))
-    found = rewards.scale(
-        NormalizeConfig(rewards=True), Axis(), jnp.float32(0.5), stats, jnp.array([6.0, 6.0]), rows
+    learner = RolloutState(
+        policy=None,  # type: ignore[arg-type]
+        hyperparams=types.SimpleNamespace(gamma=jnp.float32(0.5)),
+        updates=jnp.int32(0),
+        opt_state=None,
+        reward_stats=normalizer.init(jnp.float32(0)),
+        discounted_return=jnp.array([6.0, 6.0]),
     )
-    np.testing.assert_array_equal(found.discounted_return, [2.5, 4.0])
-    np.testing.assert_allclose(found.stats.mean[0], np.mean([1.0, 2.5, 4.0, 4.0]), rtol=1e-6)
+    spec = types.SimpleNamespace(task_names=())
+    after, _ = rollout_state.scaled_rewards(NormalizeConfig(rewards=True), Axis(), spec, learner, rows)
+    np.testing.assert_array_equal(after.discounted_return, [2.5, 4.0])
+    np.testing.assert_allclose(after.reward_stats.mean[0], np.mean([1.0, 2.5, 4.0, 4.0]), rtol=1e-6)
 
 
 def test_explained_variance():

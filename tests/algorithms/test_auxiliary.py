@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import AuxiliaryLoss
-from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import ConfigError
 
 FEATURES_LNF = jnp.arange(24.0).reshape(3, 2, 4)

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from jaxrl import algorithms
-from jaxrl.algorithms.behavior_cloning.behavior_cloning import BehaviorCloning
-from jaxrl.algorithms.behavior_cloning.early_stop import EarlyStop
+from jaxrl.algorithms.behavior_cloning.behavior_cloning import BehaviorCloning, EarlyStop
 from jaxrl.algorithms.demonstrations import DemonstrationDraw, class_weights, hits, retrace
 from jaxrl.config import Config, ConfigError, default_config, resolve
 from jaxrl.envs import registry

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.dqn.dqn import DQN
+from jaxrl.algorithms.dqn import DQN
 from jaxrl.algorithms.q_replay_algorithm import QState
 from jaxrl.algorithms.q_values import ladder, polyak_update
 from jaxrl.algorithms.replay import Transitions

@@ -28,7 +28,7 @@ RULES = "tests.envs.goal_rules"
 def plan_of(env: str, rule: str) -> HindsightPlan | None:
     fields = {"learner__hindsight": "future", "learner__hindsight_goals": rule and f"{RULES}:{rule}"}
     spec = envs.make_host(f"{LINES}:{env}").spec
-    return hindsight_plan("dqn", tiny_config("dqn", **fields).learner, spec, "none")
+    return hindsight_plan(tiny_config("dqn", **fields), spec)
 
 
 @pytest.mark.slow
@@ -75,9 +75,7 @@ def test_a_termination_that_differs() -> None:
 def test_an_environment_that_says_itself_what_goals_are_worth() -> None:
     fields = {"learner__hindsight": "future", "learner__hindsight_goals": f"{RULES}:sparse"}
     with pytest.raises(ConfigError, match="must be empty: 'jaxrl:BitFlip.bits=3.' says what its"):
-        hindsight_plan(
-            "dqn", tiny_config("dqn", **fields).learner, envs.make("jaxrl:BitFlip(bits=3)").spec, "none"
-        )
+        hindsight_plan(tiny_config("dqn", **fields), envs.make("jaxrl:BitFlip(bits=3)").spec)
 
 
 def test_wrappers_that_change_rewards_drop_the_goals() -> None:

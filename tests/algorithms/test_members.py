@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl.parallel.sharding import Topology
-from jaxrl.population.placement import Placement
-from jaxrl.population.programs import Programs, TrainingProgram
+from jaxrl.population.programs import Placement, Programs, training_program
 from jaxrl.programs.iteration import Iteration
 from tests.algorithms.test_conformance import poisoned
 from tests.algorithms.test_replay import MEBIBYTE, abstract_runtime
@@ -64,7 +63,7 @@ def test_a_population_on_a_cpu_copies_no_memory() -> None:
 def test_a_memory_stays_where_it_is_from_one_call_to_the_next() -> None:
     # Beside the program itself, that members are handed to it and back.
     iteration = program("uniform_dqn")
-    training = TrainingProgram(iteration, Placement(2, Topology.of(1)))
+    training = training_program(iteration, Placement(2, Topology.of(1)))
     training.compile()
     empty, states = iteration.learning.empty_interval(), [first_state(iteration, seed) for seed in (0, 1)]
     where = lambda state: state.memory.rows["obs"].unsafe_buffer_pointer()  # noqa: E731

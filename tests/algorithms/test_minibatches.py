@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import accumulation
-from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms import sequences
 from jaxrl.algorithms.minibatches import Minibatches
-from jaxrl.algorithms.parameters import parameter_name
-from jaxrl.algorithms.sequences import Dealing, join, split, take_carries, take_sequences
+from jaxrl.algorithms.optimizer import parameter_name
+from jaxrl.algorithms.sequences import Batch, Dealing, join, split, take_carries, take_sequences
 from jaxrl.config import ConfigError
 from jaxrl.envs import registry
 from jaxrl.types import Axis
@@ -23,7 +22,7 @@ from tests.compiled_programs import start, tiny_program
 def parts_of(program, obs):
     """How a minibatch of the program is divided."""
     config = program.config
-    return accumulation.parts(
+    return sequences.parts(
         config.ppo.gradient_accumulation,
         chunks=config.num_chunks,
         environments=config.envs_per_device // config.ppo.num_minibatches,
@@ -76,7 +75,7 @@ def carries_of(state, trajectory):
 def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypatch, steps):
     # With so few time steps a part, each is two chunks or one of one environment.
     _, *arguments = rolled
-    monkeypatch.setitem(accumulation.CPU_PART_STEPS, "recurrent", steps)
+    monkeypatch.setitem(sequences.CPU_PART_STEPS, "recurrent", steps)
     program = tiny_program(ppo__sequence_length=4)
     parts = parts_of(program, arguments[1].obs)
     assert parts == {8: (2, 4), 2: (4, 4)}[steps]
@@ -95,7 +94,7 @@ def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypa
 )
 def test_parts_are_smaller_where_no_product_waits_for_the_carry(monkeypatch, core, kind):
     obs = jnp.zeros((16, 8, 3))
-    monkeypatch.setattr(accumulation, "CPU_PART_STEPS", {"recurrent": 64, "feed-forward": 16})
+    monkeypatch.setattr(sequences, "CPU_PART_STEPS", {"recurrent": 64, "feed-forward": 16})
     program = tiny_program(network__core=core)
     # Four environments of 16 steps in a minibatch.
     expected = {"recurrent": (1, 1), "feed-forward": (1, 4)}[kind]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl import algorithms
-from jaxrl.algorithms.offered_options import OPTIONS
+from jaxrl.algorithms.base import OPTIONS
 from jaxrl.algorithms.registry import algorithm_class
 from jaxrl.config import ConfigError, check_config
 from jaxrl.envs import registry

@@ -95,5 +95,5 @@ def test_descend_hides_no_nan():
 )
 def test_schedules_by_hand(schedule, warmup, expected):
     updates = jnp.array([0, 1, 5, 10, 12])
-    rate = jax.vmap(lambda n: optimizer.learning_rate(jnp.float32(2), schedule, n, 10, warmup))(updates)
+    rate = jax.vmap(lambda n: 2.0 * optimizer.schedule_factor(schedule, n, 10, warmup))(updates)
     np.testing.assert_allclose(rate, expected, atol=1e-6)

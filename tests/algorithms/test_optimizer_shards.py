@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.optimizer_shards import OptimizerShards
+from jaxrl.algorithms.optimizer import OptimizerShards
 from jaxrl.config import PPOConfig
 from jaxrl.parallel import tpu_slices
 from jaxrl.parallel.sharding import REPLICATED, Topology

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.q_replay_algorithm import QState
-from jaxrl.algorithms.r2d2.losses import inverse_rescale, rescale, sequence_error
-from jaxrl.algorithms.r2d2.r2d2 import R2D2
+from jaxrl.algorithms.r2d2 import R2D2, inverse_rescale, rescale, sequence_error
 from jaxrl.algorithms.replay import SequenceBatch
 from jaxrl.config import ConfigError
 from jaxrl.types import PyTree

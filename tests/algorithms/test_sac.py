@@ -14,7 +14,7 @@ import pytest
 
 from jaxrl import algorithms
 from jaxrl.algorithms.replay import Transitions
-from jaxrl.algorithms.sac import losses
+from jaxrl.algorithms.sac import rows as losses
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
 from jaxrl.algorithms.sac.sac import SAC
 from jaxrl.config import ConfigError, environment_spec, resolve

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jaxrl.algorithms.a2c.a2c import A2C
-from jaxrl.algorithms.pqn.pqn import PQN
+from jaxrl.algorithms.a2c import A2C
+from jaxrl.algorithms.pqn import PQN
 from jaxrl.commands import evaluate
 from jaxrl.main import main
 from tests import processes

@@ -14,8 +14,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
-from jaxrl.parallel.empty_arrays import shard_map
-from jaxrl.parallel.sharding import SHARDED, Topology
+from jaxrl.parallel.sharding import SHARDED, Topology, shard_map
 
 TWO = AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))
 WHOLE = np.zeros((0, 3), np.float32)

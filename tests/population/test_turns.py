@@ -9,8 +9,7 @@ from tests import processes
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
 from jaxrl.parallel.sharding import Topology
-from jaxrl.population.placement import Placement
-from jaxrl.population.programs import Turns
+from jaxrl.population.programs import Placement, Turns
 
 def advance(state, step, count):
     def one(_, s):
@@ -22,11 +21,11 @@ def first(i):
 
 shapes = jax.eval_shape(lambda: (first(0), jnp.float32(0), jnp.int32(0)))
 turns = Turns(Placement(3, Topology.of(2)), advance, *shapes)
-compiled = turns.trace().lower().compile()
+turns.compile()
 states = {i: first(i) for i in range(3)}
 for members, count in (((0, 1, 2), 3), ((1,), 2), ((0, 2), 1)):
     arguments = {i: (states[i], jnp.float32(1), jnp.int32(count)) for i in members}
-    found = turns.advance(compiled, arguments)
+    found = turns.advance(arguments)
     assert set(found) == set(members)
     for i in members:
         states[i], doubled, late = found[i]

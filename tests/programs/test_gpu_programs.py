@@ -14,8 +14,7 @@ from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.recurrent_scan import GPU_UNROLL, recurrent_scan
 from jaxrl.parallel import gpus
 from jaxrl.parallel.sharding import Topology
-from jaxrl.population.placement import Placement
-from jaxrl.population.programs import TrainingProgram
+from jaxrl.population.programs import Placement, training_program
 from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Axis, PyTree
 from tests.compiled_programs import tiny_config
@@ -145,7 +144,7 @@ def test_members_of_a_population_share_their_kernels() -> None:
     agent = algorithms.build_agent(config, env.spec)
     iteration = Iteration.build(config, env, agent, GPU)
     one, eight = (
-        read_launches(TrainingProgram(iteration, Placement(n, topology)).trace().lower().compile().as_text())
+        read_launches(training_program(iteration, Placement(n, topology)).trace().lower().compile().as_text())
         for n in (1, 8)
     )
     assert eight.kernels <= 1.2 * one.kernels

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.parameters import parameter_name
+from jaxrl.algorithms.optimizer import parameter_name
 from jaxrl.config import ConfigError, from_json, resolve, to_json
 from jaxrl.evaluation import trained_policy
 from jaxrl.reporting.writers import MultiWriter

@@ -9,39 +9,34 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.struct
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.base import Algorithm, Learned
-from jaxrl.algorithms.batch import Batch
-from jaxrl.algorithms.behavior_cloning.early_stop import EarlyStop
+from jaxrl.algorithms.base import OF_ACTOR_CRITICS, Learned
 from jaxrl.algorithms.demonstrations import (
     Demonstrated,
     DemonstrationDraw,
     DemonstrationPlan,
     class_weights,
-    counts_hits,
+    hit_name,
     hits,
     retrace,
 )
-from jaxrl.algorithms.minibatches import Minibatches, MinibatchState
-from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
-from jaxrl.algorithms.optimizer_shards import OptimizerShards
-from jaxrl.algorithms.parameters import layer_norms, require_fit
+from jaxrl.algorithms.minibatch_algorithm import EpochsAlgorithm
+from jaxrl.algorithms.minibatches import MinibatchState
 from jaxrl.algorithms.reports import Epochs, Reports
 from jaxrl.algorithms.rollout_state import with_observations
+from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
-from jaxrl.networks import check_platform
-from jaxrl.types import Array, Axis, PyTree
+from jaxrl.types import Array, PyTree
 
 _NAME = "behavior_cloning"
 
@@ -52,6 +47,41 @@ class BehaviorCloningHyperparams:
 
     learning_rate: Array
     max_grad_norm: Array
+
+
+@flax.struct.dataclass
+class EarlyStop:
+    """The end of learning by validation (Prechelt 1998, "Early stopping - but when?").
+
+    The policy has the parameters of the validation with the best likelihood, whatever ends the run and when;
+    learning continues from the latest validation's.
+
+    Attributes:
+      params: parameters of the latest validation.
+      loss: float32[], of the best validation.
+      waited: int32[], validations since then.
+      stopped: bool[], True if learning has ended.
+    """
+
+    params: PyTree
+    loss: Array
+    waited: Array
+    stopped: Array
+
+    def after(self, best: PyTree, params: PyTree, loss: Array, patience: int) -> tuple[PyTree, EarlyStop]:
+        """(best parameters, the state) with one more validation, of `params` with `loss`.
+
+        A NaN, such as of no episodes, is as good as another, not as a number.
+        """
+        better = ~self.stopped & ((loss < self.loss) | (jnp.isnan(loss) & jnp.isinf(self.loss)))
+        waited = jnp.where(better, 0, self.waited + 1)
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), params, best)
+        return best, EarlyStop(
+            params=params,
+            loss=jnp.where(better & ~jnp.isnan(loss), loss, self.loss),
+            waited=waited,
+            stopped=self.stopped | (waited >= patience),
+        )
 
 
 @flax.struct.dataclass
@@ -66,17 +96,16 @@ class BehaviorCloningState(MinibatchState):
 
 
 @dataclass(frozen=True)
-class BehaviorCloning(Algorithm):
+class BehaviorCloning(EpochsAlgorithm):
     """Learns one pass over all training episodes at a time, and validates after each."""
 
-    config: Config
     agent: ActorCritic
-    axis: Axis
 
     name: ClassVar = _NAME
     config_section: ClassVar = BehaviorCloningConfig
     hyperparams_type: ClassVar = BehaviorCloningHyperparams
     state_type: ClassVar = BehaviorCloningState
+    padded: ClassVar = True
     offers: ClassVar = OF_ACTOR_CRITICS | {"normalize.observations", "network.frozen"}
     highlights: ClassVar = (
         ("loss/policy", "loss, training"),
@@ -84,12 +113,6 @@ class BehaviorCloning(Algorithm):
         ("grad/norm", "grad norm"),
         (f"{_NAME}/learning_rate", "learning rate"),
     )
-
-    def __post_init__(self) -> None:
-        check_platform(self.config.network, self.axis)
-        if self.config.network.frozen:
-            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
-            require_fit("network.frozen", self.config.network.frozen, params)
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
@@ -119,15 +142,10 @@ class BehaviorCloning(Algorithm):
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         """As `Algorithm.metrics`; `accuracy` is the mean absolute error if actions are numbers."""
-        validation = (f"{_NAME}/validation_loss", f"{_NAME}/validation_{self._hit}")
-        found: dict[str, type[Metric]] = dict.fromkeys((*self._of_updates, *validation), Mean)
-        found |= {self.updates_metric: Last}
-        if self._section.patience:
-            found |= {f"{_NAME}/stopped": Last, f"{_NAME}/waited": Last}
-        if self.config.log.layers:
-            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
-            found |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
-        return found
+        hit = hit_name(self.agent.spec)
+        own = (*self._of_updates, f"{_NAME}/validation_loss", f"{_NAME}/validation_{hit}")
+        told = (f"{_NAME}/stopped", f"{_NAME}/waited") if self._section.patience else ()
+        return self.declared(own, **dict.fromkeys(told, Last))
 
     @property
     def passes_per_step(self) -> float:
@@ -135,27 +153,16 @@ class BehaviorCloning(Algorithm):
         return section.num_epochs * section.steps_per_update(self.config.env.num_envs)
 
     def init(self, key: Array, hyperparams: BehaviorCloningHyperparams) -> BehaviorCloningState:
-        policy = self.agent.init(key)
-        flat, _ = jax.flatten_util.ravel_pytree(policy.params)
-        own = OptimizerShards.of(self._section, self.axis, flat.size).empty()
-        early_stop = None
-        if self._section.patience:
-            early_stop = EarlyStop(
-                params=policy.params,
-                loss=jnp.float32(jnp.inf),
-                waited=jnp.zeros((), jnp.int32),
-                stopped=jnp.zeros((), bool),
-            )
-        return BehaviorCloningState(
-            policy=policy,
-            hyperparams=hyperparams,
-            updates=jnp.zeros((), jnp.int32),
-            opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(own),
-            early_stop=early_stop,
+        learner: BehaviorCloningState = self.first_state(key, hyperparams, early_stop=None)
+        if not self._section.patience:
+            return learner
+        early_stop = EarlyStop(
+            params=learner.policy.params,
+            loss=jnp.float32(jnp.inf),
+            waited=jnp.zeros((), jnp.int32),
+            stopped=jnp.zeros((), bool),
         )
-
-    def optimizer_shards(self) -> OptimizerShards | None:
-        return OptimizerShards.of_agent(self._section, self.axis, self.agent)
+        return dataclasses.replace(learner, early_stop=early_stop)
 
     def learn(self, learner: BehaviorCloningState, experience: DemonstrationDraw, key: Array) -> Learned:
         best = learner.policy.params
@@ -178,20 +185,16 @@ class BehaviorCloning(Algorithm):
     def inspect(self, learner: BehaviorCloningState, experience: DemonstrationDraw, key: Array) -> Reports:
         learner = self._with_statistics(self._as_it_learns(learner), experience.training)
         batch = self._batch(learner, experience.training)
-        return self._engine(learner, watch=True)(learner, batch, key).reports
-
-    def scheduled_values(self, learner: Any) -> dict[str, float]:
-        return self._engine(learner).scheduled_values(learner)
+        return self.engine(learner, watch=True)(learner, batch, key).reports
 
     def loss(
-        self, learner: BehaviorCloningState, params: PyTree, batch: Batch
+        self, learner: BehaviorCloningState, params: PyTree, batch: Batch, key: Array
     ) -> tuple[Array, dict[str, Array], None]:
         """The negative log-likelihood of a minibatch [L, N], and the sums that it reports."""
-        acting = dataclasses.replace(learner.policy, params=params)
-        out = self.agent.apply(acting, batch.obs, batch.carry, batch.reset, batch.action_mask)
+        out = self.output(learner, params, batch)
         cost = -out.distribution.log_prob(batch.action)
         hit = hits(self.agent, self.agent.greedy(out), batch.action)
-        sums = {"loss/policy": batch.total(cost), f"{_NAME}/{self._hit}": batch.total(hit)}
+        sums = {"loss/policy": batch.total(cost), f"{_NAME}/{hit_name(self.agent.spec)}": batch.total(hit)}
         weight = batch.rows.get("weight")
         return sums["loss/policy"] if weight is None else batch.total(cost * weight), sums, None
 
@@ -200,13 +203,8 @@ class BehaviorCloning(Algorithm):
         return self.config.learner_as(BehaviorCloningConfig)
 
     @property
-    def _hit(self) -> str:
-        """The share of best actions that are the demonstrated ones, or their distance."""
-        return "accuracy" if counts_hits(self.agent.spec) else "absolute_error"
-
-    @property
     def _of_updates(self) -> tuple[str, ...]:
-        return ("loss/policy", f"{_NAME}/{self._hit}", "grad/norm", f"{_NAME}/learning_rate")
+        return ("loss/policy", f"{_NAME}/{hit_name(self.agent.spec)}", "grad/norm", f"{_NAME}/learning_rate")
 
     def _as_it_learns(self, learner: BehaviorCloningState) -> BehaviorCloningState:
         """With the parameters that learning continues from in place of the ones that validated best."""
@@ -223,15 +221,14 @@ class BehaviorCloning(Algorithm):
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        nothing = jax.tree.map(jnp.zeros_like, stats)
-        found = with_observations(nothing, self.agent.spec, shown.obs, shown.valid, self.axis)
         started = stats.count > 0  # of each of several tasks
 
         def choose(own: Array, new: Array) -> Array:
             return jnp.where(started.reshape(*started.shape, *[1] * (own.ndim - started.ndim)), own, new)
 
-        chosen = jax.tree.map(choose, stats, found)
-        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
+        return with_observations(
+            learner, self.agent.spec, shown.obs, shown.valid, self.axis, choose, anew=True
+        )
 
     def _batch(self, learner: BehaviorCloningState, shown: Demonstrated) -> Batch:
         """The rows for minibatches, with the carries of acting by the present parameters."""
@@ -251,19 +248,9 @@ class BehaviorCloning(Algorithm):
             rows=rows,
         )
 
-    def _engine(self, learner: BehaviorCloningState, watch: bool = False) -> Minibatches:
-        return Minibatches(
-            config=self.config,
-            agent=self.agent,
-            axis=self.axis,
-            loss=lambda params, batch, key: self.loss(learner, params, batch),
-            padded=True,
-            watch=watch,
-        )
-
     def _update(self, learner: BehaviorCloningState, shown: Demonstrated, key: Array) -> Epochs:
         def run() -> Epochs:
-            return self._engine(learner)(learner, self._batch(learner, shown), key)
+            return self.engine(learner)(learner, self._batch(learner, shown), key)
 
         if learner.early_stop is None:
             return run()
@@ -275,7 +262,7 @@ class BehaviorCloning(Algorithm):
         found = retrace(self.agent, learner.policy, shown, action, self.config.sequence_length)
         rows = {
             "validation_loss": -found.log_prob,
-            f"validation_{self._hit}": hits(self.agent, found.greedy, action),
+            f"validation_{hit_name(self.agent.spec)}": hits(self.agent, found.greedy, action),
         }
         sums = {name: jnp.where(shown.valid, x, 0.0).sum() for name, x in rows.items()}
         sums, count = self.axis.psum((sums, shown.valid.sum(dtype=jnp.float32)))

@@ -15,22 +15,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.base import Learned, run_progress
+from jaxrl.algorithms.actor_critic import ActorCritic, ActorCriticOutput
+from jaxrl.algorithms.base import OF_ACTOR_CRITICS, Learned, run_progress
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
-from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
-from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS
+from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, hit_name, hits
 from jaxrl.algorithms.optimizer import optimizer
-from jaxrl.algorithms.parameters import layer_norms
-from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
-from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
-from jaxrl.algorithms.reports import nonfinite
+from jaxrl.algorithms.replay import SequencePlan
+from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, after_burn_in, usable_sum
 from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import Config, ConfigError, DAggerConfig
 from jaxrl.config.imitation import SOLVER
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics import tracing
-from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.metrics.reduction import Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, LearnerState, PyTree, Trajectory
 
 
@@ -49,7 +46,6 @@ class DAggerState(LearnerState):
     """The state of DAgger.
 
     Attributes:
-      opt_state: of Adam.
       draws: int32[], samples of the memory so far, learnt from or not.
       teacher: its policy; None if the environment's solver is the teacher.
     """
@@ -97,27 +93,16 @@ class DAgger(ReplayAlgorithm):
 
     @property
     def memory(self) -> AggregatePlan:
-        section = self._section
-        envs = self.config.env.num_envs
-        length = section.trace_length
-        plan = ReplayPlan(
-            rows=section.rows(envs),
-            batch_size=section.batch_size,
-            groups=section.groups(envs),
-            n_step=0,
-            learning_starts=-(-section.learning_starts // envs),
-            axis=self.axis,
-            checkpointed=section.checkpoint,
-            sequences=SequencePlan(section.burn_in, length, interval=length),
-        )
-        return AggregatePlan(plan, label=LABEL, carry=LEARNER)
+        length = self._section.trace_length
+        sequences = SequencePlan(self._section.burn_in, length, interval=length)
+        return AggregatePlan(self.plan(n_step=0, sequences=sequences), label=LABEL, carry=LEARNER)
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         """As `Algorithm.metrics`; `accuracy` is the mean absolute error if actions are numbers."""
-        own = (self._hit, f"latest_{self._hit}", "log_prob", "reward", "beta")
-        names = ("loss/policy", "grad/norm", *(f"dagger/{x}" for x in own))
-        return self.declared(names)
+        hit = hit_name(self.agent.spec)
+        own = (hit, f"latest_{hit}", "log_prob", "reward", "beta")
+        return self.declared(("loss/policy", "grad/norm", *(f"dagger/{x}" for x in own)))
 
     @property
     def teacher(self) -> tuple[str, str]:
@@ -153,27 +138,24 @@ class DAgger(ReplayAlgorithm):
         with tracing.phase("update"):
             gradient, means = self._gradient(learner, experience)
             after = self.after_step(learner, gradient, learner.hyperparams.learning_rate)
-        # Not a branch: under `vmap` both of its sides would be computed.
-        after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
+        updated = {
+            "loss/policy": means["loss"],
+            "grad/norm": optax.tree.norm(gradient),
+            f"dagger/{hit_name(self.agent.spec)}": means["hit"],
+        }
+        after, metrics = self.if_ready(experience.ready, learner, after, updated, gradient)
         after = dataclasses.replace(after, draws=learner.draws + 1)
-        made = experience.ready.astype(jnp.float32)
         latest = experience.latest
         rows = {name: x for name, x in latest.extras.items() if name != LABEL} | {"reward": latest.reward}
         if latest.valid is not None:
             rows = {name: jnp.where(latest.valid, x, 0.0) for name, x in rows.items()}
-        noted = self.over_devices({name: Mean(x.sum(), latest.steps) for name, x in rows.items()})
-        metrics: Metrics = {
-            "loss/policy": Mean(means["loss"] * made, made),
-            "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
-            f"dagger/{self._hit}": Mean(means["hit"] * made, made),
-            f"dagger/latest_{self._hit}": noted["hit"],
+        noted = self.axis.psum({name: Mean(x.sum(), latest.steps) for name, x in rows.items()})
+        metrics |= {
+            f"dagger/latest_{hit_name(self.agent.spec)}": noted["hit"],
             "dagger/log_prob": noted["log_prob"],
             "dagger/reward": noted["reward"],
             "dagger/beta": Mean.of(self.exploration(learner).beta),
-            self.updates_metric: Last(after.updates),
         }
-        if self.config.log.layers:
-            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(gradient).items()}
         return Learned(after, None, metrics)
 
     def is_finite(self, learner: DAggerState, metrics: Metrics) -> Array:
@@ -187,9 +169,8 @@ class DAgger(ReplayAlgorithm):
         seen = self.agent.normalize(learner.policy, experience.obs)
         inputs = (seen, experience.carry, experience.reset, experience.action_mask)
         layers = self.agent.network.layers(learner.policy.params, *inputs)
-        found = nonfinite(layers, gradient, self.axis)
-        found |= {"loss/policy": means["loss"], "grad/norm": optax.tree.norm(gradient)}
-        return {name: x[None, None] for name, x in found.items()}
+        found = {"loss/policy": means["loss"], "grad/norm": optax.tree.norm(gradient)}
+        return self.inspected(layers, gradient, found)
 
     @property
     def _section(self) -> DAggerConfig:
@@ -199,34 +180,37 @@ class DAgger(ReplayAlgorithm):
     def _asks_solver(self) -> bool:
         return self._section.teacher == SOLVER
 
-    @property
-    def _hit(self) -> str:
-        """The share of the learner's best actions that are the teacher's, or their distance."""
-        return "accuracy" if counts_hits(self.agent.spec) else "absolute_error"
-
     def _with_statistics(self, learner: DAggerState, latest: Trajectory) -> DAggerState:
         """With the moments of a rollout's observations, once, before the first update on it."""
-        stats = learner.policy.obs_stats
-        if stats is None:
-            return learner
-        after = with_observations(stats, self.agent.spec, latest.obs, latest.valid, self.axis)
         is_first = learner.draws % self.draws_per_iteration == 0
-        chosen = jax.tree.map(lambda old, new: jnp.where(is_first, new, old), stats, after)
-        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
+        return with_observations(
+            learner,
+            self.agent.spec,
+            latest.obs,
+            latest.valid,
+            self.axis,
+            choose=lambda old, new: jnp.where(is_first, new, old),
+        )
 
     def _gradient(self, learner: DAggerState, batch: AggregateDraw) -> tuple[PyTree, dict[str, Array]]:
         """(gradient of the mean loss, means `loss` and `hit`), over the steps of all devices that count."""
         seen = self.agent.normalize(learner.policy, batch.obs)
-        start = self._section.burn_in
-        inputs = (seen, batch.reset, batch.action_mask)
-        carry = batch.carry
-        first, then = (jax.tree.map(lambda x, s=s: x[s], inputs) for s in (slice(start), slice(start, None)))
-        if start:
-            carry = self.agent.apply(learner.policy, first[0], carry, *first[1:]).carry
+
+        def run(
+            acting: Acting, inputs: tuple[PyTree, Array, Array | None], carry: PyTree
+        ) -> ActorCriticOutput:
+            obs, reset, mask = inputs
+            return self.agent.apply(acting, obs, carry, reset, mask)
+
+        inputs, carry = after_burn_in(
+            lambda *x: run(learner.policy, *x).carry,
+            (seen, batch.reset, batch.action_mask),
+            batch.carry,
+            self._section.burn_in,
+        )
 
         def loss(params: PyTree) -> tuple[Array, tuple[dict[str, Array], None]]:
-            acting = dataclasses.replace(learner.policy, params=params)
-            out = self.agent.apply(acting, then[0], carry, *then[1:])
+            out = run(dataclasses.replace(learner.policy, params=params), inputs, carry)
             cost = -out.distribution.log_prob(batch.label)
             hit = hits(self.agent, self.agent.greedy(out), batch.label)
             sums = {"loss": usable_sum(cost, batch.usable), "hit": usable_sum(hit, batch.usable)}

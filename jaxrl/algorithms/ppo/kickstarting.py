@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.actor_critic import VALUE_HEAD, ActorCritic, ActorCriticOutput
 from jaxrl.algorithms.base import run_progress
-from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.rollout_state import RolloutState
+from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import Config
 from jaxrl.networks.divergence import kl_divergence
 from jaxrl.types import Acting, Array, PyTree, Sharded, Trajectory
@@ -27,12 +27,7 @@ _DISTRIBUTION = "teacher"
 
 @flax.struct.dataclass
 class PPOState(RolloutState):
-    """The state of PPO.
-
-    Attributes:
-      teacher: None without one.
-      teacher_carry: tree of [B, ...], its recurrent carry before the next rollout.
-    """
+    """The state of PPO; a teacher, if it has one, with its carry [B, ...] before the next rollout."""
 
     teacher: Acting | None = None
     teacher_carry: Annotated[PyTree, Sharded(0)] = None

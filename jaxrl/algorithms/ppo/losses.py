@@ -1,8 +1,9 @@
 """PPO's losses and diagnostics per element; the sum is divided by the count of the global batch.
 
-All arguments are float32 arrays of one shape [...], one element per action taken, of the same step t;
-`clip_range` is a scalar. `old_` marks outputs of the policy that the updates on a rollout start from. It also
-collected the rollout, unless that was a still older one (`jaxrl.algorithms.ppo.proximal`).
+All arguments and results are float32 arrays of one shape [...], one element per action taken, of the same
+step t; `clip_range` is a scalar. `log_prob` is of the action taken and, as `value`, under the present
+parameters; `old_` marks outputs of the policy that the updates on a rollout start from. It also collected the
+rollout, unless that was a still older one (`PPO.prepare`).
 """
 
 from __future__ import annotations
@@ -23,15 +24,6 @@ def policy_loss(log_prob: Array, old_log_prob: Array, advantage: Array, clip_ran
         -min(r A, clip(r, 1 - clip_range, 1 + clip_range) A),    r = exp(log_prob - old_log_prob)
 
     The gradient is zero where the ratio has already left the range in the direction the advantage favours.
-
-    Args:
-      log_prob: float32[...], of the action taken under the present parameters.
-      old_log_prob: float32[...], of the same action before the updates.
-      advantage: float32[...].
-      clip_range: scalar.
-
-    Returns:
-      float32[...].
     """
     _check(log_prob, old_log_prob, advantage)
     chex.assert_rank(clip_range, 0)
@@ -51,16 +43,7 @@ def clipped_value_loss(value: Array, old_value: Array, target: Array, clip_range
 
         max((v - target)^2, (v_old + clip(v - v_old, -clip_range, clip_range) - target)^2) / 2
 
-    After Huang et al. 2022, "The 37 Implementation Details of PPO", detail 9.
-
-    Args:
-      value: float32[...], under the present parameters.
-      old_value: float32[...], before the updates.
-      target: float32[...].
-      clip_range: scalar, in units of value.
-
-    Returns:
-      float32[...].
+    After Huang et al. 2022, "The 37 Implementation Details of PPO", detail 9; `clip_range` in units of value.
     """
     _check(value, old_value, target)
     chex.assert_rank(clip_range, 0)
@@ -73,12 +56,7 @@ def approx_kl(log_prob: Array, old_log_prob: Array) -> Array:
 
         (r - 1) - log r,    r = exp(log_prob - old_log_prob)
 
-    Args:
-      log_prob: float32[...].
-      old_log_prob: float32[...].
-
-    Returns:
-      float32[...]; its mean over actions of the old policy estimates the divergence in nats.
+    Its mean over actions of the old policy estimates the divergence in nats.
     """
     _check(log_prob, old_log_prob)
     log_ratio = _log_ratio(log_prob, old_log_prob)

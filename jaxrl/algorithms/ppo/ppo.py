@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import flax.struct
+import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import optimizer
-from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.advantage import explained_variance, global_moments, standardize
-from jaxrl.algorithms.auxiliary import load
-from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.actor_critic import ActorCritic, load
+from jaxrl.algorithms.base import OF_ACTOR_CRITICS, OF_MINIBATCHES, Learned
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
-from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.ppo import kickstarting, losses
 from jaxrl.algorithms.ppo.kickstarting import PPOState
-from jaxrl.algorithms.ppo.proximal import proximal_batch
 from jaxrl.algorithms.rollout_state import RolloutState
+from jaxrl.algorithms.sequences import Batch, Sequences, parts
 from jaxrl.config import Config, PPOConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean
@@ -77,25 +74,14 @@ class PPO(MinibatchAlgorithm):
         )
 
     def prepare(self, learner: PPOState, trajectory: Trajectory) -> Prepared:
-        learner, reward_TB = self.scaled_rewards(learner, trajectory)
-        value_TB = trajectory.extras["value"]
-        gamma = learner.hyperparams.gamma
-        gae_lambda = learner.hyperparams.gae_lambda
-        advantage_TB, target_TB = self.advantages(trajectory, reward_TB, gamma, gae_lambda)
-        residual_TB = target_TB - value_TB
-        arrays = (advantage_TB, target_TB, residual_TB)
-        mean, variance = global_moments(self.axis, arrays, trajectory.valid)
-        if self.config.ppo.normalize_advantages:
-            advantage_TB = standardize(advantage_TB, mean[0], variance[0])
-        rows = {**trajectory.extras, "advantage": advantage_TB, "target": target_TB}
-        batch = self.batch(learner, trajectory, rows)
+        prepared = self.with_advantages(learner, trajectory, self.config.ppo.normalize_advantages)
+        learner = prepared.learner
+        batch = prepared.batch
         if trajectory.behaviour is not None:
-            batch = proximal_batch(self.config, self.agent, self.axis, learner.policy, batch)
+            batch = self._proximal_batch(learner.policy, batch)
         if learner.teacher is not None:
             learner, batch = kickstarting.consult(self.agent, learner, trajectory, batch)
-        explained = Mean.of(explained_variance(variance[1], variance[2]))
-        signals = {"advantage": residual_TB, "value": value_TB}
-        return Prepared(learner, batch, {"ppo/explained_variance": explained}, signals)
+        return dataclasses.replace(prepared, learner=learner, batch=batch)
 
     def loss(
         self, learner: PPOState, params: PyTree, batch: Batch, key: Array
@@ -193,3 +179,60 @@ class PPO(MinibatchAlgorithm):
             return learned
         after = kickstarting.after_warmup(self.config, learner, learned.learner)
         return dataclasses.replace(learned, learner=after)
+
+    def _proximal_batch(self, proximal: Acting, batch: Batch) -> Batch:
+        """The batch for an update that starts from `proximal`, if an older policy collected it.
+
+        The decoupled objective of Hilton et al. 2021, "Batch size-invariance for policy optimization":
+
+            w min(r A, clip(r, 1 - epsilon, 1 + epsilon) A)
+            r = pi / pi_proximal,    w = pi_proximal / pi_behaviour
+
+        Clipping and `ppo.target_kl` limit how far the update goes, and not how old the data are.
+
+        Args:
+          batch: of this device; its rows `log_prob` and `value` are the behaviour policy's, `advantage` is A.
+
+        Returns:
+          The batch with the proximal policy's `log_prob` and `value`, and with w A as `advantage`.
+        """
+        log_prob_TB, value_TB = self._evaluate(proximal, batch)
+        weight_TB = losses.importance_weight(log_prob_TB, batch.rows["log_prob"])
+        rows = {"log_prob": log_prob_TB, "value": value_TB, "advantage": batch.rows["advantage"] * weight_TB}
+        if batch.valid is not None:
+            rows = {name: jnp.where(batch.valid, x, 0.0) for name, x in rows.items()}
+        return dataclasses.replace(batch, rows=batch.rows | rows)
+
+    def _evaluate(self, acting: Acting, batch: Batch) -> tuple[Array, Array]:
+        """Log-probabilities and values, float32[T, B], from the stored carries as in an update.
+
+        As many environments at a time as in a minibatch or a part of one: they fit where its gradient fits.
+        """
+        config = self.config
+        chunks = config.num_chunks
+        length = config.sequence_length
+        envs = config.rows_per_device
+        minibatches = config.ppo.minibatch_envs(config.env.rows)
+        divided = parts(
+            config.ppo.gradient_accumulation,
+            chunks=chunks,
+            environments=envs // minibatches,
+            length=length,
+            agent=self.agent,
+            axis=self.axis,
+            obs=batch.obs,
+        )
+        groups = minibatches * divided[1]
+
+        def evaluate(environment_G: Array) -> tuple[Array, Array]:
+            sequences = Sequences(jnp.broadcast_to(environment_G[None], (chunks, *environment_G.shape)))
+            part = batch.take(sequences, length)
+            out = self.agent.apply(acting, part.obs, part.carry, part.reset, part.action_mask)
+            return out.distribution.log_prob(part.action), out.value
+
+        def whole(x: Array) -> Array:
+            by_group = x.reshape(groups, length, chunks, -1)
+            return by_group.transpose(2, 1, 0, 3).reshape(config.rollout_length, -1)
+
+        log_prob, value = jax.lax.map(evaluate, jnp.arange(envs).reshape(groups, -1))
+        return whole(log_prob), whole(value)

@@ -153,6 +153,3 @@ class SACAgent(Agent):
 
     def architecture(self) -> dict[str, Any] | None:
         return None
-
-    def acting_params(self, params: PyTree) -> PyTree:
-        return params

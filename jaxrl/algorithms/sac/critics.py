@@ -73,11 +73,7 @@ class StepCritics(Critics):
         return obs, {}
 
     def values(self, params: PyTree, seen: PyTree, action: Array) -> Array:
-        parts = {**(seen if isinstance(seen, dict) else {"": seen}), _ACTION: action}
-        length, envs = action.shape[:2]
-        carry = self.network.initial_carry(envs)
-        reset = jnp.ones((length, envs), bool)
-        heads = self.network.apply(params, parts, carry, reset, None).heads
+        heads = _heads(self.network, params, seen if isinstance(seen, dict) else {"": seen}, action)
         return jnp.stack([heads[name] for name in _NAMES])
 
 
@@ -110,15 +106,15 @@ class RecurrentCritics(Critics):
         return {name: out.features[name] for name in _NAMES}, out.carry
 
     def values(self, params: PyTree, seen: PyTree, action: Array) -> Array:
-        length, envs = action.shape[:2]
-        carry = self.value.initial_carry(envs)
-        reset = jnp.ones((length, envs), bool)
+        heads = [_heads(self.value, params[name], {"": seen[name]}, action) for name in _NAMES]
+        return jnp.stack([each["q"] for each in heads])
 
-        def value(name: str) -> Array:
-            parts = {"": seen[name], _ACTION: action}
-            return self.value.apply(params[name], parts, carry, reset, None).heads["q"]
 
-        return jnp.stack([value(name) for name in _NAMES])
+def _heads(network: Network, params: PyTree, parts: dict[str, Array], action: Array) -> dict[str, Array]:
+    """The heads' outputs [L, N], of a network without a memory, on parts of an observation and an action."""
+    length, envs = action.shape[:2]
+    inputs = {**parts, _ACTION: action}, network.initial_carry(envs), jnp.ones((length, envs), bool)
+    return network.apply(params, *inputs, None).heads
 
 
 def build_critics(network: NetworkConfig, spec: EnvSpec) -> Critics:

@@ -17,18 +17,23 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.optimizer import descend, optimizer
-from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_values import n_step_target, polyak_update
-from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
+from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions, hindsight_plan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
-from jaxrl.algorithms.reports import nonfinite
-from jaxrl.algorithms.sac import losses
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
-from jaxrl.algorithms.sac.rows import Rows, SequenceRows, StepRows
+from jaxrl.algorithms.sac.rows import (
+    Rows,
+    SequenceRows,
+    StepRows,
+    critic_loss,
+    policy_loss,
+    soft_value,
+    temperature_loss,
+)
 from jaxrl.config import Config, ConfigError, SACConfig
 from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.metrics import tracing
-from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.metrics.reduction import Mean, Metric
 from jaxrl.networks.gaussians import TanhGaussian
 from jaxrl.types import Array, LearnerState, PyTree
 
@@ -53,7 +58,7 @@ class SACState(LearnerState):
     """The state of SAC.
 
     Attributes:
-      opt_state: of Adam, for the policy, the critics and the temperature.
+      opt_state: for the policy, the critics and the temperature.
       target: parameters of the target critics.
       log_temperature: float32[], log alpha.
     """
@@ -61,21 +66,6 @@ class SACState(LearnerState):
     opt_state: dict[str, PyTree]
     target: PyTree
     log_temperature: Array
-
-
-@dataclass(frozen=True)
-class _Gradient:
-    """The gradient of an update, of all parameters and over all devices.
-
-    Attributes:
-      total: of the summed losses.
-      scale: float32[], turns it into the gradient of their means.
-      norm: float32[], of the means' gradient.
-    """
-
-    total: PyTree
-    scale: Array
-    norm: Array
 
 
 @dataclass(frozen=True)
@@ -99,7 +89,7 @@ class SAC(ReplayAlgorithm):
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> SACAgent:
-        cls.require_goals(config, spec)
+        hindsight_plan(config, spec)  # raises what is wrong with it
         section = config.learner_as(SACConfig)
         core = config.network.core
         if (core == "none") != (section.trace_length == 0):
@@ -162,29 +152,22 @@ class SAC(ReplayAlgorithm):
 
     def learn(self, learner: SACState, experience: Transitions | SequenceBatch, key: Array) -> Learned:
         with tracing.phase("update"):
-            after, gradient, sums, error = self._update(learner, experience, key)
-        # Not a branch: under `vmap` both of its sides would be computed.
-        after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
-        made = experience.ready.astype(jnp.float32)
-        metrics: Metrics = {
-            "loss/value": Mean(sums["critic"] * made, made),
-            "loss/policy": Mean(sums["policy"] * made, made),
-            "grad/norm": Mean(gradient.norm * made, made),
-            "sac/q": Mean(sums["q"] * made, made),
-            "sac/entropy": Mean(-sums["log_prob"] * made, made),
-            "sac/temperature": Mean.of(jnp.exp(after.log_temperature)),
-            **self.latest(experience, "log_prob"),
-            self.updates_metric: Last(after.updates),
+            after, (gradient, scale), sums, error = self._update(learner, experience, key)
+        means = {
+            "loss/value": sums["critic"],
+            "loss/policy": sums["policy"],
+            "grad/norm": sums["norm"],
+            "sac/q": sums["q"],
+            "sac/entropy": -sums["log_prob"],
         }
-        if self.config.log.layers:
-            norms = layer_norms(gradient.total)
-            metrics |= {name: Mean(x * gradient.scale * made, made) for name, x in norms.items()}
-        return Learned(after, experience.feedback(error), metrics)
+        after, metrics = self.if_ready(experience.ready, learner, after, means, gradient, scale)
+        metrics["sac/temperature"] = Mean.of(jnp.exp(after.log_temperature))
+        return Learned(after, experience.feedback(error), metrics | self.latest(experience, "log_prob"))
 
     def inspect(
         self, learner: SACState, experience: Transitions | SequenceBatch, key: Array
     ) -> dict[str, Array]:
-        _, gradient, sums, _ = self._update(learner, experience, key)
+        _, (gradient, _), sums, _ = self._update(learner, experience, key)
         if isinstance(experience, SequenceBatch):
             obs = experience.obs
             carry = experience.carry
@@ -193,14 +176,16 @@ class SAC(ReplayAlgorithm):
             obs, carry, reset, _ = self.single_steps(experience.obs, None)
         inputs = obs, self.agent.policy_carry(carry), reset, None
         layers = self.agent.network.layers(_parts(learner.policy.params)[0], *inputs)
-        found = nonfinite(layers, gradient.total, self.axis)
-        found |= {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": gradient.norm}
-        return {name: x[None, None] for name, x in found.items()}
+        means = {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": sums["norm"]}
+        return self.inspected(layers, gradient, means)
 
     def _update(
         self, learner: SACState, batch: Transitions | SequenceBatch, key: Array
-    ) -> tuple[SACState, _Gradient, dict[str, Array], Array]:
-        """(state, gradient, means over all devices, TD errors float32[N] of this one)."""
+    ) -> tuple[SACState, tuple[PyTree, Array], dict[str, Array], Array]:
+        """(state, gradient, means and norm of the gradient, TD errors float32[N] of this device).
+
+        The gradient is of the summed losses of all devices, with the factor that makes it their means'.
+        """
         actor, critic = _parts(learner.policy.params)
         opt_state = dict(learner.opt_state)
         h = learner.hyperparams
@@ -213,18 +198,21 @@ class SAC(ReplayAlgorithm):
         # Of all devices. A factor of the steps, so that no gradient is divided by it.
         scale = 1.0 / jnp.maximum(self.axis.psum(rows.usable.sum(dtype=jnp.float32)), 1.0)
 
+        def step(part: str, params: PyTree, gradient: PyTree, rate: Array, scale: Array) -> tuple[Any, Array]:
+            state = opt_state[part]
+            params, opt_state[part], norm = descend(params, gradient, state, h.max_grad_norm, rate, scale)
+            return params, norm
+
         target = self._target(learner, actor, rows, temperature, self._noise(rows, key, _FROM_NEXT))
         action = jnp.tanh(rows.action)
 
         def of_critics(critic: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             q = critics.values(critic, rows.see(critic), action)
-            loss, error = losses.critic_loss(q, target, rows.weight, rows.usable)
+            loss, error = critic_loss(q, target, rows.weight, rows.usable)
             return loss.sum(), ({"critic": loss.sum(), "q": usable_sum(q.mean(axis=0), rows.usable)}, error)
 
         by_critic, sums, error = self._gradient(of_critics, critic, scale)
-        critic, opt_state["critic"], critic_norm = descend(
-            critic, by_critic, opt_state["critic"], h.max_grad_norm, h.critic_rate, scale
-        )
+        critic, critic_norm = step("critic", critic, by_critic, h.critic_rate, scale)
 
         noise = self._noise(rows, key, _FROM_ACTOR)
         seen = rows.see(critic)
@@ -232,24 +220,17 @@ class SAC(ReplayAlgorithm):
         def of_policy(actor: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             chosen, log_prob = _choose(rows.policy(actor), noise)
             q = critics.values(critic, seen, jnp.tanh(chosen))
-            loss = usable_sum(losses.policy_loss(q, log_prob, temperature), rows.usable)
+            loss = usable_sum(policy_loss(q, log_prob, temperature), rows.usable)
             return loss, ({"policy": loss, "log_prob": usable_sum(log_prob, rows.usable)}, log_prob)
 
         by_actor, found, _ = self._gradient(of_policy, actor, scale)
-        actor, opt_state["policy"], actor_norm = descend(
-            actor, by_actor, opt_state["policy"], h.max_grad_norm, h.learning_rate, scale
-        )
+        actor, actor_norm = step("policy", actor, by_actor, h.learning_rate, scale)
         if learns:
-            by_temperature = jax.grad(losses.temperature_loss)(
+            by_temperature = jax.grad(temperature_loss)(
                 log_temperature, found["log_prob"], self.target_entropy
             )
-            log_temperature, opt_state["temperature"], _ = descend(
-                log_temperature,
-                by_temperature,
-                opt_state["temperature"],
-                h.max_grad_norm,
-                h.temperature_rate,
-                jnp.float32(1.0),
+            log_temperature, _ = step(
+                "temperature", log_temperature, by_temperature, h.temperature_rate, jnp.float32(1.0)
             )
         after = dataclasses.replace(
             learner,
@@ -259,8 +240,8 @@ class SAC(ReplayAlgorithm):
             target=jax.tree.map(lambda x, y: polyak_update(x, y, h.target_rate), learner.target, critic),
             log_temperature=log_temperature,
         )
-        gradient = _Gradient({**by_actor, CRITIC: by_critic}, scale, jnp.hypot(actor_norm, critic_norm))
-        return after, gradient, sums | found, rows.error(error)
+        sums = {**sums, **found, "norm": jnp.hypot(actor_norm, critic_norm)}
+        return after, ({**by_actor, CRITIC: by_critic}, scale), sums, rows.error(error)
 
     def _gradient(
         self, loss: Callable[[PyTree], Any], params: PyTree, scale: Array
@@ -274,8 +255,8 @@ class SAC(ReplayAlgorithm):
         if isinstance(batch, SequenceBatch):
             burn_in = self.section.burn_in
             eta = self.section.priority_eta
-            return SequenceRows(self.agent, learner.policy, batch, burn_in, eta)
-        return StepRows(self.agent, learner.policy, batch)
+            return SequenceRows.of(self.agent, learner.policy, batch, burn_in, eta)
+        return StepRows.of(self.agent, learner.policy, batch)
 
     def _target(
         self, learner: SACState, actor: PyTree, rows: Rows, temperature: Array, noise: Array
@@ -284,7 +265,7 @@ class SAC(ReplayAlgorithm):
         following, log_prob = _choose(rows.policy(actor, follows=True), noise)
         seen = rows.see(learner.target, follows=True)
         q = self.agent.critics.values(learner.target, seen, jnp.tanh(following))
-        value = losses.soft_value(q, log_prob, temperature)
+        value = soft_value(q, log_prob, temperature)
         total, discount = rows.returns(learner.hyperparams.gamma)
         return n_step_target(total, discount, rows.terminated, value)
 

@@ -1,4 +1,4 @@
-"""XLand-MiniGrid on two devices of a CPU, which takes `jaxrl.parallel.empty_arrays` (jaxlib 0.11.2)."""
+"""XLand-MiniGrid on two devices of a CPU, which takes `jaxrl.parallel.sharding` (jaxlib 0.11.2)."""
 
 from __future__ import annotations
 

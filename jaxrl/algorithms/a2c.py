@@ -9,11 +9,10 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.algorithms.advantage import explained_variance, global_moments, standardize
-from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.base import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
-from jaxrl.algorithms.offered_options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.rollout_state import RolloutState
+from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import A2CConfig, Config
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean
@@ -59,20 +58,8 @@ class A2C(MinibatchAlgorithm):
         return ActorCritic.build(config.network, spec, config.normalize)
 
     def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
-        learner, reward_TB = self.scaled_rewards(learner, trajectory)
-        value_TB = trajectory.extras["value"]
-        gamma = learner.hyperparams.gamma
-        gae_lambda = learner.hyperparams.gae_lambda
-        advantage_TB, target_TB = self.advantages(trajectory, reward_TB, gamma, gae_lambda)
-        arrays = (advantage_TB, target_TB, target_TB - value_TB)
-        mean, variance = global_moments(self.axis, arrays, trajectory.valid)
-        if self._section.normalize_advantages:
-            advantage_TB = standardize(advantage_TB, mean[0], variance[0])
-        rows = {**trajectory.extras, "advantage": advantage_TB, "target": target_TB}
-        explained = Mean.of(explained_variance(variance[1], variance[2]))
-        batch = self.batch(learner, trajectory, rows)
-        signals = {"advantage": target_TB - value_TB, "value": value_TB}
-        return Prepared(learner, batch, {"a2c/explained_variance": explained}, signals)
+        section = self.config.learner_as(A2CConfig)
+        return self.with_advantages(learner, trajectory, section.normalize_advantages)
 
     def loss(
         self, learner: RolloutState, params: PyTree, batch: Batch, key: Array
@@ -88,7 +75,3 @@ class A2C(MinibatchAlgorithm):
         }
         entropy = hyperparams.entropy_coef * sums["loss/entropy"]
         return sums["loss/policy"] + hyperparams.value_coef * sums["loss/value"] - entropy, sums, None
-
-    @property
-    def _section(self) -> A2CConfig:
-        return self.config.learner_as(A2CConfig)

@@ -11,12 +11,11 @@ from typing import ClassVar
 import flax.struct
 import jax.numpy as jnp
 
-from jaxrl.algorithms.base import run_progress
-from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.base import OF_MINIBATCHES
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared
-from jaxrl.algorithms.offered_options import OF_MINIBATCHES
-from jaxrl.algorithms.q_values import QAgent, value_of
+from jaxrl.algorithms.q_values import QAgent, falling_epsilon, value_of
 from jaxrl.algorithms.rollout_state import RolloutState
+from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import Config, PQNConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean
@@ -64,18 +63,15 @@ class PQN(MinibatchAlgorithm):
 
     def exploration(self, learner: RolloutState) -> Array:
         """float32[], epsilon: falls linearly with the updates made, or with time."""
-        h = learner.hyperparams
-        progress = run_progress(learner, h.exploration_fraction, self.config.total_updates)
-        return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
+        return falling_epsilon(learner, self.config.total_updates)
 
     def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
         epsilon = Mean.of(self.exploration(learner))
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
-        gamma = learner.hyperparams.gamma
-        q_lambda = learner.hyperparams.q_lambda
+        h = learner.hyperparams
         # With max_a Q as the value, the target of generalised advantages is Peng's Q(lambda):
         #     G_t = r_t + gamma (lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a))
-        _, target_TB = self.advantages(trajectory, reward_TB, gamma, q_lambda)
+        _, target_TB = self.advantages(trajectory, reward_TB, h.gamma, h.q_lambda)
         batch = self.batch(learner, trajectory, {**trajectory.extras, "target": target_TB})
         value_TB = trajectory.extras["value"]
         signals = {"advantage": target_TB - value_TB, "value": value_TB}

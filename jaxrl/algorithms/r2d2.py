@@ -13,12 +13,33 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
-from jaxrl.algorithms.q_values import QAgent, n_step_target, next_value, value_of
-from jaxrl.algorithms.r2d2.losses import inverse_rescale, rescale, sequence_error
-from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, n_step_return
+from jaxrl.algorithms.q_values import QAgent, QOutput, n_step_target, next_value, value_of
+from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, n_step_return, sequence_error
+from jaxrl.algorithms.replay_algorithm import after_burn_in
 from jaxrl.config import Config, ConfigError, R2D2Config
 from jaxrl.envs.base import EnvSpec
 from jaxrl.types import Array, PyTree
+
+_EPSILON = 1e-3
+
+
+def rescale(x: Array) -> Array:
+    """float32[...], h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, eps = 1e-3 (Pohlen et al. 2018)."""
+    y = jnp.abs(x)
+    # sqrt(y + 1) - 1, without the difference, which would be rounded to nothing for small rewards.
+    return jnp.sign(x) * y / (jnp.sqrt(y + 1.0) + 1.0) + _EPSILON * x
+
+
+def inverse_rescale(x: Array) -> Array:
+    """float32[...], the inverse of `rescale`.
+
+    u = sqrt(|h^-1(x)| + 1) - 1 is the root of eps u^2 + (1 + 2 eps) u = |x|, here without a difference of
+    nearly equal numbers, which in float32 would leave three digits.
+    """
+    y = jnp.abs(x)
+    linear = 1.0 + 2.0 * _EPSILON
+    u = 2.0 * y / (linear + jnp.sqrt(linear**2 + 4.0 * _EPSILON * y))
+    return jnp.sign(x) * u * (u + 2.0)
 
 
 @dataclass(frozen=True)
@@ -67,10 +88,7 @@ class R2D2(QReplayAlgorithm):
             q = self._q(learner, params, batch)
             target = self._targets(learner, batch, jax.lax.stop_gradient(q), of_target)
             taken = value_of(q[: len(usable)], batch.action)
-            # Before the square: the gradient of `where` lets a NaN pass.
-            error = jnp.where(usable, taken - target, 0.0)
-            found = (0.5 * batch.weight[None] * jnp.square(error)).sum()
-            return found, ({"loss": found, "q": jnp.where(usable, taken, 0.0).sum()}, error)
+            return self.squared_errors(taken, target, batch)
 
         gradient, sums, error = self.mean_gradient(loss, learner.policy.params, usable)
         return gradient, sums, sequence_error(error, usable, self.r2d2.priority_eta)
@@ -82,9 +100,7 @@ class R2D2(QReplayAlgorithm):
     def _targets(self, learner: QState, batch: SequenceBatch, q: Array, of_target: Array) -> Array:
         """float32[L, N], the targets of the steps that are learnt from.
 
-        Args:
-          q, of_target: float32[L + K, N, A], of the network and of the target network from the first of
-            these steps on.
+        `q` and `of_target` are float32[L + K, N, A] from the first of these steps on.
         """
         following = next_value(of_target, q if self.r2d2.double else None)
         steps = batch.counts.sum(axis=1, dtype=jnp.int32)
@@ -99,11 +115,10 @@ class R2D2(QReplayAlgorithm):
     def _q(self, learner: QState, params: PyTree, batch: SequenceBatch) -> Array:
         """float32[L + K, N, A] after the burn-in, which no gradient enters."""
         acting = dataclasses.replace(learner.policy, params=params)
+
+        def run(inputs: tuple[PyTree, Array, Array | None], carry: PyTree) -> QOutput:
+            obs, reset, mask = inputs
+            return self.agent.apply(acting, obs, carry, reset, mask)
+
         inputs = (batch.obs, batch.reset, batch.action_mask)
-        start = self.r2d2.burn_in
-        carry = batch.carry
-        if start:
-            obs, reset, mask = jax.tree.map(lambda x: x[:start], inputs)
-            carry = jax.lax.stop_gradient(self.agent.apply(acting, obs, carry, reset, mask).carry)
-        obs, reset, mask = jax.tree.map(lambda x: x[start:], inputs)
-        return self.agent.apply(acting, obs, carry, reset, mask).q
+        return run(*after_burn_in(lambda *x: run(*x).carry, inputs, batch.carry, self.r2d2.burn_in)).q

@@ -10,12 +10,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
-
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
 from jaxrl.algorithms.q_values import QAgent, n_step_target, next_value, value_of
 from jaxrl.algorithms.replay import Transitions, n_step_return
-from jaxrl.config import Config, DQNConfig
+from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.types import Array, PyTree
 
@@ -32,7 +30,11 @@ class DQN(QReplayAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
         agent = cls.q_agent(config, spec)
-        cls.require_memoryless(config.network.core, "r2d2")
+        if config.network.core != "none":
+            raise ConfigError(
+                f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (='dqn') "
+                "replays single steps, without a carry; for a recurrent network use `r2d2`"
+            )
         return agent
 
     def gradient(self, learner: QState, batch: Transitions) -> tuple[PyTree, dict[str, Array], Array]:
@@ -42,16 +44,12 @@ class DQN(QReplayAlgorithm):
         total, discount = n_step_return(batch.reward, batch.counts, learner.hyperparams.gamma)
         target = n_step_target(total, discount, batch.terminated, following)
         here = self.single_steps(batch.obs, batch.action_mask)
-        usable = batch.usable
 
         def loss(params: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             q = value_of(self._q(learner, params, here), batch.action)
-            # Before the square: the gradient of `where` lets a NaN pass.
-            error = jnp.where(usable, q - target, 0.0)
-            found = (0.5 * batch.weight * jnp.square(error)).sum()
-            return found, ({"loss": found, "q": jnp.where(usable, q, 0.0).sum()}, error)
+            return self.squared_errors(q, target, batch)
 
-        return self.mean_gradient(loss, learner.policy.params, usable)
+        return self.mean_gradient(loss, learner.policy.params, batch.usable)
 
     def layers(self, learner: QState, batch: Transitions) -> list[tuple[str, Array]]:
         inputs = self.single_steps(batch.obs, batch.action_mask)

@@ -1,1 +1,0 @@
-"""Advantage actor-critic."""

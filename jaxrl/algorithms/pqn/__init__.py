@@ -1,1 +1,0 @@
-"""Parallelised Q-network."""

@@ -1,1 +1,0 @@
-"""Recurrent replay distributed DQN."""
