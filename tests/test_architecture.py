@@ -256,5 +256,5 @@ def test_rules_catch_what_they_forbid() -> None:
     )
     assert set(private_uses(ast.walk(tree), {"ppo"})) == {"self.config.ppo", "ppo/approx_kl"}
     assert owner_of(ROOT / "jaxrl/algorithms/ppo/losses.py") == "ppo"
-    for path in ("jaxrl/algorithms/minibatches.py", "jaxrl/config/on_policy.py"):
+    for path in ("jaxrl/algorithms/minibatches.py", "jaxrl/config/replay.py"):
         assert owner_of(ROOT / path) == ""

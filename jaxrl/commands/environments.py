@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.errors import ConfigError, RunError, errors_as
 
 if TYPE_CHECKING:
@@ -194,8 +194,7 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
 
 
 def _fields(spec: EnvSpec) -> Iterator[tuple[str, str]]:
-    from jaxrl.config.known_environments import known_environment
-    from jaxrl.config.selection import choose
+    from jaxrl.config.selection import choose, known_environment
     from jaxrl.envs import catalogue, registry
 
     yield "environment", spec.name

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import CHECKPOINT, SEED, TRUST, RunFlags, flag, sample_choice
 from jaxrl.config import ConfigError, task_environment, versions
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.text import counted
 from jaxrl.runs.commits import commits, origin

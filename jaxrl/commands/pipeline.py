@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
-from jaxrl.commands.training_arguments import ShortFlag
+from jaxrl.commands.field_flags import ShortFlag
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import describe
 from jaxrl.config.local_files import is_remote

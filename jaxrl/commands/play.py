@@ -88,7 +88,7 @@ def _game(game: str, flags: _Flags) -> int:
     """Lets a person play a two-player game on standard input; "": the game of the opponent's run."""
     import jax
 
-    from jaxrl.config.common_names import full_name
+    from jaxrl.config.environment import full_name
     from jaxrl.evaluation.tournament.contestants import EntryTerms, enter
     from jaxrl.evaluation.tournament.session import GameSession, converse
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, ENV, Argument, CommandArguments, flag
 from jaxrl.config import ReplayConfig
-from jaxrl.config.remedies import memory_remedies
+from jaxrl.config.construction import memory_remedies
 from jaxrl.parallel import topologies
 from jaxrl.parallel.gpus import Gpu, Gpus
 from jaxrl.parallel.tpu_slices import Slice

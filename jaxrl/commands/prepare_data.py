@@ -27,7 +27,7 @@ from pathlib import Path
 from jaxrl.commands import command_line, record
 from jaxrl.commands.arguments import MINARI, SEED, TRUST, CommandArguments, flag
 from jaxrl.config import ConfigError
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.errors import RunError
 from jaxrl.runs import storage
 

@@ -28,7 +28,7 @@ from jaxrl.commands.arguments import (
     sample_choice,
 )
 from jaxrl.config import ConfigError
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.text import counted
 
 DEFAULT_EPISODES = 100

@@ -19,8 +19,8 @@ from jaxrl.config import (
     changed_fields,
     check_config,
     default_config,
-    foreign_files,
     from_json,
+    words,
 )
 from jaxrl.config.data_files import read_object
 from jaxrl.config.declarations import values_of
@@ -141,7 +141,7 @@ def require_run(folder: str, flag: str = _FLAG) -> None:
     if storage.is_remote(folder):
         storage.require_run_folder(flag, folder)
     elif not os.path.exists(os.path.join(folder, "config.json")):
-        found = foreign_files.in_place_of_run(folder) or "holds no run: there is no config.json"
+        found = words.in_place_of_run(folder) or "holds no run: there is no config.json"
         raise ConfigError(f"`{flag}` (={folder}) {found}")
 
 

@@ -14,15 +14,12 @@ from ml_collections import ConfigDict
 
 from jaxrl.commands import COMMANDS, command_line, resumption
 from jaxrl.commands.arguments import with_home
-from jaxrl.commands.field_flags import Override, set_fields, split_overrides
-from jaxrl.commands.training_arguments import TrainingFlags
+from jaxrl.commands.field_flags import Override, TrainingFlags, set_fields, split_overrides
 from jaxrl.config import ConfigError, check_config
-from jaxrl.config.algorithms import algorithm_of
-from jaxrl.config.common_names import full_name
-from jaxrl.config.files import ENDINGS, curriculum_names, load_config, shipped_names
-from jaxrl.config.nested_files import Remarks
-from jaxrl.config.overrides import override
-from jaxrl.config.own_environment import move
+from jaxrl.config.declarations import algorithm_of
+from jaxrl.config.environment import full_name
+from jaxrl.config.files import ENDINGS, Remarks, load_config, shipped_names
+from jaxrl.config.overrides import move, override
 from jaxrl.config.selection import suitable_config
 from jaxrl.config.text import one_line, printable
 from jaxrl.parallel.processes import Processes, find
@@ -154,7 +151,7 @@ def _config_of_flags(fields: Mapping[str, str]) -> str:
     stages = fields.get("curriculum.file", "")
     if stages == "auto" or (not stages and "curriculum.num_stages" in fields):
         return "ppo_navigation"
-    return f"ppo_{stages}" if stages in curriculum_names() else ""
+    return f"ppo_{stages}" if stages in shipped_names("curricula") else ""
 
 
 def _round_environments(config: ConfigDict, fields: Collection[str]) -> str:

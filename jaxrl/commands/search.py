@@ -13,11 +13,9 @@ from dataclasses import replace
 
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import SEED, Argument, CommandArguments, flag, require_no_flags
-from jaxrl.commands.field_flags import is_of_config
-from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
+from jaxrl.commands.field_flags import FLAGS_OF_FIELDS, is_of_config
 from jaxrl.config import ConfigError
-from jaxrl.config.algorithms import algorithm_of
-from jaxrl.config.declarations import declared_fields
+from jaxrl.config.declarations import algorithm_of, declared_fields
 from jaxrl.runs.signals import Interruption, catch_signals
 
 _MOST = 2**32 - 1
@@ -32,9 +30,8 @@ class _Flags(CommandArguments):
     )
     method: str | None = flag(
         "--method=M",
-        "random (default) or grid; optuna (needs that extra); pareto, by score and "
-        "seconds (needs the search extra); pbt: one population whose members copy "
-        "parameters; ray: Ray Tune (needs that extra)",
+        "random (default) or grid; optuna (needs that extra); pareto, by score and seconds (needs the search "
+        "extra); pbt: one population whose members copy parameters; ray: Ray Tune (needs that extra)",
     )
     trials: int | None = flag(
         "--trials=N",

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from jaxrl.commands import command_line, resumption, run_arguments
 from jaxrl.commands.arguments import help_text
-from jaxrl.commands.training_arguments import ARGUMENTS
+from jaxrl.commands.field_flags import ARGUMENTS
 from jaxrl.config import ConfigError, check_config, text
-from jaxrl.config.built_in import DEFAULT
+from jaxrl.config.configuration import DEFAULT
 from jaxrl.config.listing import config_file, field_list, json_file, section_list, yaml_file
 from jaxrl.reporting.logs import log_level
 from jaxrl.runs.signals import catch_signals

@@ -14,15 +14,21 @@ from typing import Any
 
 from jaxrl.config import words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
-from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
-from jaxrl.config.built_in import constant_of
-from jaxrl.config.configuration import Config
-from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
+from jaxrl.config.configuration import Config, constant_of
+from jaxrl.config.declarations import (
+    COMMON,
+    algorithm_of,
+    declared_fields,
+    flatten,
+    is_unread,
+    section_of,
+    values_of,
+)
 from jaxrl.config.environment import check_task_counts
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, Field, bounds, check, require_divides
 from jaxrl.config.minibatches import MinibatchConfig
-from jaxrl.config.success import Success
+from jaxrl.config.sections import Success
 from jaxrl.config.version import __version__
 from jaxrl.envs.suites import SUITES
 
@@ -213,3 +219,29 @@ def _check_rules(config: Config) -> None:
             f"`resume_from` (={config.resume_from!r}) continues a whole run, so `init_from` "
             f"(={config.init_from!r}) must be empty"
         )
+
+
+def memory_remedies(config: Config) -> str:
+    """Changes that are valid beside the rest of the configuration, each with its flag; never empty.
+
+    For example `fewer environments (--config.env.num_envs=32), bfloat16 (--config.network...)`.
+    """
+    wanted: list[tuple[str, str, Any]] = [
+        ("fewer environments", "env.num_envs", config.env.num_envs // 2),
+        *((what, f"{config.section}.{name}", x) for what, name, x in config.learner.memory_remedies),
+        ("bfloat16", "network.compute_dtype", "bfloat16"),
+    ]
+    found = [f"{what} (--config.{name}={x})" for what, name, x in wanted if _may_become(config, name, x)]
+    return ", ".join(found) or "a smaller network (--config.network.core_size, --config.network.hidden_sizes)"
+
+
+def _may_become(config: Config, name: str, value: Any) -> bool:
+    data = to_json(config)
+    section, _, field = name.rpartition(".")
+    before = data[section][field]
+    data[section][field] = value
+    try:
+        from_json(data)
+    except ConfigError:
+        return False
+    return bool(before != value)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ml_collections import ConfigDict
 
-from jaxrl.config.algorithms import algorithm_of, section_of
+from jaxrl.config.declarations import algorithm_of, section_of
 from jaxrl.config.overrides import assign
 
 _INTERVALS = ("log.every_steps", "evaluate.every_steps", "checkpoint.every_steps")

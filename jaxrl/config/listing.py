@@ -7,10 +7,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from jaxrl.config.algorithms import section_of
-from jaxrl.config.built_in import BUILT_IN, DEFAULT
-from jaxrl.config.configuration import Config
-from jaxrl.config.declarations import declared_fields, section_meanings, values_of
+from jaxrl.config.configuration import BUILT_IN, DEFAULT, Config
+from jaxrl.config.declarations import declared_fields, section_meanings, section_of, values_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import Field, describe
 

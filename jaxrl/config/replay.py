@@ -1,4 +1,4 @@
-"""The fields of algorithms that learn from a replay memory."""
+"""The fields of algorithms that learn from a memory, and the section of DAgger."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import ClassVar
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import LARGEST_INT32, between, bounds, field, one_of
+from jaxrl.config.fields import LARGEST_INT32, above, at_least, between, bounds, field, one_of, with_default
 
 STRATEGIES = ("future", "final", "episode", "random")  # of hindsight
 _MOST_UPDATES = 10_000  # on one rollout
 _MOST_STEPS = 1_000  # of one return
 _MOST_GOALS = 1_000  # for each row
+_MOST_ROWS = 100_000  # of one sequence
+SOLVER = "solver"  # a teacher of DAgger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,4 +166,70 @@ class ReplayConfig(MemoryConfig):
                 f"{kept} is below a batch: {rows} whole rows of {num_envs} environments, without the last "
                 f"`{name}.n_step` (={self.n_step}){first}, are fewer than `{name}.batch_size` "
                 f"(={self.batch_size})"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class DAggerConfig(MemoryConfig):
+    """Imitation on the learner's own episodes (Ross et al. 2011).
+
+    A teacher labels every step of them (docs/imitation.md).
+    """
+
+    rollout_length: int = with_default(MemoryConfig, "rollout_length", 32)
+    updates_per_rollout: int = with_default(MemoryConfig, "updates_per_rollout", 16)
+    batch_size: int = with_default(
+        MemoryConfig, "batch_size", 32, help="sequences of an update, over all devices"
+    )
+    capacity: int = with_default(
+        MemoryConfig,
+        "capacity",
+        50_000,
+        help="labelled steps kept from all environments, rounded down to whole rollouts; then "
+        "the oldest are dropped",
+    )
+    teacher: str = field(
+        "",
+        help="labels every step with the right action: a run folder, whose policy has the "
+        "learner's network, or solver, if the environment has one",
+        fixed=True,
+    )
+    beta: float = field(1.0, between(0, 1), help="share of the actions that are the teacher's, at the start")
+    beta_fraction: float = field(
+        0.1, between(0, 1), help="share of the run in which beta falls linearly to 0"
+    )
+    trace_length: int = field(
+        16,
+        *bounds(1, _MOST_ROWS),
+        help="steps of each sequence that are learnt from; divides rollout_length",
+        fixed=True,
+    )
+    burn_in: int = field(
+        16, *bounds(0, _MOST_ROWS), help="earlier steps that only renew the stored carry", fixed=True
+    )
+    learning_rate: float = field(1e-3, at_least(0), help="learning rate of Adam")
+    max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")
+
+    @property
+    def window(self) -> int:
+        """Steps of a sequence, with its burn-in."""
+        return self.burn_in + self.trace_length
+
+    def carry_interval(self, num_envs: int) -> int:
+        return self.trace_length
+
+    def steps_per_update(self, num_envs: int) -> int:
+        return self.batch_size * self.trace_length
+
+    def check_sizes(self, name: str, num_envs: int) -> None:
+        if self.rollout_length % self.trace_length:
+            raise ConfigError(
+                f"`{name}.trace_length` (={self.trace_length}) must divide `{name}.rollout_length` "
+                f"(={self.rollout_length}): sequences begin at stored carries"
+            )
+        kept = max((self.rows(num_envs) - self.window) // self.trace_length + 1, 0) * num_envs
+        if kept < self.batch_size:
+            raise ConfigError(
+                f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "
+                f"whole sequences of {self.window} steps; `{name}.batch_size` is {self.batch_size}"
             )

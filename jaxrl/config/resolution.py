@@ -65,7 +65,7 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
       config: as `default_config` returns it, with changes; missing fields take their defaults.
       device_count: devices that share the environments, over all processes.
 
-    Environments that are named without a suite get the first that has them, see `common_names`.
+    Environments that are named without a suite get the first that has them.
 
     Raises:
       ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment

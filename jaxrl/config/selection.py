@@ -1,19 +1,147 @@
-"""The shipped config that suits an environment: the one that is known to, or else by its spaces."""
+"""The shipped config that suits an environment: the best known one, or else one for its spaces."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import fnmatch
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config.common_names import ask
+from jaxrl.config.data_files import read_yaml
+from jaxrl.config.environment import ask
+from jaxrl.config.errors import errors_as
 from jaxrl.config.files import load_config
-from jaxrl.config.known_environments import KnownEnvironment, known_environment
-from jaxrl.config.own_environment import forget_levels, move
+from jaxrl.config.overrides import forget_levels, move, without_arguments
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
+
+TABLE = Path(__file__).with_name("known_environments.yaml")
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredReturn:
+    """Returns that were measured, as docs/results.md and the pages on suites have them.
+
+    Attributes:
+      score: of all seeds, lowest to highest, or what it is of ("95 to 96% successes").
+      steps: of training, in millions.
+      seeds: how many.
+      note: further conditions, such as how actions were chosen.
+      seconds: of the whole process on two CPU cores or one, lowest to highest; "" if they were not taken.
+      arguments: of the environment, such as "(max_steps=640)".
+    """
+
+    score: str
+    steps: float
+    seeds: int
+    note: str = ""
+    seconds: str = ""
+    arguments: str = ""
+
+    def __str__(self) -> str:
+        note = f", {self.note}" if self.note else ""
+        note += f", with {self.arguments.strip('()')}" if self.arguments else ""
+        return (
+            f"{self.score} after {self.steps:.1f} M steps{note} ({self.seeds} seed{'s' * (self.seeds > 1)})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedReturn:
+    """The published return in an environment.
+
+    Attributes:
+      score: mean and deviation, or the statistic with its name.
+      source: the trainer, and where it reports it.
+      steps: of training, in millions; None if the source does not state them.
+    """
+
+    score: str
+    source: str
+    steps: float | None = None
+
+    def __str__(self) -> str:
+        steps = f" after {self.steps:.1f} M steps" if self.steps else ""
+        return f"{self.score}{steps} ({self.source})"
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownEnvironment:
+    """The config to train an environment, or a family of them, with.
+
+    Attributes:
+      names: of environments without arguments, or patterns of `fnmatch`.
+      config: the name of the shipped config.
+      settings: fields that differ from the config's, by dotted name.
+      measured: the return that this reaches; None for a family or if it was not measured.
+      published: published returns, best first.
+    """
+
+    names: tuple[str, ...]
+    config: str
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    measured: MeasuredReturn | None = None
+    published: tuple[PublishedReturn, ...] = ()
+
+
+@functools.cache
+def known_environments() -> tuple[KnownEnvironment, ...]:
+    """The entries of the table, in its order.
+
+    Raises:
+      ValueError: an entry has an unknown key, lacks one, or has a value of another type.
+    """
+    found = []
+    for entry in read_yaml(TABLE)["environments"]:
+        with errors_as(ValueError, f"{TABLE.name}: the entry {entry}", TypeError):
+            found.append(_read_entry(**entry))
+    return tuple(found)
+
+
+def _read_entry(
+    names: list[str],
+    config: str,
+    settings: Mapping[str, Any] | None = None,
+    measured: Mapping[str, Any] | None = None,
+    published: Sequence[Mapping[str, Any]] = (),
+) -> KnownEnvironment:
+    entry = KnownEnvironment(
+        tuple(names),
+        config,
+        {key: tuple(x) if isinstance(x, list) else x for key, x in (settings or {}).items()},
+        MeasuredReturn(**measured) if measured else None,
+        tuple(PublishedReturn(**each) for each in published),
+    )
+    for each in (*([entry.measured] if entry.measured else []), *entry.published):
+        for name, value in vars(each).items():
+            # A score such as 28 is a number without its quotes.
+            if value is not None and isinstance(value, str) == (name in ("steps", "seeds")):
+                raise TypeError(f"{name} (={value!r}) is of another type")
+    return entry
+
+
+def known_environment(name: str) -> KnownEnvironment | None:
+    """The entry of an environment, whatever its arguments; None for one that no entry names.
+
+    An entry for the environment itself goes before one for its family. Wrappers take what the environment
+    shows by default: with an argument `observation` an entry that has some does not count.
+    """
+    own, arguments = without_arguments(name), name.partition("(")[2]
+    known = [
+        each
+        for each in known_environments()
+        if "env.wrappers" not in each.settings or not re.search(r"\bobservation *=", arguments)
+    ]
+    exact = (each for each in known if own in each.names)
+    family = (each for each in known if any(fnmatch.fnmatchcase(own, pattern) for pattern in each.names))
+    return next(exact, None) or next(family, None)
+
 
 # Suites that every installation has; without arguments, nothing of their environments can be wrong.
 _ALWAYS_THERE = ("gymnax:", "jaxrl:")

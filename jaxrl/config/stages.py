@@ -11,7 +11,7 @@ from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
 from jaxrl.config.data_files import parse_json, require_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, between, bounds, check, name_alone, shorten
-from jaxrl.config.files import curriculum_file, curriculum_names
+from jaxrl.config.files import shipped_file, shipped_names
 
 _LARGEST_WINDOW = 100_000
 # Of each field: its type and rules. A file sets them for all its stages, or for one.
@@ -114,7 +114,7 @@ def environment_for(curriculum: CurriculumConfig, environment: str) -> str:
 
 def _content(name: str, given: str) -> Mapping[str, Any]:
     """A file's content, in which only the kinds of values are checked; `given` is for messages."""
-    data = require_yaml(given, curriculum_file(name), name, curriculum_names)
+    data = require_yaml(given, shipped_file(name, "curricula"), name, lambda: shipped_names("curricula"))
     if not isinstance(data, dict) or not isinstance(data.get("stages"), list) or not data["stages"]:
         raise ConfigError(f"{given} must hold `stages`, a list of them")
     environment = data.get(_ENVIRONMENT, "")
@@ -191,10 +191,10 @@ def resolve_stages(
 def _shipped_stages(environment: str) -> str:
     """The name of the shipped stages of an environment."""
     name = environment.partition("(")[0].rpartition(":")[2].lower()
-    if name not in curriculum_names():
+    if name not in (names := shipped_names("curricula")):
         raise ConfigError(
             f"`curriculum.file` (='auto'): no stages are shipped for {environment}; "
-            f"there are {', '.join(curriculum_names())}"
+            f"there are {', '.join(names)}"
         )
     return name
 

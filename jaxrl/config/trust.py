@@ -16,7 +16,7 @@ from jaxrl.config.construction import read_section
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.declarations import values_of
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.files import suite_file
+from jaxrl.config.files import shipped_file
 
 
 def require_trusted(config: Config, workdir: str) -> None:
@@ -91,7 +91,7 @@ def _modules_of_suite(suite: str) -> Iterator[tuple[str, str, str]]:
 def _names(suite: str) -> Iterator[tuple[str, bool]]:
     """(text, whether it is a wrapper) of every text in the file of a suite."""
     try:
-        data = read_yaml(suite_file(suite)) if suite else None
+        data = read_yaml(shipped_file(suite, "suites")) if suite else None
     except (OSError, ValueError):
         return  # nothing can be made of it
     yield from _texts(data, False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError, environment_spec
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.errors import RunError, errors_as
 from jaxrl.envs import registry, wrappers
 from jaxrl.experience.demonstrations.dataset import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.success import COMPARISONS
+from jaxrl.config.sections import COMPARISONS
 
 LEVEL = 0.05  # of the one-sided test against the deployed model
 _AGAINST = "not worse than deployed"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
-from jaxrl.config.common_names import import_path
+from jaxrl.config.environment import import_path
 from jaxrl.runs.device_share import DeviceShare
 
 if TYPE_CHECKING:

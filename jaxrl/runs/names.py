@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxrl.config import Config, to_json
-from jaxrl.config.common_names import import_path, last_line
+from jaxrl.config.environment import import_path, last_line
 
 # The sections that decide the spaces and the network.
 _SECTIONS = ("env", "network", "host", "evaluate", "normalize", "algorithm")

@@ -27,7 +27,7 @@ from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.algorithms.reports import nonfinite
 from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import Config, ConfigError, DAggerConfig
-from jaxrl.config.imitation import SOLVER
+from jaxrl.config.replay import SOLVER
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics

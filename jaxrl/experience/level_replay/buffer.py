@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import LevelsConfig
-from jaxrl.config.levels import RANK
+from jaxrl.config.curriculum import RANK
 from jaxrl.experience.level_replay import distribution
 from jaxrl.types import Array, PyTree
 

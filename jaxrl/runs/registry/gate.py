@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jaxrl.config.errors import ConfigError, RunError, did_you_mean
-from jaxrl.config.success import COMPARISONS
+from jaxrl.config.sections import COMPARISONS
 
 _CONDITION = re.compile(r"\s*([\w./-]+)\s*(>=|<=|>|<)\s*([-+\w.]+)\s*")
 
