@@ -38,10 +38,9 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    if not _names_a_config(left):
+    if not any(x.startswith("--config=") or not x.startswith("-") for x in left):
         left = [_CONFIG, *left]
-    arguments = run_arguments.parse_training(["jaxrl", *left])
-    command_line.require_single(arguments.config, "architectures")
+    arguments = run_arguments.parse_single("architectures", left)
 
     from jaxrl.config import resolve
     from jaxrl.diagnostics import architectures
@@ -61,13 +60,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     record = _record(config.env.name, found, others)
     _show(record)
     if flags.output:
-        command_line.say(f"written to {command_line.write_json('output', flags.output, record)}")
+        command_line.write_json("output", flags.output, record)
     return 0
-
-
-def _names_a_config(left: Sequence[str]) -> bool:
-    """True if an argument that is no flag, or --config, names what to train."""
-    return any(x.startswith("--config=") or not x.startswith("-") for x in left)
 
 
 def _record(environment: str, found: Sequence[Any], others: dict[str, str]) -> dict[str, Any]:

@@ -89,23 +89,7 @@ class _Flags(RunFlags):
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     workdir = flags.folder(left)
-    if flags.environment and flags.suite:
-        raise ConfigError(
-            "`--environment` and `--suite` exclude each other: list the environment in the suite"
-        )
-
-    if flags.levels and (flags.suite or flags.video):
-        raise ConfigError("`--levels` excludes `--suite` and `--video`")
-    if flags.video_episodes > 1 and (flags.suite or not flags.video):
-        raise ConfigError("`--video-episodes` is about one video: it needs `--video`, without `--suite`")
-    if flags.cvar and not flags.levels:
-        raise ConfigError("`--cvar` is about the worst of many levels: it needs `--levels`")
-    if flags.episodes == 0 and (flags.suite or not (flags.video or flags.inspect)):
-        raise ConfigError(
-            "`--episodes` (=0) must be at least 1, except for a video of one environment (--video, --inspect)"
-        )
-    if flags.inspect:
-        _check_inspect(flags.inspect, bool(flags.suite))
+    _check(flags)
 
     from jaxrl.evaluation import trained_policy
     from jaxrl.parallel import cpu_devices
@@ -115,7 +99,12 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         _check_video(flags.video, bool(flags.suite))
     sample = sample_choice(flags.sample, flags.greedy)
     if flags.suite:
-        return _suite(workdir, flags.suite, flags, sample)
+        from jaxrl.evaluation.suites import job as suite_job
+
+        given = {name: getattr(flags, name) for name in ("checkpoint", "episodes", "seed", "video")}
+        question = suite_job.SuiteQuestion(flags.suite, sample=sample, **given)
+        suite_job.run(workdir, question, _show_suite, command_line.say, flags.trust)
+        return 0
     trained = trained_policy.load(workdir, flags.checkpoint, trust=flags.trust)
     asked: dict[str, Any] = {
         "episodes": 100 if flags.episodes is None else flags.episodes,
@@ -127,7 +116,10 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     print(f"checkpoint  {trained.checkpoint}")
     draws = trained.draws(sample)
     if flags.levels:
-        _levels(trained, flags.levels, flags, asked, draws)
+        from jaxrl.evaluation.levels import job
+
+        asked["episodes"] = flags.episodes or _EPISODES_OF_LEVEL
+        job.run(trained, job.LevelQuestion(levels=flags.levels, sample=draws, cvar=flags.cvar, **asked))
     elif asked["episodes"]:
         _play(trained, asked, sample)
     environment = asked["environment"] or trained.config.env.name
@@ -136,20 +128,27 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     return 0
 
 
-def _levels(
-    trained: TrainedPolicy, levels: int, flags: _Flags, asked: Mapping[str, Any], draws: bool
-) -> None:
-    from jaxrl.evaluation.levels import job
-
-    question = job.LevelQuestion(
-        levels=levels,
-        episodes=flags.episodes or _EPISODES_OF_LEVEL,
-        sample=draws,
-        seed=asked["seed"],
-        environment=asked["environment"],
-        cvar=bool(flags.cvar),
-    )
-    job.run(trained, question)
+def _check(flags: _Flags) -> None:
+    """Raises ConfigError for flags that exclude each other, or a page that cannot be written."""
+    suite, video = flags.suite, flags.video
+    text = ""
+    if flags.environment and suite:
+        text = "`--environment` and `--suite` exclude each other: list the environment in the suite"
+    elif flags.levels and (suite or video):
+        text = "`--levels` excludes `--suite` and `--video`"
+    elif flags.video_episodes > 1 and (suite or not video):
+        text = "`--video-episodes` is about one video: it needs `--video`, without `--suite`"
+    elif flags.cvar and not flags.levels:
+        text = "`--cvar` is about the worst of many levels: it needs `--levels`"
+    elif flags.episodes == 0 and (suite or not (video or flags.inspect)):
+        of = "a video of one environment (--video, --inspect)"
+        text = f"`--episodes` (=0) must be at least 1, except for {of}"
+    elif (page := flags.inspect) and (suite or not page.endswith(".html") or os.path.isdir(page)):
+        text = f"`--inspect` (={page!r}) must be a file that ends in .html, without --suite"
+    if text:
+        raise ConfigError(text)
+    if flags.inspect:
+        command_line.require_writable_folder("inspect", os.path.dirname(flags.inspect) or ".")
 
 
 def _full_name(environment: str, trained: TrainedPolicy) -> str:
@@ -167,11 +166,19 @@ def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None)
     """Plays, shows and records the requested episodes, each mode in a record of its own."""
     from jaxrl.evaluation import trained_policy
     from jaxrl.evaluation.modes import MODES, mode_name, modes_of
+    from jaxrl.evaluation.result import report_lines
 
     modes = modes_of(trained.agent, MODES if sample is None else (mode_name(sample),))
     found = trained_policy.evaluate(trained, modes=modes, **asked)
     for result, reported in found.values():
-        _show(result, reported)
+        print(f"episodes    {result.episodes}, {result.mode}")
+        print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
+        print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
+        print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
+        for line in report_lines(reported):
+            command_line.say(line)
+        if result.cut:
+            print(f"cut off     {result.cut}")
     if len(found) > 1 and trained.step:
         print(f"decides     {trained.mode}, in the evaluations during training")
     # A pipeline keeps the last one named.
@@ -207,13 +214,6 @@ def _check_video(given: str, is_folder: bool) -> None:
     video.require_packages(".gif" if is_folder else os.path.splitext(given)[1])
 
 
-def _check_inspect(given: str, has_suite: bool) -> None:
-    """Raises ConfigError if no page can be written there, before anything is played."""
-    if has_suite or not given.endswith(".html") or os.path.isdir(given):
-        raise ConfigError(f"`--inspect` (={given!r}) must be a file that ends in .html, without --suite")
-    command_line.require_writable_folder("inspect", os.path.dirname(given) or ".")
-
-
 def _show_episodes(
     trained: TrainedPolicy, flags: _Flags, environment: str, sample: bool, seed: int
 ) -> Iterator[str]:
@@ -225,37 +225,15 @@ def _show_episodes(
     from jaxrl.evaluation.suites import video
     from jaxrl.reporting.pages.page import episode_page
 
-    task = EvaluationTask(environment, trained.config.env.wrappers)
+    played = (trained, EvaluationTask(environment, trained.config.env.wrappers), sample, seed)
     if file := flags.video:
         said = f"`--video` (={file!r}): no video was written"
         with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
-            yield video.write(trained, task, sample, seed, file, episodes=flags.video_episodes)
+            yield video.write(*played, file, episodes=flags.video_episodes)
     if file := flags.inspect:
         said = f"`--inspect` (={file!r}): the episode cannot be stepped through"
         with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
-            yield inspection.write(trained, task, sample, seed, file, episode_page)
-
-
-def _suite(workdir: str, suite: str, flags: _Flags, sample: bool | None) -> int:
-    from jaxrl.evaluation.suites import job
-
-    given = {name: getattr(flags, name) for name in ("checkpoint", "episodes", "seed", "video")}
-    asked = job.SuiteQuestion(suite, sample=sample, **given)
-    job.run(workdir, asked, _show_suite, command_line.say, flags.trust)
-    return 0
-
-
-def _show(result: Result, reported: Mapping[str, float]) -> None:
-    from jaxrl.evaluation.result import report_lines
-
-    print(f"episodes    {result.episodes}, {result.mode}")
-    print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
-    print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
-    print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
-    for line in report_lines(reported):
-        command_line.say(line)
-    if result.cut:
-        print(f"cut off     {result.cut}")
+            yield inspection.write(*played, file, episode_page)
 
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {

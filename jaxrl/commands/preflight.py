@@ -52,9 +52,8 @@ class _Flags(CommandArguments):
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     """Runs the preflight that `argv` asks for; returns the exit code (1: does not fit, 2: bad input)."""
-    arguments = run_arguments.parse_training(["jaxrl", *left])
+    arguments = run_arguments.parse_single("preflight", left)
     config = arguments.config
-    command_line.require_single(config, "preflight")
     described = topologies.parse(flags.topology) if flags.topology else None
 
     from jaxrl.diagnostics import memory_fit

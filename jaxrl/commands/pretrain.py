@@ -54,14 +54,13 @@ _GUIDANCE = {"value_warmup": "2", "teacher_coef": "10"}
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     with catch_signals() as interruption:
-        return _clone(flags, ["jaxrl", *left], interruption)
+        return _clone(flags, left, interruption)
 
 
-def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> int:
+def _clone(flags: _Flags, left: Sequence[str], interruption: Interruption) -> int:
     if not flags.data:
         raise ConfigError("`--data` is missing: name a folder of episodes (jaxrl record)")
-    arguments = run_arguments.parse_training(argv)
-    command_line.require_single(arguments.config, "jaxrl pretrain")
+    arguments = run_arguments.parse_single("jaxrl pretrain", left)
     arguments.announce()
 
     from jaxrl.runs import records
@@ -81,7 +80,7 @@ def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> in
     outcome, found = clone(arguments.config, plan, arguments.workdir, interruption, arguments.processes)
     if found is not None:
         _show(found)
-        command_line.say(_next(arguments.config, argv, outcome.folder, found["passed"]))
+        command_line.say(_next(arguments.config, ["jaxrl", *left], outcome.folder, found["passed"]))
     elif outcome.is_first:
         workdir = shlex.quote(f"--workdir={outcome.folder}")
         command_line.say(f"it resumes with the same command and {workdir}")

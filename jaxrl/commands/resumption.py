@@ -38,13 +38,9 @@ _FOLDERS = ("--workdir", "--output-dir")
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
-    """Takes `--resume` and `--resume=DIR` out of `argv`.
+    """Takes `--resume` and `--resume=DIR` out of `argv`; ConfigError if they come twice, or without a folder.
 
-    Returns:
-      (the other arguments, the folder): "" for the latest run, None if the flag is absent.
-
-    Raises:
-      ConfigError: the flag comes twice, or has no folder after `=`.
+    Returns (the other arguments, the folder): "" for the latest run, None if the flag is absent.
     """
     mine = [x for x in argv if x == _FLAG or x.startswith(f"{_FLAG}=")]
     others = [x for x in argv if x not in mine]
@@ -78,9 +74,7 @@ def stored_steps(folder: str) -> list[str]:
 def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
     """The configuration of the run `folder`, to be changed and resolved again.
 
-    Raises:
-      ConfigError: the folder holds no run, its config.json is damaged or names modules, which only a command
-        line may name.
+    Raises ConfigError if there is no run, or config.json is damaged or names modules (a command line may).
     """
     stored = _read_config(folder, flag)
     try:
@@ -98,30 +92,18 @@ def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
     return given
 
 
-def latest(name: str = "") -> str:
-    """The run below `runs/` that was last written to.
-
-    Args:
-      name: of a config, for its runs alone.
-
-    Raises:
-      ConfigError: there is none.
-    """
-    runs = _newest_first(name)
+def latest() -> str:
+    """The run below `runs/` that was last written to; ConfigError if there is none."""
+    runs = _newest_first("")
     if not runs:
-        raise ConfigError(f"`{_FLAG}`: there is no run in {os.path.join(RUNS, name)}; name its folder")
+        raise ConfigError(f"`{_FLAG}`: there is no run in {os.path.join(RUNS, '')}; name its folder")
     return str(runs[0])
 
 
 def latest_of(name: str, config: ConfigDict) -> str:
-    """The run of a config that was last written to and can go on with these settings.
+    """The last run of the config `name` that can go on with these settings; ConfigError if there is none.
 
-    Args:
-      name: of the config.
-      config: the configuration to train; a resumed run keeps its task, network and seed.
-
-    Raises:
-      ConfigError: there is none.
+    A resumed run keeps its task, network and seed.
     """
     checked = check_config(config)
     first = ""

@@ -50,14 +50,20 @@ class Arguments:
             print(printable(one_line(note), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
 
 
+def parse_single(command: str, left: Sequence[str]) -> Arguments:
+    """`parse_training` for a command that looks at one run; ConfigError if the config is of a population."""
+    arguments = parse_training(["jaxrl", *left])
+    if (seeds := check_config(arguments.config).population.seeds) > 1:
+        raise ConfigError(f"`population.seeds` (={seeds}): {command} looks at a single run")
+    return arguments
+
+
 def parse_training(argv: Sequence[str]) -> Arguments:
     """Reads what to train, in which folder, with which processes.
 
     `CONFIG` or `--config=CONFIG` (a file, or the name of a shipped config), `--env=SUITE:NAME`,
     `--config.SECTION.FIELD=VALUE`, `--workdir=DIR`, `--resume`, `--resume=DIR` and the flags of processes.
-
-    Raises:
-      ConfigError: anything on the command line or in the config file is wrong.
+    Raises ConfigError if anything on the command line or in the config file is wrong.
     """
     if argv[1:] and argv[1] in COMMANDS:
         raise ConfigError(f"`{argv[1]}` is a command and no config: `jaxrl {argv[1]}`")
@@ -107,15 +113,8 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         override(config, "env.name", environment)
     for field in ("init_from", "resume_from"):
         _require_folder(field, config.get(field, ""))
-    processes = find(
-        os.environ,
-        coordinator=flags.coordinator,
-        num_processes=flags.num_processes,
-        process_id=flags.process_id,
-        heartbeat=flags.heartbeat,
-        watchdog=flags.watchdog,
-        join=flags.join,
-    )
+    words = ("coordinator", "num_processes", "process_id", "heartbeat", "watchdog", "join")
+    processes = find(os.environ, **{name: getattr(flags, name) for name in words})
     if resumed is not None:
         workdir = resumed or resumption.latest_of(name, config)
         resumption.require_run(workdir)
@@ -167,11 +166,7 @@ def _round_environments(config: ConfigDict, fields: Collection[str]) -> str:
 
 
 def named_algorithm(argv: Sequence[str]) -> str:
-    """The algorithm that a command line names, which is not checked: by `--config.algorithm` or its config.
-
-    Raises:
-      ConfigError: the config cannot be read.
-    """
+    """The algorithm that an unchecked command line names, by `--config.algorithm` or its config."""
     found = ""
     for argument, following in itertools.pairwise([*argv, ""]):
         flag, equals, text = argument.partition("=")

@@ -36,11 +36,7 @@ _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(mem
 
 
 def build(data: Mapping[str, Any], device_count: int) -> Config:
-    """The configuration of plain values by name; keys, types, ranges and divisibility are checked.
-
-    Raises:
-      ConfigError: one of them is wrong.
-    """
+    """The configuration of plain values by name; ConfigError if a key, type, range or count is wrong."""
     algorithm = algorithm_of(data)
     section = section_of(algorithm)
     parts = _parts(data, declared_fields(algorithm), section.name)
@@ -57,12 +53,17 @@ def to_json(config: Config) -> dict[str, Any]:
 
     Of the algorithms it has the section of the one that learns.
     """
+    derived = {name: getattr(config, name) for name in _DERIVED}
+    return plain(config) | {"device_count": config.device_count, "derived": derived}
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The fields alone, as `to_json` has them."""
     data: dict[str, Any] = {}
     for field, value in values_of(config):
         target = data.setdefault(field.section, {}) if field.section else data
         target[field.name.rpartition(".")[2]] = list(value) if isinstance(value, tuple) else value
-    derived = {name: getattr(config, name) for name in _DERIVED}
-    return data | {"device_count": config.device_count, "derived": derived}
+    return data
 
 
 def from_json(data: Mapping[str, Any]) -> Config:
@@ -171,13 +172,9 @@ def _may_have_agents(name: str) -> bool:
 
 
 def check_counts(config: Config, of_rows: bool = True) -> None:
-    """Environments divide among devices as the algorithm needs it, and arrays can be indexed.
+    """Raises ConfigError unless environments divide among devices and arrays can be indexed.
 
-    Args:
-      of_rows: False leaves out what depends on the number of agents.
-
-    Raises:
-      ConfigError: they do not.
+    Without `of_rows`, what depends on the number of agents is left out.
     """
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
@@ -222,7 +219,7 @@ def _check_rules(config: Config) -> None:
 
 
 def memory_remedies(config: Config) -> str:
-    """Changes that are valid beside the rest of the configuration, each with its flag; never empty.
+    """Changes for less memory that the rest of the configuration allows, each with its flag; never empty.
 
     For example `fewer environments (--config.env.num_envs=32), bfloat16 (--config.network...)`.
     """
@@ -237,7 +234,7 @@ def memory_remedies(config: Config) -> str:
 
 def _may_become(config: Config, name: str, value: Any) -> bool:
     data = to_json(config)
-    section, _, field = name.rpartition(".")
+    section, _, field = name.partition(".")
     before = data[section][field]
     data[section][field] = value
     try:

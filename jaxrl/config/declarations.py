@@ -27,13 +27,7 @@ ENTRY_POINTS = "jaxrl.algorithms"
 
 @dataclasses.dataclass(frozen=True)
 class AlgorithmSection:
-    """The section of one algorithm.
-
-    Attributes:
-      name: the prefix of its fields.
-      kind: the class of the section.
-      owner: the class of an algorithm from outside; None for a built-in one.
-    """
+    """The prefix of an algorithm's fields, the class of its section, and its own if it is from outside."""
 
     name: str
     kind: type[AlgorithmConfig]
@@ -55,14 +49,16 @@ def algorithm_of(config: Mapping[str, Any]) -> str:
 def section_of(algorithm: str) -> AlgorithmSection:
     """Returns the section of an algorithm, which is imported if it comes from outside.
 
-    Raises:
-      ConfigError: there is no such algorithm, it cannot be imported, or it declares no proper section.
+    Raises ConfigError if there is none, it cannot be imported, or it declares no proper section.
     """
     if algorithm in _IMPORTED:
         return _IMPORTED[algorithm]
     given = f"`algorithm` (={algorithm!r})"
     try:
-        found = _from_package(algorithm)
+        point = entry_points.find(ENTRY_POINTS, algorithm)
+        if point is not None and algorithm in BUILT_IN:
+            raise entry_points.clash(point)
+        found = None if point is None else entry_points.load(point)
         if found is None and ":" in algorithm:
             found = modules.load_attribute("`algorithm`", algorithm)
     except ValueError as error:
@@ -85,43 +81,28 @@ def is_unread(algorithm: str) -> bool:
     return ":" in algorithm and algorithm not in _IMPORTED
 
 
-def _from_package(algorithm: str) -> Any:
-    """The value that an installed package registers under a name; None if none does."""
-    point = entry_points.find(ENTRY_POINTS, algorithm)
-    if point is not None and algorithm in BUILT_IN:
-        raise entry_points.clash(point)
-    return None if point is None else entry_points.load(point)
-
-
 def _read(given: str, found: Any) -> AlgorithmSection:
     """The section that a class declares, checked; `given` begins the errors."""
     if not isinstance(found, type):
         raise ConfigError(f"{given} must be a class that derives from jaxrl.algorithms.Algorithm")
     name = getattr(found, "name", None)
     kind = getattr(found, "config_section", None)
-    if not (isinstance(kind, type) and issubclass(kind, AlgorithmConfig) and _is_frozen(kind)):
+    parameters = getattr(kind, "__dict__", {}).get("__dataclass_params__")
+    is_frozen = parameters is not None and parameters.frozen
+    if not (isinstance(kind, type) and issubclass(kind, AlgorithmConfig) and is_frozen):
         raise ConfigError(
             f"{given}: its `config_section` must be a frozen dataclass that derives from "
             "jaxrl.config.AlgorithmConfig"
         )
     if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigError(f"{given}: its `name` (={shorten(name)}) must be a lower-case identifier")
+    fields = {field.name for field in dataclasses.fields(Config)}
+    taken = {*BUILT_IN, *fields, *dir(Config), *dir(ConfigDict), "derived"}
     # A variant of a built-in algorithm may share its section, or add fields to it.
-    if name in _taken_names() and not (name in BUILT_IN and issubclass(kind, BUILT_IN[name])):
+    if name in taken and not (name in BUILT_IN and issubclass(kind, BUILT_IN[name])):
         raise ConfigError(f"{given}: its `name` (={name!r}) is taken: choose another name for its section")
     _check_fields(given, name, kind)
     return AlgorithmSection(name, kind, found)
-
-
-def _is_frozen(kind: type) -> bool:
-    parameters = vars(kind).get("__dataclass_params__")
-    return parameters is not None and parameters.frozen
-
-
-def _taken_names() -> set[str]:
-    """Names that a section from outside cannot have."""
-    fields = {field.name for field in dataclasses.fields(Config)}
-    return {*BUILT_IN, *fields, *dir(Config), *dir(ConfigDict), "derived"}
 
 
 def _check_fields(given: str, name: str, kind: type[AlgorithmConfig]) -> None:
@@ -158,10 +139,7 @@ def declared_fields(algorithm: str = DEFAULT) -> dict[str, Field]:
 
     Args:
       algorithm: its fields come beside the built-in algorithms'; it is imported if it comes from
-        outside.
-
-    Raises:
-      ConfigError: there is no such algorithm.
+        outside. ConfigError if there is no such algorithm.
     """
     found = list(declarations(Config))
     for section, cls in _sections(algorithm).items():
@@ -178,10 +156,7 @@ def default_config(algorithm: str = DEFAULT) -> ConfigDict:
     """Returns every field with its default; `configs/*.py` start from this and change what they need.
 
     Args:
-      algorithm: the algorithm that learns; `module:Class` has a section too.
-
-    Raises:
-      ConfigError: there is no such algorithm.
+      algorithm: the algorithm that learns; `module:Class` has a section too. ConfigError if there is none.
     """
     # Not `type_safe`: numpy's scalars are numbers too, and what is wrong is named by the check of fields.
     config = ConfigDict({section: {} for section in _sections(algorithm)}, type_safe=False)

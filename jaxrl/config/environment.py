@@ -29,10 +29,8 @@ def full_name(field: str, environment: str) -> tuple[str, str]:
 
     Args:
       field: the field that names it, for the error.
-      environment: `suite:Name`, which stays, or `Name` as elsewhere: `CartPole-v1`, `ALE/Pong-v5`.
-
-    Raises:
-      ConfigError: no suite has it; the message lists what may have to be installed.
+      environment: `suite:Name`, which stays, or `Name` as elsewhere: `CartPole-v1`, `ALE/Pong-v5`; if no
+        suite has it, a ConfigError lists what may have to be installed.
     """
     if not _is_short(environment):
         return environment, ""
@@ -80,10 +78,8 @@ def _is_short(environment: str) -> bool:
 def ask(module: str, field: str, environment: str) -> str:
     """Returns the last line that `tell(environment)` of a module of this package prints, in its own process.
 
-    To make an environment may start jax's devices, which must not happen before they are chosen.
-
-    Raises:
-      ConfigError: it returns another code than 0; the message has its last line.
+    To make an environment may start jax's devices, which must not happen before they are chosen. Raises
+    ConfigError with that line if it returns another code than 0.
     """
     return _answer(module, field, environment, import_path())
 
@@ -99,8 +95,7 @@ def _answer(module: str, field: str, environment: str, path: str) -> str:
 def last_line(arguments: Sequence[str], path: str, sent: str = "") -> str:
     """The last line that Python prints on a CPU, with the import path `path` and `sent` on standard input.
 
-    Raises:
-      ConfigError: it ends with another code than 0; the message is its last line.
+    It is the message of a ConfigError if Python ends with another code than 0.
     """
     env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     asked = subprocess.run([sys.executable, *arguments], env=env, input=sent, capture_output=True, text=True)
@@ -152,7 +147,7 @@ def _with_central(config: Config) -> tuple[str, ...]:
 
 
 def check_task_counts(config: Config) -> None:
-    """Every device holds as many environments of each task as the others."""
+    """Every device holds as many environments of each task as the others, and evaluations play each task."""
     period = config.env.task_period
     shares = config.env.task_shares
     if shares and len(shares) != len(config.env.tasks):
@@ -160,8 +155,12 @@ def check_task_counts(config: Config) -> None:
             f"`env.task_shares` (={shares!r}) must be one number for each of the {len(config.env.tasks)} of "
             "`env.tasks`"
         )
+    described = "the sum of `env.task_shares`" if shares else "the number of `env.tasks`"
+    if config.evaluate.episodes < period:
+        raise ConfigError(
+            f"`evaluate.episodes` (={config.evaluate.episodes}) must be at least {period}, {described}"
+        )
     if config.envs_per_device % period:
-        described = "the sum of `env.task_shares`" if shares else "the number of `env.tasks`"
         raise ConfigError(
             f"`env.num_envs` (={config.env.num_envs}) on {config.device_count} devices must be a multiple of "
             f"{period} on each, {described}"
@@ -204,11 +203,6 @@ def check_environment(c: Config) -> EnvSpec:
         raise ConfigError(
             f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, whose tasks are "
             "evaluated"
-        )
-    if c.evaluate.episodes < c.env.task_period:
-        described = "the sum of `env.task_shares`" if c.env.task_shares else "the number of `env.tasks`"
-        raise ConfigError(
-            f"`evaluate.episodes` (={c.evaluate.episodes}) must be at least {c.env.task_period}, {described}"
         )
     return spec
 
@@ -255,16 +249,13 @@ def is_on_host(name: str) -> bool:
 
 
 def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
-    """Returns the spec of an environment.
+    """Returns the spec of an environment; ConfigError if it cannot be made.
 
     Args:
       field: the field that names it, or its wrappers, for the error.
       value: the value of that field.
       name: the environment.
       wrappers: their names, from the innermost to the outermost.
-
-    Raises:
-      ConfigError: it cannot be made.
     """
     from jaxrl.envs import modules, registry
 
@@ -279,15 +270,12 @@ def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...
 def _takes_no_tasks(c: Config) -> ConfigError:
     """The error about a curriculum of an environment without tasks; it names the first stage with one."""
     plain = f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose"
-    asked = [
-        f"`curriculum.stages`: stage {number}: `task.{field}`: "
-        for number, stage in enumerate(parse(c.curriculum.stages), 1)
-        for field in stage.task
-    ]
-    if not asked:
-        return ConfigError(plain)
-    other = "`stages`, each with an `env.name` and a `return`, are a curriculum of whole environments"
-    return ConfigError(f"{asked[0]}{plain}; {other}")
+    for number, stage in enumerate(parse(c.curriculum.stages), 1):
+        for field in stage.task:
+            asked = f"`curriculum.stages`: stage {number}: `task.{field}`: {plain}"
+            other = "`stages`, each with an `env.name` and a `return`, are a curriculum of whole environments"
+            return ConfigError(f"{asked}; {other}")
+    return ConfigError(plain)
 
 
 def _check_game(env: EnvConfig) -> None:
@@ -307,8 +295,6 @@ def _check_game(env: EnvConfig) -> None:
 def _check_host(host: HostConfig, num_envs: int) -> None:
     """Groups have the same number of environments and of workers."""
     groups = host.num_groups
-    workers = host.num_workers
-    if num_envs % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={num_envs})")
-    if workers % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `host.num_workers` (={workers})")
+    for name, count in (("env.num_envs", num_envs), ("host.num_workers", host.num_workers)):
+        if count % groups:
+            raise ConfigError(f"`host.num_groups` (={groups}) must divide `{name}` (={count})")

@@ -10,8 +10,6 @@ from jaxrl.envs.native.platformer.level import CATEGORIES
 from jaxrl.envs.native.platformer.level_files import PARTS, read_levels
 
 _MAKE = "jaxrl prepare-data --env=jaxrl:Platformer --output=data/levels makes data/levels/train and /test"
-
-
 _GAME = "jaxrl:Platformer"
 _EVERYTHING = "observation=('state', 'local', 'global', 'graph')"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxrl.config.configuration import BUILT_IN, DEFAULT, Config
+from jaxrl.config.construction import plain
 from jaxrl.config.declarations import declared_fields, section_meanings, section_of, values_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import Field, describe
@@ -29,7 +30,7 @@ def config_file(config: Config, about: str = "", changed_only: bool = False) -> 
     """
     return "\n".join(
         [
-            f'"""{about}"""' if about else '"""Every field, as `jaxrl train --print-config` printed it."""',
+            f'"""{about or "Every field, as `jaxrl train --print-config` printed it."}"""',
             "",
             "from ml_collections import ConfigDict",
             "",
@@ -46,7 +47,7 @@ def config_file(config: Config, about: str = "", changed_only: bool = False) -> 
 
 def yaml_file(config: Config, about: str = "") -> str:
     """Returns the same in YAML, as `--config=FILE.yaml` reads it."""
-    lines = [f"# {about}"] if about else ["# Every field, as `jaxrl train --print-config=yaml` printed it."]
+    lines = [f"# {about or 'Every field, as `jaxrl train --print-config=yaml` printed it.'}"]
     last = ""
     for field, value in values_of(config):
         section = field.section
@@ -67,11 +68,7 @@ def yaml_file(config: Config, about: str = "") -> str:
 
 def json_file(config: Config) -> str:
     """Returns the same in JSON, without the meanings."""
-    nested: dict[str, Any] = {}
-    for field, value in values_of(config):
-        target = nested.setdefault(field.section, {}) if field.section else nested
-        target[field.name.rpartition(".")[2]] = value
-    return json.dumps(nested, indent=2, ensure_ascii=False)
+    return json.dumps(plain(config), indent=2, ensure_ascii=False)
 
 
 def _yaml_value(value: Any) -> str:
@@ -115,13 +112,9 @@ def _literal(value: Any) -> str:
 
 
 def section_list(algorithm: str = "") -> str:
-    """Returns each section with its meaning, at most 80 columns wide.
+    """Returns each section with its meaning, at most 80 columns wide; ConfigError for an unknown algorithm.
 
-    Args:
-      algorithm: leave out the sections of others; "" lists all built-in algorithms' sections.
-
-    Raises:
-      ConfigError: there is no such algorithm.
+    The sections of other algorithms are left out; "" lists those of all built-in ones.
     """
     meanings = section_meanings(algorithm or DEFAULT)
     own = section_of(algorithm).name if algorithm else ""
@@ -154,10 +147,7 @@ def field_list(algorithm: str = DEFAULT, part: str = "") -> str:
 
     Args:
       algorithm: its section is listed too, if it comes from outside.
-      part: a section or a field; "" lists all.
-
-    Raises:
-      ConfigError: there is no such algorithm, section or field.
+      part: a section or a field; "" lists all. ConfigError if there is no such one.
     """
     meanings = section_meanings(algorithm)
     fields = declared_fields(algorithm)

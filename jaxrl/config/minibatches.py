@@ -180,34 +180,32 @@ class PPOConfig(MinibatchConfig):
 class A2CConfig(MinibatchConfig):
     """Advantage actor-critic (Mnih et al. 2016), a rollout in one update."""
 
-    rollout_length: int = field(16, *bounds(1, LARGEST_INT32), help="time steps of one rollout", fixed=True)
-    num_epochs: int = field(
-        1, *bounds(1, _MOST_EPOCHS), help="passes over each rollout; more than 1 is off-policy"
+    rollout_length: int = with_default(MinibatchConfig, "rollout_length", 16)
+    num_epochs: int = with_default(
+        MinibatchConfig, "num_epochs", 1, help="passes over each rollout; more than 1 is off-policy"
     )
-    num_minibatches: int = field(
-        1, *bounds(1, LARGEST_INT32), help="updates per epoch, each on other sequences"
+    num_minibatches: int = with_default(
+        MinibatchConfig, "num_minibatches", 1, help="updates per epoch, each on other sequences"
     )
-    learning_rate: float = field(1e-3, at_least(0), help="peak learning rate of Adam")
-    gamma: float = field(0.99, between(0, 1), help="discount factor")
-    gae_lambda: float = field(
-        1.0, between(0, 1), help="lambda of generalised advantage estimation; 1: n-step returns"
+    learning_rate: float = with_default(MinibatchConfig, "learning_rate", 1e-3)
+    gamma: float = with_default(PPOConfig, "gamma", 0.99)
+    gae_lambda: float = with_default(
+        PPOConfig, "gae_lambda", 1.0, help="lambda of generalised advantage estimation; 1: n-step returns"
     )
-    normalize_advantages: bool = field(
-        False, help="scale the advantages of each rollout, on all devices, to mean 0 and deviation 1"
-    )
-    entropy_coef: float = field(0.01, at_least(0), help="weight of the entropy bonus")
-    value_coef: float = field(0.5, at_least(0), help="weight of the value loss")
+    normalize_advantages: bool = with_default(PPOConfig, "normalize_advantages", False)
+    entropy_coef: float = with_default(PPOConfig, "entropy_coef", 0.01)
+    value_coef: float = with_default(PPOConfig, "value_coef", 0.5)
 
 
 @dataclasses.dataclass(frozen=True)
 class PQNConfig(MinibatchConfig):
     """PQN (Gallici et al. 2024): Q-learning from rollouts, without replay."""
 
-    rollout_length: int = field(32, *bounds(1, LARGEST_INT32), help="time steps of one rollout", fixed=True)
-    num_epochs: int = field(2, *bounds(1, _MOST_EPOCHS), help="passes over each rollout")
-    learning_rate: float = field(5e-4, at_least(0), help="peak learning rate of Adam")
-    max_grad_norm: float = field(10.0, above(0), help="the gradient is scaled down to this norm")
-    gamma: float = field(0.99, between(0, 1), help="discount factor")
+    rollout_length: int = with_default(MinibatchConfig, "rollout_length", 32)
+    num_epochs: int = with_default(MinibatchConfig, "num_epochs", 2)
+    learning_rate: float = with_default(MinibatchConfig, "learning_rate", 5e-4)
+    max_grad_norm: float = with_default(MinibatchConfig, "max_grad_norm", 10.0)
+    gamma: float = with_default(PPOConfig, "gamma", 0.99)
     q_lambda: float = field(
         0.65, between(0, 1), help="lambda of Q(lambda) targets; 0: one step, 1: the whole rollout"
     )

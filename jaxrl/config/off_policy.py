@@ -7,9 +7,7 @@ from typing import ClassVar
 
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, above, at_least, between, bounds, field, one_of, with_default
-from jaxrl.config.replay import ReplayConfig
-
-_MOST_ROWS = 100_000  # of one sequence
+from jaxrl.config.replay import MOST_ROWS, ReplayConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +50,10 @@ class DQNConfig(ReplayConfig):
 
 @dataclasses.dataclass(frozen=True)
 class R2D2Config(DQNConfig):
-    """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences.
-
-    Attributes:
-      priority_eta: share of the largest error in the priority of a sequence; the rest is the mean's.
-    """
+    """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences."""
 
     constants: ClassVar[tuple[str, ...]] = (*DQNConfig.constants, "priority_eta")
+    # The share of the largest error in the priority of a sequence; the rest is the mean's.
     priority_eta: ClassVar[float] = 0.9
 
     rollout_length: int = with_default(DQNConfig, "rollout_length", 40)
@@ -79,19 +74,19 @@ class R2D2Config(DQNConfig):
     exploration: str = with_default(DQNConfig, "exploration", "ladder")
     burn_in: int = field(
         20,
-        *bounds(0, _MOST_ROWS),
+        *bounds(0, MOST_ROWS),
         help="steps at the start of each sequence that only renew the carry",
         fixed=True,
     )
     trace_length: int = field(
         80,
-        *bounds(1, _MOST_ROWS),
+        *bounds(1, MOST_ROWS),
         help="steps of each sequence that are learnt from, after the burn-in",
         fixed=True,
     )
     overlap: int = field(
         40,
-        *bounds(0, _MOST_ROWS),
+        *bounds(0, MOST_ROWS),
         help="steps that a sequence shares with the next one of its environment",
         fixed=True,
     )
@@ -121,11 +116,7 @@ class R2D2Config(DQNConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018).
-
-    Attributes:
-      priority_eta: as of R2D2.
-    """
+    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018)."""
 
     constants: ClassVar[tuple[str, ...]] = (*ReplayConfig.constants, "priority_eta")
     priority_eta: ClassVar[float] = R2D2Config.priority_eta
@@ -153,7 +144,7 @@ class SACConfig(ReplayConfig):
     )
     trace_length: int = field(
         0,
-        *bounds(0, _MOST_ROWS),
+        *bounds(0, MOST_ROWS),
         help="steps of each sequence that a recurrent network learns from; 0: single steps",
         fixed=True,
     )
@@ -196,11 +187,10 @@ def _check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, 
             f"must divide `{name}.rollout_length` (={section.rollout_length}): sequences begin at stored "
             "carries"
         )
-    window = section.window
     skipped = -(-unseen // section.interval)
-    kept = max((section.rows(num_envs) - window) // section.interval + 1 - skipped, 0) * num_envs
+    kept = max((section.rows(num_envs) - section.window) // section.interval + 1 - skipped, 0) * num_envs
     if kept < section.batch_size:
         raise ConfigError(
             f"`{name}.capacity` (={section.capacity}) is below a batch: {num_envs} environments keep {kept} "
-            f"whole sequences of {window} steps; `{name}.batch_size` is {section.batch_size}"
+            f"whole sequences of {section.window} steps; `{name}.batch_size` is {section.batch_size}"
         )

@@ -12,7 +12,7 @@ from jaxrl.config.configuration import BUILT_IN
 from jaxrl.config.converted_counts import Size
 from jaxrl.config.declarations import COMMON, declared_fields
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import shorten
+from jaxrl.config.fields import Field, shorten
 from jaxrl.config.overrides import read_value
 
 LEARNER = "learner."  # begins the fields of the algorithm, whichever it is
@@ -39,15 +39,13 @@ class Translation:
     origin: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def say(self, name: str, field: str, value: Any) -> None:
-        """Sets a field to the value of their key `name`.
-
-        Raises:
-          ConfigError: another key sets it to another value.
-        """
+        """Sets a field to the value of their key `name`; ConfigError if another key sets it to another."""
         value = _value(field, value)
         if field in self.origin and self.fields[field] != value:
             raise ConfigError(f"`{self.origin[field]}` and `{name}` both set `{field}`: leave one out")
-        if not _is_choice(field, value):
+        declared = _declared(field)
+        choices = [choice for rule in declared.rules for choice in rule.choices] if declared else []
+        if choices and value not in choices:
             self.left_out.append(f"{name} (={shorten(value)})")
             return
         self.origin.setdefault(field, name)
@@ -63,22 +61,16 @@ class Translation:
         else:
             self.sizes.setdefault(word, Size(name, number))
 
-    def leave_out(self, name: str, key: str) -> None:
-        hint = words.flag_hint(key).removeprefix("; ")
-        self.left_out.append(f"{name} ({hint})" if hint else name)
-
 
 def translate(data: Mapping[Any, Any]) -> Translation:
     """Translates a file whose sections may be other trainers'; without any of these it stays unchanged.
 
-    Raises:
-      ConfigError: two keys set the same field to different values.
+    Raises ConfigError if two keys set the same field to different values.
     """
     found = Translation()
     sections = words.table().sections
-    theirs = {key for key in sections if key in data}
-    if not isinstance(data.get("algorithm"), Mapping):
-        theirs.discard("algorithm")  # the name of one
+    is_name = not isinstance(data.get("algorithm"), Mapping)  # of an algorithm, and no section
+    theirs = [key for key in sections if key in data and not (key == "algorithm" and is_name)]
     found.is_foreign = bool(theirs)
     for key, value in data.items():
         if key not in theirs:
@@ -86,9 +78,7 @@ def translate(data: Mapping[Any, Any]) -> Translation:
                 _translate_key(found, "", str(key), value)
             else:
                 found.fields[str(key)] = value
-    for section in sections:
-        if section not in theirs:
-            continue
+    for section in theirs:
         values = data[section]
         if values is not None and not isinstance(values, Mapping):
             raise ConfigError(f"`{section}` (={shorten(values)}) must hold keys and their values")
@@ -130,10 +120,12 @@ def _translate_key(found: Translation, section: str, key: str, value: Any) -> No
         for field in ("network.hidden_sizes", "network.core_size"):
             found.say(name, field, value)
     elif field := _field_of(section, word):
-        if value is not None or _may_be_none(field):
+        declared = _declared(field)
+        if value is not None or (declared is not None and declared.default is None):
             found.say(name, field, value)
     elif value is not None:
-        found.leave_out(name, key)
+        hint = words.flag_hint(key).removeprefix("; ")
+        found.left_out.append(f"{name} ({hint})" if hint else name)
 
 
 def _field_of(section: str, word: str) -> str:
@@ -169,17 +161,8 @@ def _translate_network(found: Translation, name: str, value: str) -> None:
         found.left_out.append(f"{name} (={shorten(value)})")
 
 
-def _may_be_none(field: str) -> bool:
-    name = field.replace(LEARNER, "ppo.", 1)
-    declared = declared_fields().get(name)
-    return declared is not None and declared.default is None
-
-
-def _is_choice(field: str, value: Any) -> bool:
-    """False of a value that is none of the few that a field has."""
-    declared = declared_fields().get(field.replace(LEARNER, "ppo.", 1))
-    choices = [choice for rule in declared.rules for choice in rule.choices] if declared else []
-    return not choices or value in choices
+def _declared(field: str) -> Field | None:
+    return declared_fields().get(field.replace(LEARNER, "ppo.", 1))
 
 
 def _value(field: str, value: Any) -> Any:
@@ -211,15 +194,12 @@ def is_zoo(data: Mapping[Any, Any]) -> bool:
 
 
 def read_zoo_section(data: Mapping[Any, Any], path: str, environment: str) -> dict[str, Any]:
-    """The section of one environment, in the sections of `other_layouts`.
+    """The section of one environment of a file of rl-baselines3-zoo, for `translate`.
 
     Args:
       data: of the file.
-      path: its name gives the algorithm, such as `ppo.yml`.
-      environment: its name here or there, `CartPole-v1` or `gymnax:CartPole-v1`.
-
-    Raises:
-      ConfigError: the environment is not named or has no section, or there is no such algorithm here.
+      path: its name gives the algorithm, such as `ppo.yml`; ConfigError if there is no such one here.
+      environment: its name here or there, `CartPole-v1` or `gymnax:CartPole-v1`; ConfigError without section.
     """
     name = environment.partition("(")[0].rpartition(":")[2]
     known = [key for key in data if isinstance(key, str) and isinstance(data[key], Mapping)]

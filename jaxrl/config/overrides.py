@@ -19,8 +19,7 @@ from jaxrl.config.fields import shorten
 def override(config: ConfigDict, name: str, value: Any) -> None:
     """Sets the field `name` (dotted) of `config` to a value, or to one parsed from a text.
 
-    Raises:
-      ConfigError: there is no such field, or the value is not of its type.
+    Raises ConfigError if there is no such field, or the value is not of its type.
     """
     algorithm = algorithm_of(config)
     declared = declared_fields(algorithm)
@@ -39,31 +38,22 @@ def override(config: ConfigDict, name: str, value: Any) -> None:
 def assign(config: ConfigDict, name: str, value: Any) -> None:
     """Sets the field `name` (dotted, declared) of `config`.
 
-    Another algorithm takes the section of one from outside away, since it knows no such fields.
-
-    Raises:
-      ConfigError: the value is not of the field's type, or breaks a rule of it.
+    Another algorithm takes the section of one from outside away, since it knows no such fields. Raises
+    ConfigError if the value is not of the field's type, or breaks a rule of it.
     """
     value = declared_fields(algorithm_of(config))[name].check(value)
-    *section, field = name.split(".")
+    section, _, field = name.rpartition(".")
     with config.unlocked():
         if name == "algorithm":
-            _remove_section(config, value)
-        target = config
-        for key in section:
-            if key not in target:
-                target[key] = ConfigDict()
-            target = target[key]
+            present = section_of(algorithm_of(config)).name
+            if present in config and present not in {*BUILT_IN, section_of(value).name}:
+                del config[present]
+        if section and section not in config:
+            config[section] = ConfigDict()
+        target = config[section] if section else config
         # Of the innermost section alone: of the whole configuration it takes a hundred times as long.
         with target.unlocked(), target.ignore_type():
             target[field] = value
-
-
-def _remove_section(config: ConfigDict, algorithm: str) -> None:
-    """Removes the section of the present algorithm if `algorithm`, the next one, has another."""
-    section = section_of(algorithm_of(config)).name
-    if section in config and section not in {*BUILT_IN, section_of(algorithm).name}:
-        del config[section]
 
 
 def read_value(value: Any, kind: Any) -> Any:
@@ -130,13 +120,8 @@ _SCALES = ("normalize.observations", "normalize.rewards", "normalize.clip_reward
 def move(config: ConfigDict, environment: str, given: Collection[str] = ()) -> str:
     """Sets `env.name`, and resets the fields that `config` sets for its own environment alone.
 
-    The same environment of another suite, or with other arguments, keeps them.
-
-    Args:
-      given: names of fields that the user sets too; the result does not mention them.
-
-    Returns:
-      what was left out and which scales were kept, in words; "" if that is nothing.
+    The same environment of another suite, or with other arguments, keeps them. Returns in words what was left
+    out, except of the `given` fields, which the user sets too, and which scales were kept; "" is nothing.
     """
     own = str(_value(config, "env.name"))
     left_out = []

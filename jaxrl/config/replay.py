@@ -14,7 +14,7 @@ STRATEGIES = ("future", "final", "episode", "random")  # of hindsight
 _MOST_UPDATES = 10_000  # on one rollout
 _MOST_STEPS = 1_000  # of one return
 _MOST_GOALS = 1_000  # for each row
-_MOST_ROWS = 100_000  # of one sequence
+MOST_ROWS = 100_000  # of one sequence
 SOLVER = "solver"  # a teacher of DAgger
 
 
@@ -80,12 +80,10 @@ class MemoryConfig(AlgorithmConfig):
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
         """The memory holds a batch and the start of learning; devices share out the groups."""
         self.check_sizes(name, num_envs)
-        rows = self.rows(num_envs)
-        kept = f"`{name}.capacity` (={self.capacity})"
-        if self.learning_starts > rows * num_envs:
+        if self.learning_starts > self.rows(num_envs) * num_envs:
             raise ConfigError(
-                f"{kept} must be at least `{name}.learning_starts` (={self.learning_starts}), "
-                "in whole rollouts"
+                f"`{name}.capacity` (={self.capacity}) must be at least `{name}.learning_starts` "
+                f"(={self.learning_starts}), in whole rollouts"
             )
         if self.groups(num_envs) % device_count:
             raise ConfigError(
@@ -96,13 +94,10 @@ class MemoryConfig(AlgorithmConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig(MemoryConfig):
-    """Values learnt from what the memory replays.
-
-    Attributes:
-      priority_beta_draws: draws until the exponent of the importance weights is 1.
-    """
+    """Values learnt from what the memory replays."""
 
     constants: ClassVar[tuple[str, ...]] = ("priority_beta_draws",)
+    # Draws until the exponent of the importance weights is 1.
     priority_beta_draws: ClassVar[int] = 100_000
 
     n_step: int = field(3, *bounds(1, _MOST_STEPS), help="steps whose rewards a target sums")
@@ -148,24 +143,18 @@ class ReplayConfig(MemoryConfig):
         return self.batch_size
 
     def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
-        """Raises ConfigError if the memory holds no batch.
+        """Raises ConfigError if the memory holds no batch; by default of single steps.
 
-        Default: of single steps.
-
-        Args:
-          name: of the section.
-          num_envs: of all devices.
-          unseen: the oldest rows of each that are never sampled, as some of their frames are gone.
+        Of each of the `num_envs`, the `unseen` oldest rows are never sampled: some of their frames are gone.
         """
         rows = self.rows(num_envs)
-        kept = f"`{name}.capacity` (={self.capacity})"
         steps = (rows - self.n_step - unseen) * num_envs
         if steps < self.batch_size:
             first = f" and the first {unseen}, whose frames are gone" if unseen else ""
             raise ConfigError(
-                f"{kept} is below a batch: {rows} whole rows of {num_envs} environments, without the last "
-                f"`{name}.n_step` (={self.n_step}){first}, are fewer than `{name}.batch_size` "
-                f"(={self.batch_size})"
+                f"`{name}.capacity` (={self.capacity}) is below a batch: {rows} whole rows of {num_envs} "
+                f"environments, without the last `{name}.n_step` (={self.n_step}){first}, are fewer than "
+                f"`{name}.batch_size` (={self.batch_size})"
             )
 
 
@@ -200,12 +189,12 @@ class DAggerConfig(MemoryConfig):
     )
     trace_length: int = field(
         16,
-        *bounds(1, _MOST_ROWS),
+        *bounds(1, MOST_ROWS),
         help="steps of each sequence that are learnt from; divides rollout_length",
         fixed=True,
     )
     burn_in: int = field(
-        16, *bounds(0, _MOST_ROWS), help="earlier steps that only renew the stored carry", fixed=True
+        16, *bounds(0, MOST_ROWS), help="earlier steps that only renew the stored carry", fixed=True
     )
     learning_rate: float = field(1e-3, at_least(0), help="learning rate of Adam")
     max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import stages, training_stages
 from jaxrl.config.configuration import Config
-from jaxrl.config.construction import build, check_counts, read_section, to_json, with_planned_updates
+from jaxrl.config.construction import build, check_counts, plain, read_section, with_planned_updates
 from jaxrl.config.curriculum import STAGES, CurriculumConfig
 from jaxrl.config.declarations import values_of
 from jaxrl.config.environment import (
@@ -86,11 +86,7 @@ def require_config(config: object) -> None:
 
 
 def _with_agents(config: Config, spec: EnvSpec) -> Config:
-    """With the number of agents that the environment has.
-
-    Raises:
-      ConfigError: the configuration has another one, or the rows do not divide.
-    """
+    """With the number of agents that the environment has; ConfigError if it does not fit."""
     given = config.env.num_agents
     found = len(spec.agents)
     if given not in (0, found) and (given, found) != (1, 0):
@@ -142,9 +138,7 @@ def _with_planned_updates(config: Config, found: Sequence[Config]) -> tuple[Conf
 
 
 def _idle_iterations(found: Sequence[Config]) -> list[int]:
-    """The first iterations of each stage without an update: a memory is empty at first, and of another
-    environment again.
-    """
+    """The first iterations of each stage without an update: memories are empty at first, or emptied."""
     fills = [True, *(empties_memory(before, after) for before, after in pairwise(found))]
     return [
         stage.learner.idle_iterations(stage.env.rows) if begins_empty else 0
@@ -160,7 +154,7 @@ def empties_memory(before: Config, after: Config) -> bool:
 
 def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
     """With other values by dotted name; a curriculum that one of them gives takes the place of the other."""
-    data = to_json(config)
+    data = plain(config)
     if any(name.startswith("curriculum.") for name in changes):
         data["curriculum"] = {}
     for name, value in changes.items():
@@ -168,9 +162,7 @@ def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
         (data[section] if section else data)[field] = value
     if "env.name" in changes or "env.tasks" in changes:
         data["env"]["num_agents"] = 0  # of the environment before
-    derived = ("device_count", "derived")
-    plain = {name: value for name, value in data.items() if name not in derived}
-    return with_full_names(_with_stages(build(plain, config.device_count)))
+    return with_full_names(_with_stages(build(data, config.device_count)))
 
 
 def check_config(config: ConfigDict) -> Config:
@@ -240,15 +232,11 @@ def _with_rebuilt_environments(config: Config) -> Config:
 
     Where the environment's tasks have no field and no scale `curriculum.parameter`, each stage makes it anew,
     with another argument of that name. The last stage continues to the end of the run.
-
-    Raises:
-      ConfigError: the environment cannot be made, with that argument or without.
     """
     curriculum = config.curriculum
     env = config.env
-    listed = bool(curriculum.difficulties) and curriculum.name == STAGES
     other = curriculum.file or curriculum.stages or config.stages or env.tasks
-    if not listed or other:
+    if not curriculum.difficulties or curriculum.name != STAGES or other:
         return config
     fields = _task_fields(config)
     if fields is None or curriculum.parameter in fields:
@@ -259,7 +247,9 @@ def _with_rebuilt_environments(config: Config) -> Config:
             f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {len(values)}, the number "
             "of stages"
         )
-    names = [_name_with(env.name, curriculum.parameter, x) for x in values]
+    # A whole value is given without a point.
+    given = [{curriculum.parameter: int(x) if x.is_integer() else x} for x in values]
+    names = [with_arguments("env.name", env.name, **argument) for argument in given]
     for name in names:
         try:
             environment_spec("curriculum.parameter", curriculum.parameter, name, env.wrappers)
@@ -287,8 +277,3 @@ def _task_fields(config: Config) -> tuple[str, ...] | None:
     if registry.is_host(name):
         return None if not fields and registry.host_takes_tasks(name) else fields
     return (*fields, *task_scales(registry.make(name, config.env.wrappers)))
-
-
-def _name_with(name: str, parameter: str, value: float) -> str:
-    """The name of the environment with another value of an argument, a whole one without a point."""
-    return with_arguments("env.name", name, **{parameter: int(value) if value.is_integer() else value})

@@ -92,11 +92,7 @@ class KnownEnvironment:
 
 @functools.cache
 def known_environments() -> tuple[KnownEnvironment, ...]:
-    """The entries of the table, in its order.
-
-    Raises:
-      ValueError: an entry has an unknown key, lacks one, or has a value of another type.
-    """
+    """The entries of the table, in its order; ValueError if one has a wrong key or type, or lacks a key."""
     found = []
     for entry in read_yaml(TABLE)["environments"]:
         with errors_as(ValueError, f"{TABLE.name}: the entry {entry}", TypeError):

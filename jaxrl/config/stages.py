@@ -83,11 +83,8 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
     """Reads a file of stages; returns each as JSON, with the file's settings for all of them.
 
     Args:
-      name: the file, or the name of a shipped curriculum.
+      name: the file, or the name of a shipped curriculum; ConfigError, with stage and field, if it is wrong.
       field: where that was given, for messages.
-
-    Raises:
-      ConfigError: there is no such file, or something in it is wrong; the message names stage and field.
     """
     given = f"`{field}` (={shorten(name)})"
     data = _content(name, given)
@@ -100,14 +97,10 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
 
 
 def environment_for(curriculum: CurriculumConfig, environment: str) -> str:
-    """The environment with the arguments that a file of stages needs, if it is given without any.
-
-    Raises:
-      ConfigError: there is no such file, or it is wrong.
-    """
+    """The environment with the arguments that a file of stages needs, if it is given without any."""
     if not curriculum.file:
         return environment
-    name = _shipped_stages(environment) if curriculum.file == _AUTO else curriculum.file
+    name = _file_of(curriculum, environment)
     needed = _content(name, f"`curriculum.file` (={shorten(name)})").get(_ENVIRONMENT, "")
     return needed if needed and name_alone(_ENVIRONMENT, needed) == environment else environment
 
@@ -124,20 +117,16 @@ def _content(name: str, given: str) -> Mapping[str, Any]:
 
 
 def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stage, ...]:
-    """The stages of JSON texts, as `read_file` returns them.
-
-    Raises:
-      ConfigError: something in them is wrong; the message names stage and field.
-    """
+    """The stages of JSON texts, as `read_file` returns them; ConfigError names stage and field."""
     found = []
-    for i, text in enumerate(stages):
-        try:
-            found.append(_mapping(parse_json(text), i))
-        except ValueError as error:
-            if isinstance(error, ConfigError):
-                raise ConfigError(f"`{field}`: {error}") from error
-            raise ConfigError(f"`{field}`: stage {i + 1} must be JSON: {error}") from error
     with errors_as(ConfigError, f"`{field}`", ConfigError):
+        for i, text in enumerate(stages):
+            try:
+                found.append(_mapping(parse_json(text), i))
+            except ConfigError:
+                raise
+            except ValueError as error:
+                raise ConfigError(f"stage {i + 1} must be JSON: {error}") from error
         return _check_stages(found)
 
 
@@ -147,12 +136,9 @@ def resolve_stages(
     """The section with the stages alone, in place of a file's name or a list of difficulties.
 
     Args:
-      curriculum: as it was given.
+      curriculum: as it was given; ConfigError if its parts are wrong or exclude each other.
       environment: its name, which decides the shipped stages of "auto".
       steps_per_iteration: environment steps.
-
-    Raises:
-      ConfigError: the file is wrong, or the stages are, or something else goes with neither.
     """
     sources = {name: getattr(curriculum, name) for name in ("file", "difficulties", "stages")}
     given = [name for name, value in sources.items() if value]
@@ -160,13 +146,13 @@ def resolve_stages(
         given.append("name")
     if len(given) > 1 and given != ["stages", "name"]:
         first, other = given[:2]
+        value = shorten(sources[first])
         raise ConfigError(
-            f"`curriculum.{first}` (={shorten(sources[first])}) must be empty where `curriculum.{other}` is "
-            "given"
+            f"`curriculum.{first}` (={value}) must be empty where `curriculum.{other}` is given"
         )
     stages = curriculum.stages
     if curriculum.file:
-        stages = read_file(_shipped_stages(environment) if curriculum.file == _AUTO else curriculum.file)
+        stages = read_file(_file_of(curriculum, environment))
     if curriculum.difficulties:
         stages = _plain_list(curriculum, steps_per_iteration)
     stages = stages[: curriculum.num_stages or None]
@@ -176,20 +162,13 @@ def resolve_stages(
             f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {most}, the number of "
             "stages"
         )
-    default = CurriculumConfig()
-    return dataclasses.replace(
-        curriculum,
-        file="",
-        difficulties=(),
-        parameter=default.parameter,
-        iterations=default.iterations,
-        num_stages=0,
-        stages=stages,
-    )
+    return CurriculumConfig(name=curriculum.name, stages=stages, start_stage=curriculum.start_stage)
 
 
-def _shipped_stages(environment: str) -> str:
-    """The name of the shipped stages of an environment."""
+def _file_of(curriculum: CurriculumConfig, environment: str) -> str:
+    """The file, or the name of the shipped stages of the environment."""
+    if curriculum.file != _AUTO:
+        return curriculum.file
     name = environment.partition("(")[0].rpartition(":")[2].lower()
     if name not in (names := shipped_names("curricula")):
         raise ConfigError(
@@ -202,24 +181,14 @@ def _shipped_stages(environment: str) -> str:
 def _plain_list(curriculum: CurriculumConfig, steps_per_iteration: int) -> tuple[str, ...]:
     """A stage as JSON for each of `curriculum.difficulties`, as long as all others."""
     steps = curriculum.iterations * steps_per_iteration
-    parameter = curriculum.parameter
     if steps > LARGEST_INT32:
         raise ConfigError(
             f"`curriculum.iterations` (={curriculum.iterations}) of {steps_per_iteration} steps each must be "
             f"at most {LARGEST_INT32} steps"
         )
-    return tuple(
-        json.dumps(
-            {
-                "name": f"{parameter} {x:g}",
-                "task": {parameter: x},
-                "least_steps": steps,
-                "most_steps": steps,
-                "earlier": 0.0,
-            }
-        )
-        for x in curriculum.difficulties
-    )
+    ends = {"least_steps": steps, "most_steps": steps, "earlier": 0.0}
+    named = ((f"{curriculum.parameter} {x:g}", {curriculum.parameter: x}) for x in curriculum.difficulties)
+    return tuple(json.dumps({"name": name, "task": task, **ends}) for name, task in named)
 
 
 def _check_stages(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
@@ -237,20 +206,19 @@ def _check_stages(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
 
 def _stage(given: Mapping[Any, Any], i: int) -> Stage:
     where = _label(i)
-    task = given.get("task", {})
+    rest = dict(given)
+    task, weights = (rest.pop(name, {}) for name in ("task", "weights"))
     if not isinstance(task, Mapping):
         raise ConfigError(f"{where}`task` (={shorten(task)}) must hold fields of the environment's tasks")
-    weights = given.get("weights", {})
     if not isinstance(weights, Mapping):
         raise ConfigError(f"{where}`weights` (={shorten(weights)}) must hold numbers by name of a task")
-    rest = {key: value for key, value in given.items() if key not in ("task", "weights")}
     fields = {"name": f"stage {i + 1}"} | _check_fields(rest, where, _FIELDS.keys())
     fields["returns"] = fields.pop("return", None)
-    stage = Stage(
-        **fields,
-        task={str(k): _task_value(f"{where}`task.{k}`", x) for k, x in task.items()},
-        weights={str(k): _weight(where, k, x) for k, x in weights.items()},
-    )
+    fields["task"] = {str(k): _task_value(f"{where}`task.{k}`", x) for k, x in task.items()}
+    with errors_as(ConfigError, where.removesuffix(": "), ConfigError):
+        limits = (float, between(0, _LARGEST_WEIGHT))
+        fields["weights"] = {str(k): check(f"weights.{k}", x, *limits) for k, x in weights.items()}
+    stage = Stage(**fields)
     if stage.collisions is not None and not stage.cost:
         raise ConfigError(f"{where}`collisions` needs `cost`, the report of the environment that counts them")
     if stage.most_steps is not None and stage.most_steps < stage.least_steps:
@@ -279,21 +247,12 @@ def _task_value(label: str, given: Any) -> TaskValue:
     return low, high
 
 
-def _weight(where: str, name: Any, given: Any) -> float:
-    try:
-        return check(f"weights.{name}", given, float, between(0, _LARGEST_WEIGHT))
-    except ConfigError as error:
-        raise ConfigError(f"{where}{error}") from error
-
-
 def _check_fields(given: Mapping[Any, Any], where: str, known: Any) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise ConfigError(f"{where}`{name}` is no field of a stage{did_you_mean(str(name), known)}")
-    try:
+    with errors_as(ConfigError, where.removesuffix(": "), ConfigError):
         return {name: check(name, value, *_FIELDS[name]) for name, value in given.items()}
-    except ConfigError as error:
-        raise ConfigError(f"{where}{error}") from error
 
 
 def _mapping(given: Any, i: int) -> Mapping[Any, Any]:

@@ -63,14 +63,11 @@ class TrainingStage:
 
 
 def read(given: Sequence[str]) -> tuple[str, ...]:
-    """Each of the stages as JSON.
+    """Each of the stages as JSON; ConfigError if the file cannot be read or a stage holds no fields.
 
     Args:
       given: of each stage JSON, or words such as "iterations=1000 learning_rate=1e-3"; or one file of YAML or
         JSON, a list of stages.
-
-    Raises:
-      ConfigError: the file cannot be read, or a stage holds no fields.
     """
     if len(given) == 1 and given[0].endswith(_ENDINGS):
         return tuple(json.dumps(stage) for stage in _from_file(given[0]))
@@ -80,11 +77,7 @@ def read(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse(config: Config) -> tuple[TrainingStage, ...]:
-    """The stages of a configuration, whose texts `read` has returned.
-
-    Raises:
-      ConfigError: something in them is wrong; the message names stage and field.
-    """
+    """The stages of a configuration, whose texts `read` has returned; ConfigError names stage and field."""
     found = []
     for i, text in enumerate(config.stages):
         try:
@@ -186,8 +179,7 @@ def _fresh(given: Any, i: int) -> tuple[str, ...]:
 
 def _with_exact_rate(changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
     """With a constant schedule, if a stage sets the learning rate and no schedule."""
-    rate = f"{config.section}.learning_rate"
-    schedule = f"{config.section}.schedule"
+    rate, schedule = (f"{config.section}.{name}" for name in ("learning_rate", "schedule"))
     if rate not in changes or schedule in changes or schedule not in declared_fields(config.algorithm):
         return dict(changes)
     return {**changes, schedule: "constant"}

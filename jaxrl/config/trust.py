@@ -27,11 +27,7 @@ def require_trusted(config: Config, workdir: str) -> None:
 def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -> Config:
     """Returns a stored configuration whose modules may be imported, with the section of its algorithm.
 
-    Args:
-      trust: True if the user trusts the run.
-
-    Raises:
-      ConfigError: it names modules and is not trusted, or the module of its algorithm cannot be imported.
+    Raises ConfigError if it names modules without `trust`, or its algorithm's module cannot be imported.
     """
     if not trust:
         # What acts plays no suite of the configuration: that file is not even read.
@@ -83,21 +79,17 @@ def _modules_of_environments(config: Config) -> Iterator[tuple[str, str, str]]:
 def _modules_of_suite(suite: str) -> Iterator[tuple[str, str, str]]:
     from jaxrl.envs import registry, wrappers
 
-    for name, is_wrapper in _names(suite):
-        if (module := (wrappers if is_wrapper else registry).module_of(name)) is not None:
-            yield "evaluate.suite", name, module
-
-
-def _names(suite: str) -> Iterator[tuple[str, bool]]:
-    """(text, whether it is a wrapper) of every text in the file of a suite."""
     try:
         data = read_yaml(shipped_file(suite, "suites")) if suite else None
     except (OSError, ValueError):
         return  # nothing can be made of it
-    yield from _texts(data, False)
+    for name, is_wrapper in _texts(data, False):
+        if (module := (wrappers if is_wrapper else registry).module_of(name)) is not None:
+            yield "evaluate.suite", name, module
 
 
 def _texts(data: Any, is_wrapper: bool) -> Iterator[tuple[str, bool]]:
+    """(text, whether it is a wrapper) of every text in the content of a suite's file."""
     if isinstance(data, str):
         yield data, is_wrapper
     elif isinstance(data, dict):

@@ -56,10 +56,7 @@ def field_of(word: str) -> str:
 def field_hint(word: str, section: str = "ppo", declared: Collection[str] = ()) -> str:
     """Ends an error about a field that does not exist; "" if the word is not known.
 
-    Args:
-      word: another trainer's.
-      section: of the run's algorithm, whose field is named if there is one.
-      declared: the names of all fields.
+    A field of `section`, the run's algorithm's, is named if one is among the `declared` names of all fields.
     """
     key = normalize_word(word)
     if key not in table().fields:
@@ -75,10 +72,7 @@ def unknown_field_hint(name: str, declared: Collection[str], section: str, prefi
     name's last part, then the words of other trainers, then the nearest field that the run reads. The section
     that `name` begins with is looked at too, whether or not it is the run's.
 
-    Args:
-      name: dotted.
-      section: of the run's algorithm.
-      prefix: put before the field that is shown.
+    `section` is the run's; `prefix` is put before the field that is shown.
     """
     if (constant := constant_of(name)) is not None:
         return f", since it has the value {constant} in every run"
@@ -158,18 +152,15 @@ def in_place_of_run(path: str) -> str:
         return "is an exported policy, without the run: docs/export.md has how each format acts"
     if os.path.isfile(path):
         return "is a file, and a run is a folder; settings are read by jaxrl train --config=FILE"
-    return "" if is_remote(path) else _beside_runs(Path(path))
-
-
-def _beside_runs(path: Path) -> str:
-    """As `in_place_of_run`, of a folder that is inside of a run, or holds some."""
-    if not path.exists():
+    if is_remote(path):
+        return ""
+    folder = Path(path)
+    if not folder.exists():
         return "is no folder"
-    parents = path.absolute().parents
-    for name, above in ((path.name, parents[0]), (parents[0].name, parents[1] if parents[1:] else path)):
-        if name == "checkpoints" and _is_run(above):
-            return f"is inside of the run {above}: name that"
-    below = (file.parent for pattern in ("*", "*/*") for file in sorted(path.glob(f"{pattern}/config.json")))
+    for inside in (folder.absolute(), folder.absolute().parent):
+        if inside.name == "checkpoints" and _is_run(inside.parent):
+            return f"is inside of the run {inside.parent}: name that"
+    below = (file.parent for depth in ("*", "*/*") for file in sorted(folder.glob(f"{depth}/config.json")))
     for run in filter(_is_run, below):
         return f"holds runs, such as {run}: name one of them"
     return ""
