@@ -86,17 +86,8 @@ def _show(record: dict[str, Any]) -> None:
     command_line.say(f"{record['environment']} on {on}")
     rows = []
     for x in record["architectures"]:
-        rate = x["steps_per_second"]
-        rows.append(
-            (
-                x["architecture"],
-                ", ".join(x["sees"]),
-                f"{x['parameters']:,}",
-                f"{x['mflop_per_step']:.2f}",
-                f"{x['mflop_per_update']:,.0f}",
-                f"{x['p50_ms']:.3f}",
-                "" if rate is None else f"{rate:,.0f}",
-            )
-        )
+        rate = "" if x["steps_per_second"] is None else f"{x['steps_per_second']:,.0f}"
+        work = (f"{x['mflop_per_step']:.2f}", f"{x['mflop_per_update']:,.0f}", f"{x['p50_ms']:.3f}", rate)
+        rows.append((x["architecture"], ", ".join(x["sees"]), f"{x['parameters']:,}", *work))
     titles = ("name", "sees", "parameters", "MFLOP/step", "MFLOP/update", "p50 ms", "steps/s")
     table.show(titles, rows, names=2)

@@ -102,18 +102,10 @@ class CommandArguments:
     def parse(
         cls, argv: Sequence[str], known_only: bool = False, positional: bool = False
     ) -> tuple[Self, list[str]]:
-        """Parses a command line.
+        """Parses a command line: the program's name and its arguments; returns the flags and what is left.
 
-        Args:
-          argv: the program's name and its arguments.
-          known_only: leave flags that are not declared, instead of raising.
-          positional: leave arguments that are no flags, instead of raising.
-
-        Returns:
-          The flags, and the arguments that are left.
-
-        Raises:
-          ConfigError: an unknown flag, a wrong value, an empty argument, or one that is no flag.
+        Raises ConfigError for a wrong value or an empty argument, for unknown flags unless `known_only`, and for
+        an argument that is no flag unless `positional`.
         """
         for given in argv:
             if any("\ud800" <= character <= "\udfff" for character in given):  # what Python cannot decode
@@ -145,11 +137,7 @@ class RunFlags(CommandArguments):
     workdir: str | None = flag("--workdir=RUN")
 
     def folder(self, left: Sequence[str]) -> str:
-        """The folder, which is the only argument that is left, or --workdir.
-
-        Raises:
-          ConfigError: there is none, or more than one, or it cannot be reached.
-        """
+        """The folder, by the only argument left or --workdir; ConfigError if it cannot be reached."""
         if len(left) + bool(self.workdir) > 1:
             named = " and ".join(f"`{name}`" for name in (self.workdir, *left) if name)
             raise ConfigError(f"one run folder is to be named, not {named}")

@@ -71,17 +71,9 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         mlflow_registry.require(flags.mlflow)
         for library in mlflow_registry.LIBRARIES:
             keep_off_terminal(library)
-    order = DeploymentOrder(
-        run=workdir,
-        name=name,
-        gates=gates,
-        stage=flags.stage,
-        checkpoint=flags.checkpoint,
-        episodes=flags.episodes,
-        seed=flags.seed,
-        licence=flags.licence,
-        trust=flags.trust,
-    )
+    given = ("stage", "checkpoint", "episodes", "seed", "licence", "trust")
+    chosen = {each: getattr(flags, each) for each in given}
+    order = DeploymentOrder(run=workdir, name=name, gates=gates, **chosen)
     made = deploy(order, registry)
     _show(name, made)
     if uri := flags.mlflow:

@@ -18,6 +18,7 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config.environment import full_name
 from jaxrl.config.errors import ConfigError, RunError, errors_as
+from jaxrl.config.text import counted
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
@@ -98,15 +99,10 @@ def _show_suites() -> None:
     from jaxrl.envs import suites
     from jaxrl.reporting.display import table
 
-    rows = [
-        (
-            suite.name,
-            "host" if suite.on_host else "device",
-            "yes" if suite.is_installed else "no",
-            suite.about,
-        )
-        for suite in suites.SUITES
-    ]
+    rows = []
+    for suite in suites.SUITES:
+        installed = "yes" if suite.is_installed else "no"
+        rows.append((suite.name, "host" if suite.on_host else "device", installed, suite.about))
     table.show(("suite", "runs on", "installed", "environments"), rows, names=4)
     print("\njaxrl environments SUITE lists its environments, or prints how to install it;")
     print("jaxrl environments SUITE:NAME shows one.")
@@ -142,9 +138,7 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
     """Prints each environment in words: from `known`, or by making it."""
     from jaxrl.reporting.display import table
 
-    rows = []
-    wanting = []
-    problems = []
+    rows, wanting, problems = [], [], []
     for name in names:
         try:
             if (entry := known.get(name)) is None and name not in known:
@@ -168,7 +162,7 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
 def _in_words(entry: Entry) -> str:
     """An environment's spaces and limit: `float32[4] -> Discrete(2), 500 steps`."""
     mask = " with a mask" if entry.has_mask else ""
-    steps = f", {entry.most_steps:,} step{'s' * (entry.most_steps > 1)}" if entry.most_steps else ""
+    steps = f", {counted(entry.most_steps, 'step')}" if entry.most_steps else ""
     return f"{entry.observation} -> {entry.action}{mask}{steps}"
 
 
@@ -182,14 +176,12 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     table.show_fields(_fields(spec), indent=14)
     with errors_as(RunError, "", HostEnvError):
         found = trial.play(name, wrappers, steps)
-    low = min(found.rewards)
-    high = max(found.rewards)
+    low, high = min(found.rewards), max(found.rewards)
     ends = f"{found.terminated} terminated, {found.truncated} cut off"
     lines = [("played", f"{len(found.rewards)} random steps: rewards from {low:g} to {high:g}, {ends}")]
     if found.returns:
         mean = sum(found.returns) / len(found.returns)
-        episodes = "1 whole episode" if len(found.returns) == 1 else f"{len(found.returns)} whole episodes"
-        lines.append(("", f"{episodes} with a mean return of {mean:g}"))
+        lines.append(("", f"{counted(len(found.returns), 'whole episode')} with a mean return of {mean:g}"))
     table.show_fields(lines, indent=14)
 
 

@@ -49,17 +49,12 @@ def _job(name: str, *arguments: str) -> int:
     if file.suffix == ".yaml" or (file.suffix == ".sbatch" and {"--help", "-h"} & set(arguments)):
         command_line.show(file.read_text().rstrip("\n"))
     else:
-        _become(name, file, arguments)
+        program = "sbatch" if file.suffix == ".sbatch" else "bash"
+        if (found := shutil.which(program)) is None:
+            raise ConfigError(f"`{name}` needs the command {program}, which this machine lacks")
+        print(end="", flush=True)
+        os.execve(found, [program, str(file), *arguments], {"PYTHON": sys.executable} | os.environ)
     return 0
-
-
-def _become(name: str, file: Path, arguments: Sequence[str]) -> None:
-    program = "sbatch" if file.suffix == ".sbatch" else "bash"
-    if (found := shutil.which(program)) is None:
-        raise ConfigError(f"`{name}` needs the command {program}, which this machine lacks")
-    environment = {"PYTHON": sys.executable} | os.environ
-    print(end="", flush=True)
-    os.execve(found, [program, str(file), *arguments], environment)
 
 
 def folder() -> Path:

@@ -105,12 +105,11 @@ def _game(game: str, flags: _Flags) -> int:
 
 
 def _levels(flags: _Flags) -> list[Round]:
-    """The game of a person, by the values of the flags."""
+    """The levels that a person plays."""
     from jaxrl.envs.native.platformer.game.terminal import KeyMoves, Round
 
     found = _read_levels(flags.levels, flags.category)
-    if flags.level >= len(found):
-        raise ConfigError(f"`--level` (={flags.level}) must be less than {len(found)}, the number of levels")
+    _require_level(flags.level, len(found), "levels")
     return [Round(level, f"level {n}", KeyMoves) for n, level in enumerate(found)]
 
 
@@ -126,10 +125,7 @@ def _recordings(flags: _Flags) -> list[Round]:
         raise ConfigError(f"{label} cannot be read: {error.strerror or error}") from error
     except RecordError as error:
         raise ConfigError(f"{label} {error}") from error
-    if flags.level >= len(records):
-        raise ConfigError(
-            f"`--level` (={flags.level}) must be less than {len(records)}, the number of attempts"
-        )
+    _require_level(flags.level, len(records), "attempts")
     by_digest = {level.digest: level for level in _read_levels(flags.levels, "all")}
     for number, record in enumerate(records, 1):
         if record.digest not in by_digest:
@@ -140,6 +136,11 @@ def _recordings(flags: _Flags) -> list[Round]:
         Round(by_digest[record.digest], f"attempt {n}", functools.partial(RecordedMoves, record.actions))
         for n, record in enumerate(records)
     ]
+
+
+def _require_level(level: int, count: int, what: str) -> None:
+    if level >= count:
+        raise ConfigError(f"`--level` (={level}) must be less than {count}, the number of {what}")
 
 
 def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
@@ -160,10 +161,9 @@ def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
         if record is not None:
             _append(record, AttemptRecord.of(attempt).line())
 
-    endless = not flags.replay
     try:
         with handled_by(_end, *_SIGNALS):
-            show(rounds, flags.level, endless, 1 / flags.speed, keep)
+            show(rounds, flags.level, not flags.replay, 1 / flags.speed, keep)
     except _Ended as ended:
         return 128 + ended.signum
     except curses.error as error:

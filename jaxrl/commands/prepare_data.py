@@ -19,7 +19,6 @@ A level takes about a tenth of a second, of the category exploration about one.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,18 +28,13 @@ from jaxrl.commands.arguments import MINARI, SEED, TRUST, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.environment import full_name
 from jaxrl.config.errors import RunError
+from jaxrl.config.fields import between, check
 from jaxrl.runs import storage
 
 _WITH_LEVELS = "jaxrl:Platformer"
 _MANY_LEVELS = 200
 _MOST_LEVELS = 100_000
 _LARGEST_SEED = 2**31 - 1
-_LEVELS = flag(
-    "--levels=N",
-    "levels of jaxrl:Platformer to train on, over all categories (default: 200); a quarter as many more are "
-    "for tests",
-    high=_MOST_LEVELS,
-)
 
 
 class _Flags(CommandArguments):
@@ -56,7 +50,11 @@ class _Flags(CommandArguments):
     replays: str = flag("--replays=DIR", "replays to simulate, or one file of them", "")
     successful: bool = flag("--successful", "leave out replays that end without success")
     minari: bool = MINARI
-    levels: int | None = _LEVELS
+    levels: int | None = flag(
+        "--levels=N",
+        "levels of jaxrl:Platformer to train on, over all categories (default: 200); a quarter as many more "
+        "are for tests",
+    )
     seed: int = replace(SEED, help="of what is made (default: {default})", high=_LARGEST_SEED)
     trust: bool = TRUST
 
@@ -77,34 +75,26 @@ def main(flags: _Flags, _: Sequence[str]) -> int:
         return _levels(output, flags.levels, flags.seed)
     if flags.levels is not None:
         raise ConfigError(f"`--levels` (={flags.levels}) is for levels of {_WITH_LEVELS} alone")
-    _require_one_player(flags, workdir)
+    _require_one_player(flags)
     if flags.replays:
-        return record.write_simulated(
-            output=output,
-            environment=env,
-            replays=flags.replays,
-            successful=flags.successful,
-            minari=flags.minari,
-        )
+        replays = {"replays": flags.replays, "successful": flags.successful}
+        return record.write_simulated(output=output, environment=env, minari=flags.minari, **replays)
     if flags.player:
-        record.require_solver(flags.player)
-        return record.record_solver(env, output, flags.episodes, flags.seed, flags.minari)
+        return record.record_solver(flags, env, output)
     if workdir:
         storage.require_run_folder("--workdir", workdir)
     return record.write_recording(
         output=output,
         episodes=flags.episodes or record.DEFAULT_EPISODES,
-        seed=flags.seed,
         workdir=workdir,
         environment=env,
-        trust=flags.trust,
-        minari=flags.minari,
+        **{name: getattr(flags, name) for name in ("seed", "trust", "minari")},
     )
 
 
-def _require_one_player(flags: _Flags, workdir: str) -> None:
+def _require_one_player(flags: _Flags) -> None:
     """Raises ConfigError if several flags name the player, or one has no environment."""
-    asked = {"--workdir": workdir, "--player": flags.player, "--replays": flags.replays}
+    asked = {"--workdir": flags.workdir, "--player": flags.player, "--replays": flags.replays}
     given = [name for name, value in asked.items() if value]
     if len(given) > 1:
         raise ConfigError(f"`{given[0]}` and `{given[1]}` exclude each other: one of them acts")
@@ -128,14 +118,12 @@ def _levels(output: str, levels: int | None, seed: int) -> int:
     from jaxrl.envs.native.platformer.level import CATEGORIES
     from jaxrl.envs.native.platformer.level_files import DatasetError
 
-    class Count(CommandArguments):
-        # At least one of each category; to know how many there are takes an import of jax.
-        levels: int = dataclasses.replace(_LEVELS, low=len(CATEGORIES), default=_MANY_LEVELS)
-
-    count, _ = Count.parse(["", *([] if levels is None else [f"--levels={levels}"])])
+    # At least one of each category; to know how many there are takes an import of jax.
+    count = _MANY_LEVELS if levels is None else levels
+    check("--levels", count, int, between(len(CATEGORIES), _MOST_LEVELS))
     folder = Path(output)
     try:
-        counts = dataset.write_dataset(folder, count.levels, seed, _tell)
+        counts = dataset.write_dataset(folder, count, seed, _tell)
     except DatasetError as error:
         raise ConfigError(f"`--output` (={output!r}): {error}") from error
     except (OSError, RuntimeError) as error:

@@ -68,14 +68,8 @@ def _show(summary: TraceSummary, top: int) -> None:
     console.print()
     operations = Table(box=None)
     # On a narrow terminal only the last two give way.
-    for heading, width in (
-        ("ms", 8),
-        ("share", 5),
-        ("times", 6),
-        ("phase", 10),
-        ("operation", 1),
-        ("from", 1),
-    ):
+    widths = {"ms": 8, "share": 5, "times": 6, "phase": 10, "operation": 1, "from": 1}
+    for heading, width in widths.items():
         right = heading in ("ms", "share", "times")
         operations.add_column(heading, justify="right" if right else "left", no_wrap=True, min_width=width)
     for operation in summary.operations[:top]:

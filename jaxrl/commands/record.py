@@ -57,54 +57,39 @@ class _Flags(RunFlags):
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     """Records what `argv` asks for; returns the exit code (0 written, 1 it failed, 2 bad input)."""
-    if flags.player or flags.env:
-        return _solver(flags, [*left, *([flags.workdir] if flags.workdir else [])])
-    workdir = flags.folder(left)
+    solved = flags.player or flags.env
+    runs = [*left, *filter(None, [flags.workdir])]
+    if solved and runs:
+        raise ConfigError(f"`--player` and `--env` are for recordings without a run, which {runs[0]!r} is")
+    if solved and not flags.env:
+        raise ConfigError("`--env` is missing: name the environment whose solver plays")
+    workdir = "" if solved else flags.folder(left)
     if not flags.output:
         raise ConfigError("`--output` is missing: name a new folder")
+    if solved:
+        return record_solver(flags, flags.env)
+    given = {name: getattr(flags, name) for name in ("output", "seed", "checkpoint", "minari", "trust")}
     return write_recording(
         workdir=workdir,
-        output=flags.output,
-        seed=flags.seed,
-        checkpoint=flags.checkpoint,
-        minari=flags.minari,
-        trust=flags.trust,
         episodes=flags.episodes or DEFAULT_EPISODES,
         sample=sample_choice(flags.sample, flags.greedy),
+        **given,
     )
 
 
-def _solver(flags: _Flags, runs: Sequence[str]) -> int:
-    """Records the solver of the environment that the flags name."""
-    if runs:
-        raise ConfigError(f"`--player` and `--env` are for recordings without a run, which {runs[0]!r} is")
-    if not flags.env:
-        raise ConfigError("`--env` is missing: name the environment whose solver plays")
-    if not flags.output:
-        raise ConfigError("`--output` is missing: name a new folder")
-    require_solver(flags.player)
-    env = full_name("--env", flags.env)[0]
-    return record_solver(env, flags.output, flags.episodes, flags.seed, flags.minari)
-
-
-def require_solver(player: str | None) -> None:
-    """Raises ConfigError unless `--player` is the solver."""
-    if player != SOLVER:
-        raise ConfigError(f"`--player` (={player or ''!r}) must be {SOLVER}")
-
-
-def record_solver(env: str, output: str, episodes: int | None, seed: int, minari: bool) -> int:
-    """Records the solver of an environment; returns the exit code."""
+def record_solver(flags: Any, environment: str, output: str = "") -> int:
+    """Records the solver of an environment by the flags of this command or `prepare-data`; the exit code."""
     from jaxrl.config.level_datasets import with_all_parts
     from jaxrl.evaluation.simulated_replays import plays_levels
 
-    env = with_all_parts(env)
+    if flags.player != SOLVER:
+        raise ConfigError(f"`--player` (={flags.player or ''!r}) must be {SOLVER}")
+    env = with_all_parts(full_name("--env", environment)[0])
+    given = {"output": output or flags.output, "environment": env, "minari": flags.minari}
     if plays_levels(env):
-        return write_simulated(output=output, environment=env, episodes=episodes, minari=minari)
-    count = episodes or DEFAULT_EPISODES
-    return write_recording(
-        output=output, episodes=count, seed=seed, environment=env, solver=True, minari=minari
-    )
+        return write_simulated(episodes=flags.episodes, **given)
+    count = flags.episodes or DEFAULT_EPISODES
+    return write_recording(episodes=count, seed=flags.seed, solver=True, **given)
 
 
 def write_simulated(**asked: Any) -> int:
@@ -120,7 +105,8 @@ def write_simulated(**asked: Any) -> int:
         print(f"dropped {len(sifted.dropped) - _MOST_NAMED} more: see manifest.json")
     if sifted.duplicates:
         print(f"{len(sifted.duplicates)} duplicates left out")
-    show_categories(sifted.categories)
+    if sifted.categories:
+        print(f"levels    {', '.join(f'{name} {count}' for name, count in sifted.categories.items())}")
     known = [e.success for e in sifted.episodes if e.success is not None]
     if known:
         print(f"success   {sum(known) / len(known):.1%}")
@@ -130,17 +116,11 @@ def write_simulated(**asked: Any) -> int:
     return _conclude(job.output, manifest)
 
 
-def show_categories(categories: dict[str, int]) -> None:
-    """Prints how many episodes of each category there are, if any."""
-    if categories:
-        print(f"levels    {', '.join(f'{name} {count}' for name, count in categories.items())}")
-
-
-def write_recording(**asked: object) -> int:
+def write_recording(**asked: Any) -> int:
     """Records, prints what was written, and returns the exit code; see `jaxrl.evaluation.recordings`."""
     from jaxrl.evaluation.recordings import Recording
 
-    recording = Recording(**asked)  # type: ignore[arg-type]
+    recording = Recording(**asked)
     command_line.require_writable_folder("output", recording.output)
     return _conclude(recording.output, recording.write(_tell))
 

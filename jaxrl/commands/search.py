@@ -142,12 +142,7 @@ def _search(flags: _Flags, left: Sequence[str], interruption: Interruption) -> i
 
 def _require_known(left: Sequence[str]) -> None:
     """Raises ConfigError for flags that are neither of a search nor of the configuration."""
-    unknown = [
-        argument
-        for argument in left
-        if argument.startswith("-")
-        and (name := argument.partition("=")[0].lstrip("-")) not in ("config", "env")
-        and not is_of_config(name)
-    ]
+    flags = {x: x.partition("=")[0].lstrip("-") for x in left if x.startswith("-")}
+    unknown = [x for x, name in flags.items() if name not in ("config", "env") and not is_of_config(name)]
     known = ("config", "help", *(argument.name for argument in _Flags.arguments() if argument.word))
     require_no_flags(unknown, known, declared_fields(), FLAGS_OF_FIELDS)

@@ -69,27 +69,20 @@ class _Flags(CommandArguments):
 def main(flags: _Flags, left: Sequence[str]) -> int:
     """Serves what `argv` asks for; returns the exit code (0 after SIGTERM; 2: bad input)."""
     if len(left) != 1:
-        raise ConfigError(
-            "`MODEL` is missing: name a model, a run or NAME@VERSION" if not left else "one MODEL"
-        )
+        raise ConfigError("one MODEL" if left else "`MODEL` is missing: name a model, a run or NAME@VERSION")
     if flags.runtime and flags.runtime not in RUNTIMES:
-        hint = did_you_mean(flags.runtime, RUNTIMES)
-        raise ConfigError(f"`--runtime` (={flags.runtime!r}) is none{hint}")
+        raise ConfigError(f"`--runtime` (={flags.runtime!r}) is none{did_you_mean(flags.runtime, RUNTIMES)}")
 
     from jaxrl.inference.serving import server, targets
     from jaxrl.inference.serving.server_options import ServerOptions
     from jaxrl.runs import web
 
     tpu_slices.hush_libtpu()
+    given = ("host", "port", "runtime", "largest_batch", "sessions", "idle_seconds")
     options = ServerOptions(
-        host=flags.host,
-        port=flags.port,
-        runtime=flags.runtime,
-        largest_batch=flags.largest_batch,
         wait_seconds=flags.wait_ms / 1e3,
-        sessions=flags.sessions,
-        idle_seconds=flags.idle_seconds,
         follow_seconds=flags.follow_seconds if flags.follow else 0.0,
+        **{name: getattr(flags, name) for name in given},
     )
     server.check_options(options)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")

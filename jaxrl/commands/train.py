@@ -75,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = hardware_profile.fit(config, arguments.workdir, command_line.say)
         if arguments.most_devices:
             config.num_devices = limit_devices(config, arguments.most_devices, arguments.processes)
-        several = check_config(config).population.seeds > 1
-        start = run_population if several else run
+        start = run_population if check_config(config).population.seeds > 1 else run
         log_level.set(arguments.log_level)
         invocation = Invocation(debug, arguments.processes, started, arguments.notes)
         outcome = start(config, arguments.workdir, interruption, invocation)
