@@ -30,8 +30,7 @@ class _Flags(CommandArguments):
         "how long to train each, after compilation: minutes in all on a CPU; 0: do not train "
         "(default: {default})",
         2.0,
-        low=0.0,
-        high=command_line.LONGEST,
+        within=(0.0, command_line.LONGEST),
     )
     output: str | None = flag("--output=FILE", "JSON file with the figures (default: none)")
 

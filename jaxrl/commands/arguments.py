@@ -30,16 +30,14 @@ class Argument:
       help: its line in the help, where "{default}" stands for the default; "" leaves it out of the list.
       kind: of a flag's value: bool (a switch), int, float or str; None if it is left to others.
       default: of a flag that is absent; False of a switch.
-      low: the least number allowed; of an int an integer.
-      high: the largest.
+      within: the least and the largest number allowed, the latter None if there is none.
     """
 
     term: str
     help: str = ""
     kind: type[bool | int | float | str] | None = None
     default: Any = None
-    low: Any = None
-    high: Any = None
+    within: tuple[Any, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -53,9 +51,9 @@ class Argument:
         return f"{flag}{equals}" if flag.startswith("--") and "." not in flag else ""
 
 
-def flag(term: str, help: str = "", default: Any = None, low: Any = None, high: Any = None) -> Any:
+def flag(term: str, help: str = "", default: Any = None, within: tuple[Any, Any] | None = None) -> Any:
     """Declares a flag in the class of a command's flags, which gives its type; see `CommandArguments`."""
-    return Argument(term, help, None, default, low, high)
+    return Argument(term, help, None, default, within)
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def group(*arguments: Argument) -> Any:
 class CommandArguments:
     """The flags of a command: the class declares them, `parse` returns an instance with their values.
 
-    `seconds: float = flag("--seconds=S", "how long", 1.0, low=0.01)`; without a default the type is
+    `seconds: float = flag("--seconds=S", "how long", 1.0, (0.01, None))`; without a default the type is
     `float | None`. Arguments without a type are listed in the help and left to others. Every command has
     --debug.
     """
@@ -102,10 +100,10 @@ class CommandArguments:
     def parse(
         cls, argv: Sequence[str], known_only: bool = False, positional: bool = False
     ) -> tuple[Self, list[str]]:
-        """Parses a command line: the program's name and its arguments; returns the flags and what is left.
+        """Parses the arguments after the program's name; returns the flags and what is left.
 
-        Raises ConfigError for a wrong value or an empty argument, for unknown flags unless `known_only`, and for
-        an argument that is no flag unless `positional`.
+        Raises ConfigError for wrong values and empty arguments, for unknown flags unless `known_only`, and
+        for an argument that is no flag unless `positional`.
         """
         for given in argv:
             if any("\ud800" <= character <= "\udfff" for character in given):  # what Python cannot decode
@@ -166,7 +164,7 @@ TRUST = flag(
     "for trusted runs",
 )
 # Commands in which it decides something else use `replace(SEED, help=...)`.
-SEED = flag("--seed=K", "decides the episodes (default: {default})", 0, low=0, high=2**32 - 1)
+SEED = flag("--seed=K", "decides the episodes (default: {default})", 0, within=(0, 2**32 - 1))
 JSON = flag("--json", "one JSON object instead of a table")
 MINARI = flag("--minari", "also write DIR/data, a Minari data set (extra minari)")
 
@@ -239,7 +237,7 @@ def _read(arguments: Sequence[Argument], given: Sequence[str]) -> tuple[dict[str
 
 
 def _value(argument: Argument, text: str) -> Any:
-    kind, low, high = argument.kind, argument.low, argument.high
+    kind, (low, high) = argument.kind, argument.within or (None, None)
     if kind is str and not text:
         raise ConfigError(f"`--{argument.name}=` is empty; is a variable of the shell not set?")
     rules = () if low is None else (at_least(low),) if high is None else (between(low, high),)
@@ -257,8 +255,7 @@ def require_no_flags(
     Args:
       given: as on the command line, with or without `=VALUE`.
       known: the names of the command's flags.
-      fields: of the configuration, if the command's flags set them.
-      flags_of_fields: the flags of fields that have one, by field.
+      fields, flags_of_fields: of a command that sets fields: their names, and their flags by name.
     """
     found = {}
     for argument in given:

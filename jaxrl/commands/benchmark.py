@@ -25,8 +25,7 @@ class _Flags(CommandArguments):
         "--seconds=S",
         "how long to train for in all, after compilation and warm-up (default: {default})",
         20.0,
-        low=0.1,
-        high=command_line.LONGEST,
+        within=(0.1, command_line.LONGEST),
     )
     workdir: str | None = flag("--workdir=DIR", "where throughput.json goes (default: nowhere)")
 

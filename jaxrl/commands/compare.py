@@ -56,7 +56,7 @@ class _Flags(CommandArguments):
     )
     force: bool = flag("--force", "compare incomparable runs too; the report gives the reasons")
     resamples: int = flag(
-        "--resamples=N", "of the bootstrap (default: {default})", 2000, low=100, high=_MOST_RESAMPLES
+        "--resamples=N", "of the bootstrap (default: {default})", 2000, within=(100, _MOST_RESAMPLES)
     )
 
 
@@ -91,7 +91,6 @@ def main(flags: _Flags, paths: Sequence[str]) -> int:
 
 
 def _pair(flags: _Flags, paths: Sequence[str]) -> tuple[str, str] | None:
-    """The runs of --sequential and --parallel."""
     sequential, parallel = flags.sequential, flags.parallel
     if not (sequential or parallel):
         return None

@@ -37,8 +37,7 @@ class _Flags(RunFlags):
         "--episodes=N",
         "greedy episodes to evaluate (default: {default}; 0 for none)",
         100,
-        low=0,
-        high=command_line.MOST_EPISODES,
+        within=(0, command_line.MOST_EPISODES),
     )
     seed: int = SEED
     mlflow: str = flag(

@@ -24,7 +24,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(_: _Flags, left: Sequence[str]) -> int:
-    """Prints what `argv` asks for; returns the exit code (2: there is no such page)."""
     pages = _pages()
     if not left:
         width = max(map(len, pages))

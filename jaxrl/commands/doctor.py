@@ -28,7 +28,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags)
 def main(flags: _Flags, _: Sequence[str]) -> int:
-    """Examines the machine; returns the exit code (0 ready, 1 broken, 2 bad input)."""
     if is_remote(flags.workdir):
         raise ConfigError(f"`--workdir` (={flags.workdir}) must be a local folder; --bucket tries buckets")
     if flags.bucket and not flags.bucket.startswith("gs://"):

@@ -43,12 +43,11 @@ class _Flags(CommandArguments):
     wrappers: str = flag(
         "--wrappers=W", "of the one that is shown: one wrapper, or a tuple of wrappers as in env.wrappers", ""
     )
-    steps: int = flag("--steps=N", "random steps to play (default: {default})", 100, low=1, high=_MOST_STEPS)
+    steps: int = flag("--steps=N", "random steps to play (default: {default})", 100, within=(1, _MOST_STEPS))
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, asked: Sequence[str]) -> int:
-    """Lists or shows what `argv` asks for; returns the exit code (0 shown, 1 it failed, 2 bad input)."""
     if len(asked) > 1:
         raise ConfigError(f"one suite or environment at a time, not {', '.join(asked)}")
     if not asked:

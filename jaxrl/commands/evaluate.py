@@ -33,8 +33,7 @@ class _Flags(RunFlags):
     episodes: int | None = flag(
         "--episodes=N",
         "exact number of episodes in each mode (default: 100); 0 with --video makes only the video",
-        low=0,
-        high=command_line.MOST_EPISODES,
+        within=(0, command_line.MOST_EPISODES),
     )
     checkpoint: str = CHECKPOINT
     sample: bool = flag("--sample", "only sampled actions")
@@ -59,8 +58,7 @@ class _Flags(RunFlags):
         "--levels=N",
         "instead of episodes of the default task, a few (--episodes, default 10) in each of N random levels "
         "that can be solved, and in those with names (docs/levels.md)",
-        low=1,
-        high=command_line.MOST_EPISODES,
+        within=(1, command_line.MOST_EPISODES),
     )
     cvar: bool = flag(
         "--cvar",
@@ -75,8 +73,7 @@ class _Flags(RunFlags):
         "--video-episodes=N",
         "episodes in the video, one after the other (default: {default})",
         1,
-        low=1,
-        high=_MOST_FILMED,
+        within=(1, _MOST_FILMED),
     )
     inspect: str | None = flag(
         "--inspect=FILE",
@@ -189,7 +186,6 @@ def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None)
 def _record(
     trained: TrainedPolicy, asked: Mapping[str, Any], result: Result, reported: Mapping[str, float]
 ) -> None:
-    """Writes the record of the episodes of a mode, and says where."""
     from jaxrl.runs.folder import RunFolder
 
     asked_for = {"step": trained.step, "seed": asked["seed"]}
@@ -256,7 +252,6 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _show_suite(report: Mapping[str, Any]) -> None:
-    """Prints the report of a suite."""
     from rich.text import Text
 
     from jaxrl.reporting.display import table

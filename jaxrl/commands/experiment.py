@@ -60,7 +60,6 @@ class _Flags(CommandArguments):
 
 
 def _job(argv: Sequence[str]) -> int:
-    """Runs the experiment that `argv` asks for; returns the exit code (1: a cell failed; 2: bad input)."""
     flags, left = _Flags.parse(_join_lists(argv), positional=True)
     with catch_signals() as interruption:
         return _open(flags, left, interruption, shlex.join(["experiment", *argv[1:]]))

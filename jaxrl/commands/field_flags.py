@@ -101,28 +101,24 @@ class TrainingFlags(CommandArguments):
         "address of the first of several processes, with --num_processes=N and --process_id=I "
         "(docs/multihost.md; SLURM, Open MPI, Kubernetes and Cloud TPU provide all three)",
     )
-    num_processes: int | None = flag("--num_processes=N", low=1, high=_LARGEST)
-    process_id: int | None = flag("--process_id=I", low=0, high=_LARGEST)
+    num_processes: int | None = flag("--num_processes=N", within=(1, _LARGEST))
+    process_id: int | None = flag("--process_id=I", within=(0, _LARGEST))
     heartbeat: int = flag(
         "--heartbeat=SECONDS",
         "until a process that is not heard of counts as lost (default: {default})",
         HEARTBEAT_SECONDS,
-        1,
-        _LARGEST,
+        (1, _LARGEST),
     )
     watchdog: int | None = flag(
         "--watchdog=SECONDS",
         "without progress until a process ends itself (default: 1800; 0: never)",
-        None,
-        0,
-        _LARGEST,
+        within=(0, _LARGEST),
     )
     join: int = flag(
         "--join=SECONDS",
         "to wait for the other processes at the start (default: {default})",
         JOIN_SECONDS,
-        1,
-        _LARGEST,
+        (1, _LARGEST),
     )
     log_level: str = flag(
         "--log-level=LEVEL", "of train.log: debug, info, warning or error (default: {default})", "info"

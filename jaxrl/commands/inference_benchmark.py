@@ -30,8 +30,7 @@ class _Flags(CommandArguments):
         "--seconds=S",
         "how long for each batch size, after compilation and warm-up (default: {default})",
         1.0,
-        low=0.01,
-        high=command_line.LONGEST,
+        within=(0.01, command_line.LONGEST),
     )
     output: str | None = flag(
         "--output=FILE", "JSON file (default: DIR/inference_benchmark.json; with CONFIG: none)"

@@ -42,7 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(name: str, *arguments: str) -> int:
-    """Becomes the script; returns 0 if there is only something to show."""
     if name not in _FILES:
         raise ConfigError(f"`{name}` is no launch script{did_you_mean(name, _FILES)}")
     file = folder() / _FILES[name]

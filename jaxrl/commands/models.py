@@ -32,7 +32,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Does what `argv` asks for; returns the exit code (1: damage; 2: bad input)."""
     action, *rest = left or ["list"]
     if action not in _COUNTS:
         raise ConfigError(f"`ACTION` (={action!r}) is none{did_you_mean(action, _COUNTS)}")

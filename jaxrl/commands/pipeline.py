@@ -51,7 +51,6 @@ class _Flags(CommandArguments):
 
 
 def _reference() -> str:
-    """The settings of all stages, with type, default and meaning."""
     from jaxrl.pipeline.settings import STAGES, reference
 
     lines = ["Settings, as FILE has them by stage:"]
@@ -71,7 +70,6 @@ def _reference() -> str:
 
 @command_line.command(__doc__, _Flags, positional=True, reference=_reference)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the pipeline that `argv` asks for; returns the exit code (1: a stage failed; 3: a closed gate)."""
     with catch_signals() as interruption:
         return _open([x for x in (flags.config, *left) if x], flags, interruption)
 

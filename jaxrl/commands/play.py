@@ -43,7 +43,7 @@ class _Flags(CommandArguments):
         "minimax if the game is solved, or baseline, Pgx's own policy (default: {default})",
         "random",
     )
-    seat: int = flag("--seat=N", "of GAME: 0 begins (default), 1 does not", 0, low=0, high=1)
+    seat: int = flag("--seat=N", "of GAME: 0 begins (default), 1 does not", 0, within=(0, 1))
     seed: int = replace(SEED, help="of GAME: decides the opponent's moves")
     best_moves: bool = flag("--best-moves", "of GAME: a run plays greedily instead of sampling moves")
     trust: bool = TRUST
@@ -56,17 +56,16 @@ class _Flags(CommandArguments):
     category: str = flag(
         "--category=C", "simple (default), medium, complex, mine_heavy, exploration or all", "simple"
     )
-    level: int = flag("--level=N", "the first level that is played (default: {default})", 0, low=0)
+    level: int = flag("--level=N", "the first level that is played (default: {default})", 0, within=(0, None))
     record: str = flag("--record=FILE", "appends each attempt to FILE, a line of JSON", "")
     replay: str = flag("--replay=FILE", "shows the attempts of such a FILE; with the same --levels", "")
     speed: float = flag(
-        "--speed=X", "steps per second, 1 to 60 (default: {default})", 12.0, low=1.0, high=60.0
+        "--speed=X", "steps per second, 1 to 60 (default: {default})", 12.0, within=(1.0, 60.0)
     )
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, games: Sequence[str]) -> int:
-    """Lets a person play; returns the exit code (0 left, 1 it failed, 2 bad input)."""
     if len(games) > 1:
         raise ConfigError(f"one game is played, not {', '.join(games)}")
     if games and Path(games[0]).is_dir():
@@ -105,7 +104,6 @@ def _game(game: str, flags: _Flags) -> int:
 
 
 def _levels(flags: _Flags) -> list[Round]:
-    """The levels that a person plays."""
     from jaxrl.envs.native.platformer.game.terminal import KeyMoves, Round
 
     found = _read_levels(flags.levels, flags.category)
@@ -151,7 +149,6 @@ def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
 
 
 def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
-    """Lets a person play; returns the exit code."""
     with errors_as(RunError, "`jaxrl play` needs Python's curses", ImportError):
         import curses
     from jaxrl.envs.native.platformer.game.record import AttemptRecord
@@ -172,8 +169,6 @@ def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
 
 
 class _Ended(BaseException):
-    """A signal asks to end."""
-
     def __init__(self, signum: int):
         super().__init__(signum)
         self.signum = signum

@@ -51,7 +51,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the preflight that `argv` asks for; returns the exit code (1: does not fit, 2: bad input)."""
     arguments = run_arguments.parse_single("preflight", left)
     config = arguments.config
     described = topologies.parse(flags.topology) if flags.topology else None
@@ -134,7 +133,6 @@ def _show(report: MemoryReport, devices: str, described: DescribedDevices | None
 
 
 def _kernels(launches: Launches, rollout_length: int) -> list[tuple[str, str]]:
-    """Launches per iteration by phase, and by loop."""
     phases = ", ".join(f"{name} {count:,}" for name, count in launches.phases.most_common())
     rows = [("kernels", f"{launches.kernels:,} per iteration: {phases}")]
     conditionals = f"{launches.conditionals:,} per iteration"

@@ -43,7 +43,7 @@ class _Flags(CommandArguments):
     output: str | None = flag("--output=DIR", "a new folder, or an empty one; or --output-dir=DIR")
     output_dir: str | None = flag("--output-dir=DIR", "")
     episodes: int | None = flag(
-        "--episodes=N", "episodes to record (default: 100)", low=1, high=command_line.MOST_EPISODES
+        "--episodes=N", "episodes to record (default: 100)", within=(1, command_line.MOST_EPISODES)
     )
     workdir: str | None = flag("--workdir=RUN", "the run whose policy acts (default: actions at random)")
     player: str | None = record.PLAYER
@@ -55,13 +55,12 @@ class _Flags(CommandArguments):
         "levels of jaxrl:Platformer to train on, over all categories (default: 200); a quarter as many more "
         "are for tests",
     )
-    seed: int = replace(SEED, help="of what is made (default: {default})", high=_LARGEST_SEED)
+    seed: int = replace(SEED, help="of what is made (default: {default})", within=(0, _LARGEST_SEED))
     trust: bool = TRUST
 
 
 @command_line.command(__doc__, _Flags)
 def main(flags: _Flags, _: Sequence[str]) -> int:
-    """Generates what `argv` asks for; returns the exit code (0 written, 1 it failed, 2 bad input)."""
     env = _one("env", flags.env, flags.env_name, "env-name")
     output = _one("output", flags.output, flags.output_dir, "output-dir")
     workdir = str(flags.workdir or "")

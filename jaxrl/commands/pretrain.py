@@ -30,16 +30,18 @@ class _Flags(CommandArguments):
     env = ENV
     data: str = flag("--data=DIR", "the episodes: jaxrl record, jaxrl prepare-data", "")
     bc_epochs: int = flag(
-        "--bc-epochs=N", "passes over them at most (default: {default})", 10, 1, LARGEST_INT32
+        "--bc-epochs=N", "passes over them at most (default: {default})", 10, (1, LARGEST_INT32)
     )
     bc_batch_size: int = flag(
-        "--bc-batch-size=N", "steps of an update, about (default: {default})", 64, 1, LARGEST_INT32
+        "--bc-batch-size=N", "steps of an update, about (default: {default})", 64, (1, LARGEST_INT32)
     )
-    bc_learning_rate: float = flag("--bc-learning-rate=X", "of Adam (default: {default})", 3e-4, 0.0, 1e3)
+    bc_learning_rate: float = flag("--bc-learning-rate=X", "of Adam (default: {default})", 3e-4, (0.0, 1e3))
     bc_patience: int = flag(
-        "--bc-patience=N", "checks without a better one that end it; 0: none does", 3, 0, 10**6
+        "--bc-patience=N", "checks without a better one that end it; 0: none does", 3, (0, 10**6)
     )
-    bc_validation: float = flag("--bc-validation=X", "share of the episodes that only checks", 0.1, 0.0, 0.9)
+    bc_validation: float = flag(
+        "--bc-validation=X", "share of the episodes that only checks", 0.1, (0.0, 0.9)
+    )
     class_weights: str = flag("--class-weights=W", "balanced: each action weighs the same; none", "none")
     config_field = CONFIG_FIELD
     workdir = Argument(
@@ -81,7 +83,6 @@ def _clone(flags: _Flags, left: Sequence[str], interruption: Interruption) -> in
 
 
 def _show(found: dict[str, Any]) -> None:
-    """Prints in three lines how the clone was judged."""
     data = found["data"]
     command_line.say(
         f"data         {data['episodes']} episodes, {data['steps']:,} steps: {found['plan']['data']}"

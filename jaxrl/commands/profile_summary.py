@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class _Flags(CommandArguments):
     dir = Argument("DIR", "a run's folder or a trace in it; of several traces the newest")
-    top: int = flag("--top=N", "how many operations to list (default: {default})", 15, low=1, high=10_000)
+    top: int = flag("--top=N", "how many operations to list (default: {default})", 15, within=(1, 10_000))
     as_json: bool = replace(JSON, help="one JSON object instead of tables")
 
 

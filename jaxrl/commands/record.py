@@ -42,7 +42,7 @@ PLAYER: Any = Argument(
 class _Flags(RunFlags):
     output: str = flag("--output=DIR", "a new folder, or an empty one", "")
     episodes: int | None = flag(
-        "--episodes=N", "how many (default: 100)", low=1, high=command_line.MOST_EPISODES
+        "--episodes=N", "how many (default: 100)", within=(1, command_line.MOST_EPISODES)
     )
     env: str = flag("--env=NAME", "the environment, with --player", "")
     player: str | None = PLAYER
@@ -56,7 +56,6 @@ class _Flags(RunFlags):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Records what `argv` asks for; returns the exit code (0 written, 1 it failed, 2 bad input)."""
     solved = flags.player or flags.env
     runs = [*left, *filter(None, [flags.workdir])]
     if solved and runs:
@@ -126,7 +125,6 @@ def write_recording(**asked: Any) -> int:
 
 
 def _conclude(output: str, manifest: dict[str, Any]) -> int:
-    """Prints what was written; returns the exit code."""
     from jaxrl.evaluation import recordings
 
     listed = manifest["episodes"].values()

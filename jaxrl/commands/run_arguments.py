@@ -34,7 +34,7 @@ class Arguments:
     Attributes:
       notes: lines for the user to see once it is known that the configuration can be trained.
       log_level: from which level on train.log has records.
-      most_devices: to train on, if there are so many; 0: as many as `num_devices`.
+      most_devices: see `Remarks`.
     """
 
     config: ConfigDict

@@ -37,8 +37,7 @@ class _Flags(CommandArguments):
         "--trials=N",
         "how many (default: 20; a grid ends with its points; optuna and ray 50, pareto 100, the members "
         "of pbt 16)",
-        low=0,
-        high=_MOST,
+        within=(0, _MOST),
     )
     sampler: str | None = flag("--sampler=S", "of optuna: tpe (default), gp (needs torch) or cmaes")
     pruner: str | None = flag(
@@ -61,10 +60,12 @@ class _Flags(CommandArguments):
         "machine)",
     )
     cpus_per_trial: int | None = flag(
-        "--cpus_per_trial=N", "of ray: cores that each trial gets (default: 1)", low=0, high=_MOST
+        "--cpus_per_trial=N", "of ray: cores that each trial gets (default: 1)", within=(0, _MOST)
     )
     gpus_per_trial: float | None = flag(
-        "--gpus_per_trial=X", "of ray: GPUs, or a part of one (default: 1 if the cluster has any)", low=0
+        "--gpus_per_trial=X",
+        "of ray: GPUs, or a part of one (default: 1 if the cluster has any)",
+        within=(0, None),
     )
     metric: str | None = flag("--metric=KEY", "what counts, of metrics.jsonl (default: eval/return)")
     score: str | None = flag(
@@ -72,32 +73,29 @@ class _Flags(CommandArguments):
     )
     direction: str | None = flag("--direction=D", "maximize (default) or minimize")
     jobs: int | None = flag(
-        "--jobs=N", "trials at the same time, a process each (default: 1)", low=0, high=_MOST
+        "--jobs=N", "trials at the same time, a process each (default: 1)", within=(0, _MOST)
     )
     population: int | None = flag(
         "--population=N",
         "N trials as one program on all devices, if they differ in numbers alone (default, without --jobs: "
         "all of a random search or grid, up to 32)",
-        low=0,
-        high=_MOST,
+        within=(0, _MOST),
     )
     trial_timeout: float | None = flag(
         "--trial_timeout=X",
         "seconds after which a trial is stopped and counts as failed; each is then a process",
-        low=0,
+        within=(0, None),
     )
     verify: int | None = flag(
         "--verify=N",
         "fresh seeds with which the winner is trained again before it is called the best (default: 3; 0: "
         "none)",
-        low=0,
-        high=_MOST,
+        within=(0, _MOST),
     )
     seed: int | None = replace(
         SEED,
         help="decides the points that are tried (default: 0); what trials train with is --config.seed",
         default=None,
-        high=_MOST,
     )
     env = Argument("--env=SUITE:NAME", "the environment; as for jaxrl train")
     config_field = Argument(

@@ -26,7 +26,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, folders: Sequence[str]) -> int:
-    """Copies what `argv` asks for; returns the exit code (1: not all, 2: bad input)."""
     for argument in folders:
         if argument.startswith("-"):
             raise ConfigError(f"unknown flag `{argument}`; valid: --dry-run, --debug")

@@ -39,7 +39,6 @@ def _help(argv: Sequence[str], part: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the training that `argv` asks for; returns the exit code (2: bad input)."""
     started = time.perf_counter()
     gc.set_threshold(*_GARBAGE)
     given = list(sys.argv if argv is None else argv)

@@ -27,15 +27,13 @@ class _Flags(RunFlags):
     step: int | None = flag(
         "--step=N",
         "only this checkpoint (default: all, and what lies beside them)",
-        low=0,
-        high=LARGEST_COUNT,
+        within=(0, LARGEST_COUNT),
     )
     as_json: bool = JSON
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Verifies what `argv` asks for; returns the exit code (0 intact, 1 damaged, 2 bad input)."""
     workdir = flags.folder(left)
     import jax
 

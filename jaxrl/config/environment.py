@@ -70,7 +70,6 @@ def import_path() -> str:
 
 
 def _is_short(environment: str) -> bool:
-    """True of a name without a suite."""
     short = environment.partition("(")[0]
     return bool(short and len(environment) <= _LONGEST and (":" not in short or short.startswith("procgen:")))
 
@@ -208,12 +207,9 @@ def check_environment(c: Config) -> EnvSpec:
 
 
 def task_environment(given: str, env: EnvConfig, names: Sequence[str]) -> str:
-    """The environment that plays one of several tasks alone, if `given` is its name; else `given`.
+    """The environment that plays one of several tasks alone, if `given` is its short name; else `given`.
 
-    Args:
-      given: the name of an environment, or the short name of a task.
-      env: the section that a policy of several tasks was trained with.
-      names: the short names of its tasks.
+    The tasks, with their short `names`, are those of the section `env` with which a policy was trained.
     """
     return with_arguments("env.name", env.name, only=given) if given in names else given
 
@@ -257,14 +253,20 @@ def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...
       name: the environment.
       wrappers: their names, from the innermost to the outermost.
     """
+    with errors_as(ConfigError, f"`{field}` (={value!r})", ConfigError):
+        return make_spec(name, wrappers)
+
+
+def make_spec(name: str, wrappers: tuple[str, ...] = ()) -> EnvSpec:
+    """As `environment_spec`, with an error that does not say which field names the environment."""
     from jaxrl.envs import modules, registry
 
     try:
         return registry.spec_of(name, wrappers)
     except (ValueError, ImportError) as error:
-        raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
+        raise ConfigError(" ".join(str(error).split())) from error
     except Exception as error:  # whatever code of a suite, or the user's, makes of its arguments
-        raise ConfigError(f"`{field}` (={value!r}): making it raised {modules.one_line(error)}") from error
+        raise ConfigError(f"making it raised {modules.one_line(error)}") from error
 
 
 def _takes_no_tasks(c: Config) -> ConfigError:

@@ -32,12 +32,7 @@ SHIPPED = Path(__file__).parent / "shipped"  # The folder configs/ of a checkout
 
 @dataclasses.dataclass
 class Remarks:
-    """Remarks on a config file: lines for the user, and a limit on devices.
-
-    Attributes:
-      lines: for the user, such as on keys without a counterpart.
-      most_devices: to train on, if there are so many; 0: as many as `num_devices`.
-    """
+    """Lines for the user on a config file, and on how many devices to train at most; 0: on `num_devices`."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
     most_devices: int = 0

@@ -45,11 +45,7 @@ class LevelDataset:
 
     @classmethod
     def of(cls, flag: str, given: str) -> LevelDataset:
-        """Reads every level once.
-
-        Raises:
-          ConfigError: one line on what is missing, and how to make it.
-        """
+        """Reads every level once; ConfigError says in one line what is missing, and how to make it."""
         given_as = f"`{flag}` (={given!r})"
         if given.endswith(".pkl"):
             raise ConfigError(
@@ -67,12 +63,11 @@ class LevelDataset:
                 raise ConfigError(
                     f"{given_as} holds {pickles[0]}, a pickle, which is never read: save it as .npz"
                 )
-            there = [name for name in CATEGORIES if (place / name).is_dir()]
-            if not there:
+            missing = [name for name in CATEGORIES if not (place / name).is_dir()]
+            if len(missing) == len(CATEGORIES):
                 raise ConfigError(
                     f"{given_as} has no folder of a category ({', '.join(CATEGORIES)}); {_MAKE}"
                 )
-            missing = [name for name in CATEGORIES if name not in there]
             if missing:
                 raise ConfigError(f"{given_as} lacks the folder {place / missing[0]}; {_MAKE}")
             given = str(place.resolve())

@@ -56,13 +56,7 @@ def yaml_file(config: Config, about: str = "") -> str:
             lines += ["", f"{section}:"]
             last = section
         indent = "  " if section else ""
-        line = f"{indent}{key}: {_yaml_value(value)}"
-        if len(line) + len(field.help) + 4 <= _FILE_WIDTH:
-            lines.append(f"{line}  # {field.help}")
-            continue
-        comment = f"{indent}# "
-        lines += textwrap.wrap(field.help, _FILE_WIDTH, initial_indent=comment, subsequent_indent=comment)
-        lines.append(line)
+        lines += _explained(f"{indent}{key}: {_yaml_value(value)}", field, indent)
     return "\n".join(lines)
 
 
@@ -93,13 +87,15 @@ def _assignments(config: Config, changed_only: bool) -> Iterator[str]:
         target = f"c.{section}" if section else "c"
         # A key that is no attribute is a word that Python reserves.
         target += f".{key}" if key == field.attribute else f'["{key}"]'
-        line = f"    {target} = {_literal(value)}"
-        meaning = f"  # {field.help}"
-        if len(line + meaning) <= _FILE_WIDTH:
-            yield line + meaning
-            continue
-        yield from textwrap.wrap(field.help, _FILE_WIDTH, initial_indent="    # ", subsequent_indent="    # ")
-        yield line
+        yield from _explained(f"    {target} = {_literal(value)}", field, "    ")
+
+
+def _explained(line: str, field: Field, indent: str) -> list[str]:
+    """The line with the meaning of its field as a comment, beside it or above."""
+    if len(line) + len(field.help) + 4 <= _FILE_WIDTH:
+        return [f"{line}  # {field.help}"]
+    comment = f"{indent}# "
+    return [*textwrap.wrap(field.help, _FILE_WIDTH, initial_indent=comment, subsequent_indent=comment), line]
 
 
 def _literal(value: Any) -> str:
@@ -121,13 +117,11 @@ def section_list(algorithm: str = "") -> str:
     names = [name for name in meanings if not own or name not in BUILT_IN or name == own]
     fields = declared_fields(algorithm or DEFAULT)
     indent = " " * (max(map(len, names)) + 5)
-
-    def lines(name: str) -> list[str]:
+    listed = []
+    for name in names:
         start = f"  {name}".ljust(len(indent))
-        return textwrap.wrap(meanings[name], _HELP_WIDTH, initial_indent=start, subsequent_indent=indent)
-
+        listed += textwrap.wrap(meanings[name], _HELP_WIDTH, initial_indent=start, subsequent_indent=indent)
     alone = ", ".join(name for name, field in fields.items() if not field.section)
-    listed = [line for name in names for line in lines(name)]
     return "\n".join(
         [
             "Sections of fields, which are set as in --config.env.num_envs=128:",
@@ -165,14 +159,13 @@ def field_list(algorithm: str = DEFAULT, part: str = "") -> str:
             last = section
         indent = " " * _NAME_WIDTH
         text = f"{field.help} ({_facts(field)})"
-        wrapped = textwrap.wrap(
-            text, _HELP_WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-        )
+        wrapped = textwrap.wrap(text, _HELP_WIDTH - _NAME_WIDTH, break_on_hyphens=False)
         start = f"  {name} ".ljust(_NAME_WIDTH)
         if len(start) > _NAME_WIDTH:
-            lines += [start.rstrip(), *wrapped]
+            lines.append(start.rstrip())
         else:
-            lines += [start + wrapped[0].lstrip(), *wrapped[1:]]
+            lines.append(start + wrapped.pop(0))
+        lines += [indent + line for line in wrapped]
     return "\n".join(lines)
 
 

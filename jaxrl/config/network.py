@@ -23,6 +23,8 @@ _MOST_CORES = 4
 _LONGEST_MEMORY = 65_536
 _MOST_COMPONENTS = 1_024
 _AS_NAMED = "as the architecture has it"
+# Units or channels of each layer.
+_SIZES = (each(at_least(1)), each(at_most(_MOST_UNITS)), at_most_elements(_MOST_LAYERS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,25 +60,19 @@ class NetworkConfig:
     )
     local_channels: tuple[int, ...] = field(
         (),
-        each(at_least(1)),
-        each(at_most(_MOST_UNITS)),
-        at_most_elements(_MOST_LAYERS),
+        *_SIZES,
         help=f"channels of each 3x3 convolution of stride 2 on the local picture; (): {_AS_NAMED}",
         fixed=True,
     )
     global_channels: tuple[int, ...] = field(
         (),
-        each(at_least(1)),
-        each(at_most(_MOST_UNITS)),
-        at_most_elements(_MOST_LAYERS),
+        *_SIZES,
         help=f"the same on the picture of the whole level; (): {_AS_NAMED}",
         fixed=True,
     )
     state_sizes: tuple[int, ...] = field(
         (),
-        each(at_least(1)),
-        each(at_most(_MOST_UNITS)),
-        at_most_elements(_MOST_LAYERS),
+        *_SIZES,
         help=f"units of each dense layer on the state; (): {_AS_NAMED}",
         fixed=True,
     )
@@ -108,9 +104,7 @@ class NetworkConfig:
     )
     hidden_sizes: tuple[int, ...] = field(
         (128,),
-        each(at_least(1)),
-        each(at_most(_MOST_UNITS)),
-        at_most_elements(_MOST_LAYERS),
+        *_SIZES,
         help="units of the encoder's dense layers",
         fixed=True,
     )

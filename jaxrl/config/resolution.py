@@ -103,8 +103,7 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
 def stage_configs(config: Config) -> tuple[Config, ...]:
     """The configuration of each of its `stages`; without any, itself alone.
 
-    Raises:
-      ConfigError: a stage cannot follow the one before; the message names it.
+    Raises ConfigError with the stage that cannot follow the one before.
     """
     found: list[Config] = []
     for i, stage in enumerate(training_stages.parse(config)):
@@ -168,8 +167,7 @@ def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
 def check_config(config: ConfigDict) -> Config:
     """Returns the configuration for one device, checked as by `resolve`, but without making the environment.
 
-    Raises:
-      ConfigError: `resolve` would raise it on any number of devices.
+    Raises ConfigError if `resolve` would raise it on any number of devices.
     """
     return _with_stages(build(config.to_dict(), device_count=1))
 

@@ -17,13 +17,13 @@ from jaxrl.config.fields import (
     LARGEST_INT32,
     above,
     at_least,
-    at_least_elements,
     at_most,
     bounds,
     distinct,
     each,
     field,
     matches,
+    not_empty,
     one_of,
     shorten,
 )
@@ -210,7 +210,7 @@ class EvaluateConfig:
         (GREEDY, SAMPLED),
         each(one_of(GREEDY, SAMPLED)),
         distinct(),
-        at_least_elements(1),
+        not_empty(),
         help="modes of episodes: greedy (the most likely actions), sampled, or both; then the "
         "mode with the higher return over the last three evaluations decides",
     )

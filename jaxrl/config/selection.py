@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ml_collections import ConfigDict
 
 from jaxrl.config.data_files import read_yaml
-from jaxrl.config.environment import ask
-from jaxrl.config.errors import errors_as
+from jaxrl.config.environment import ask, make_spec
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import forget_levels, move, without_arguments
 
@@ -157,10 +157,7 @@ def suitable_config(environment: str) -> SuitableConfig:
     """Returns the shipped config that suits `environment`.
 
     Settings for the config's own environment alone are left out, as by `move`; for the same environment with
-    other arguments the return at which to stop, unseen levels and suites.
-
-    Raises:
-      ConfigError: there is no such environment.
+    other arguments the return at which to stop, unseen levels and suites. Raises ConfigError if it is none.
     """
     known = known_environment(environment)
     if known is not None and environment in known.names and environment.startswith(_ALWAYS_THERE):
@@ -184,17 +181,13 @@ def _known_to_suit(known: KnownEnvironment) -> str:
 
 def tell(environment: str) -> int:
     """Prints the name of the config and the reason, or what is wrong; returns the exit code (2: wrong)."""
-    from jaxrl.envs import modules, registry
+    from jaxrl.envs import registry
 
     try:
-        spec = registry.spec_of(environment, ())
-    except (ValueError, ImportError) as error:
-        print(" ".join(str(error).split()))
+        print(*choose(make_spec(environment), registry.is_host(environment)))
+    except ConfigError as error:
+        print(error)
         return 2
-    except Exception as error:
-        print(f"making it raised {modules.one_line(error)}")
-        return 2
-    print(*choose(spec, registry.is_host(environment)))
     return 0
 
 

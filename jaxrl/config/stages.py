@@ -166,7 +166,6 @@ def resolve_stages(
 
 
 def _file_of(curriculum: CurriculumConfig, environment: str) -> str:
-    """The file, or the name of the shipped stages of the environment."""
     if curriculum.file != _AUTO:
         return curriculum.file
     name = environment.partition("(")[0].rpartition(":")[2].lower()

@@ -117,7 +117,6 @@ def _from_file(path: str) -> list[Mapping[str, Any]]:
 
 
 def _fields(text: str, i: int) -> Mapping[str, Any]:
-    """The fields that the text of a stage sets."""
     if text.lstrip().startswith("{"):
         try:
             found: Mapping[str, Any] = parse_json(text)
@@ -168,7 +167,6 @@ def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
 
 
 def _fresh(given: Any, i: int) -> tuple[str, ...]:
-    """The patterns of parameters that stage `i` initialises anew."""
     patterns = (given,) if isinstance(given, str) else given
     if not isinstance(patterns, list | tuple) or not all(isinstance(x, str) and x for x in patterns):
         raise ConfigError(f"`{_FRESH}` (={shorten(given)}) must be patterns of names of parameters")
