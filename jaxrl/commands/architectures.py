@@ -41,7 +41,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         left = [_CONFIG, *left]
     arguments = run_arguments.parse_single("architectures", left)
 
-    from jaxrl.config import resolve
+    from jaxrl.config import resolve, versions
     from jaxrl.diagnostics import architectures
     from jaxrl.parallel import tpu_slices
     from jaxrl.parallel.compilation import use_compilation_cache
@@ -56,25 +56,19 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     for name, why in others.items():
         command_line.say(f"left out: {name}: {why}")
     found = list(architectures.measure(suitable, flags.seconds, command_line.measuring))
-    record = _record(config.env.name, found, others)
-    _show(record)
-    if flags.output:
-        command_line.write_json("output", flags.output, record)
-    return 0
-
-
-def _record(environment: str, found: Sequence[Any], others: dict[str, str]) -> dict[str, Any]:
     import jax
 
-    from jaxrl.config import versions
-
-    return {
-        "environment": environment,
+    record = {
+        "environment": config.env.name,
         "device": {"kind": jax.devices()[0].device_kind, "host_cores": os.cpu_count()},
         "versions": versions(),
         "architectures": [dataclasses.asdict(x) for x in found],
         "others": others,
     }
+    _show(record)
+    if flags.output:
+        command_line.write_json("output", flags.output, record)
+    return 0
 
 
 def _show(record: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -56,9 +57,8 @@ def flag(term: str, help: str = "", default: Any = None, within: tuple[Any, Any]
     return Argument(term, help, None, default, within)
 
 
-@dataclass(frozen=True)
-class _Group:
-    arguments: tuple[Argument, ...]
+class _Group(tuple[Argument, ...]):
+    """Flags that have their kinds already."""
 
 
 def group(*arguments: Argument) -> Any:
@@ -79,19 +79,19 @@ class CommandArguments:
     @classmethod
     def arguments(cls) -> tuple[Argument, ...]:
         """In their order."""
-        return tuple(x for found in cls._declared().values() for x in found.arguments)
+        return tuple(itertools.chain.from_iterable(cls._declared().values()))
 
     @classmethod
-    def _declared(cls) -> dict[str, _Group]:
+    def _declared(cls) -> dict[str, tuple[Argument, ...]]:
         """The arguments by the name of their attribute: inherited ones first, but --debug last."""
-        found: dict[str, _Group] = {}
+        found: dict[str, tuple[Argument, ...]] = {}
         derived = cls.__mro__[: cls.__mro__.index(CommandArguments)]
         for kind in (*reversed(derived), CommandArguments):
             types = {name: text.removesuffix(" | None") for name, text in kind.__annotations__.items()}
             for name, x in vars(kind).items():
                 if isinstance(x, Argument):
                     typed = replace(x, kind=_KINDS[types[name]] if name in types else None)
-                    found.setdefault(name, _Group((typed,)))
+                    found.setdefault(name, (typed,))
                 elif isinstance(x, _Group):
                     found.setdefault(name, x)
         return found
@@ -120,7 +120,7 @@ class CommandArguments:
             raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
         found = cls()
         for name, declared in cls._declared().items():
-            mine = {x.name: values[x.name] for x in declared.arguments if x.kind is not None}
+            mine = {x.name: values[x.name] for x in declared if x.kind is not None}
             if isinstance(getattr(cls, name), _Group):
                 vars(found)[name] = mine
             else:

@@ -75,9 +75,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         return 0 if report.fits else command_line.FAILED
 
     def try_one(count: int) -> MemoryReport:
-        found = memory_fit.examine(
-            memory_fit.with_environments(resolved, count), topology, limit, enforced, evaluation=False
-        )
+        changed = memory_fit.with_environments(resolved, count)
+        found = memory_fit.examine(changed, topology, limit, enforced, evaluation=False)
         verdict = "fits" if found.fits else "does not fit"
         print(f"{'':<13} {count:,} {verdict}: {_bytes(found.needed)}", flush=True)
         return found
@@ -87,7 +86,14 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         # XLA finds no tiles for products of some uneven numbers of rows, if it cannot try kernels.
         unit = math.lcm(unit, _GPU_UNIT * described.count)
     best, fails = memory_fit.find_batch(report, unit, try_one)
-    return _show_batch(best, fails, unit)
+    if best is None:
+        print(f"largest       none: not even {unit:,} environments fit")
+        return command_line.FAILED
+    bound = f"{fails:,} do not" if fails else "the search ends there"
+    count = best.config.env.num_envs
+    said = f"--config.env.num_envs={count} fits, {bound}; {_bytes(best.needed)} on each device"
+    table.show_fields([("largest", said)], 14)
+    return 0
 
 
 def _show(report: MemoryReport, devices: str, described: DescribedDevices | None) -> None:
@@ -182,17 +188,6 @@ def _verdict(report: MemoryReport) -> str:
         return f"yes: {_bytes(report.needed)} of {_bytes(report.limit)} on each device ({100 * share:.2g}%)"
     needs = f"{_bytes(report.needed)} needed, {_bytes(report.limit)} on each device"
     return f"NO: {needs}{'; ' + report.complaint if report.complaint else ''}"
-
-
-def _show_batch(best: MemoryReport | None, fails: int | None, unit: int) -> int:
-    if best is None:
-        print(f"largest       none: not even {unit:,} environments fit")
-        return command_line.FAILED
-    count = best.config.env.num_envs
-    bound = f"{fails:,} do not" if fails else "the search ends there"
-    found = f"--config.env.num_envs={count} fits, {bound}; {_bytes(best.needed)} on each device"
-    table.show_fields([("largest", found)], 14)
-    return 0
 
 
 def _bytes(count: int | None) -> str:

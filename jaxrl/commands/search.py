@@ -115,7 +115,10 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
 
 def _search(flags: _Flags, left: Sequence[str], interruption: Interruption) -> int:
-    _require_known(left)
+    names = {x: x.partition("=")[0].lstrip("-") for x in left if x.startswith("-")}
+    unknown = [x for x, name in names.items() if name not in ("config", "env") and not is_of_config(name)]
+    known = ("config", "help", *(argument.name for argument in _Flags.arguments() if argument.word))
+    require_no_flags(unknown, known, declared_fields(), FLAGS_OF_FIELDS)
     if not flags.space:
         raise ConfigError("`--space` is missing: name a file with the fields to vary (docs/search.md)")
 
@@ -136,11 +139,3 @@ def _search(flags: _Flags, left: Sequence[str], interruption: Interruption) -> i
     if interruption.signum is not None:
         print(f"{interruption.name}: the same command continues the search", file=sys.stderr)
     return interruption.exit_code
-
-
-def _require_known(left: Sequence[str]) -> None:
-    """Raises ConfigError for flags that are neither of a search nor of the configuration."""
-    flags = {x: x.partition("=")[0].lstrip("-") for x in left if x.startswith("-")}
-    unknown = [x for x, name in flags.items() if name not in ("config", "env") and not is_of_config(name)]
-    known = ("config", "help", *(argument.name for argument in _Flags.arguments() if argument.word))
-    require_no_flags(unknown, known, declared_fields(), FLAGS_OF_FIELDS)

@@ -5,6 +5,7 @@ This module imports no jax, so that bad input is answered at once.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
@@ -43,7 +44,9 @@ def build(data: Mapping[str, Any], device_count: int) -> Config:
     config = _assemble(parts, section.name, section.kind(**parts[section.name]), device_count)
     # With agents of an unknown number, the rows are counted when the environment is made.
     unknown = isinstance(config.learner, MinibatchConfig) and not config.env.num_agents
-    check_counts(config, of_rows=not (unknown and _may_have_agents(config.env.name)))
+    suite = config.env.name.partition(":")[0]
+    may_have = suite in ("jaxmarl", "pettingzoo") or suite not in {suite.name for suite in SUITES}
+    check_counts(config, of_rows=not (unknown and may_have))
     _check_rules(config)
     return config
 
@@ -70,10 +73,8 @@ def from_json(data: Mapping[str, Any]) -> Config:
     """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed again.
 
     A module is not imported because the data names it: an algorithm that nothing else has named leaves the
-    configuration with an `UnreadSection`, see `jaxrl.config.trust`.
-
-    Raises:
-      ConfigError: the data is not from `to_json`.
+    configuration with an `UnreadSection`, see `jaxrl.config.trust`. Raises ConfigError if the data is not from
+    `to_json`.
     """
     fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
     if is_unread(algorithm_of(fields)):
@@ -110,8 +111,7 @@ def planned_after(config: Config, earlier: Config, iteration: int) -> int:
 def read_section(config: Config) -> Config:
     """Returns the configuration with the section of its algorithm, whose module is imported.
 
-    Raises:
-      ConfigError: it cannot be imported, or its section differs from the stored one.
+    Raises ConfigError if it cannot be imported, or its section differs from the stored one.
     """
     if not isinstance(config.learner, UnreadSection):
         return config
@@ -120,13 +120,10 @@ def read_section(config: Config) -> Config:
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python, of this package and of the installed packages that decide results."""
-    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "gymnax", "envpool", "numpy")
     found = {"python": platform.python_version(), "jaxrl": __version__}
-    for name in names:
-        try:
+    for name in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "gymnax", "envpool", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -163,12 +160,6 @@ def _assemble(
         learner=learner,
         device_count=check("device_count", device_count, int, *bounds(1, LARGEST_INT32)),
     )
-
-
-def _may_have_agents(name: str) -> bool:
-    """True if the name of an environment leaves open whether it has several agents."""
-    suite = name.partition(":")[0]
-    return suite in ("jaxmarl", "pettingzoo") or suite not in {suite.name for suite in SUITES}
 
 
 def check_counts(config: Config, of_rows: bool = True) -> None:

@@ -14,7 +14,7 @@ from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import with_arguments
-from jaxrl.config.sections import EnvConfig, HostConfig, Success
+from jaxrl.config.sections import EnvConfig, Success
 from jaxrl.config.stages import parse
 
 if TYPE_CHECKING:
@@ -196,8 +196,10 @@ def check_environment(c: Config) -> EnvSpec:
         raise _takes_no_tasks(c)
     if c.selfplay.enabled:
         _check_game(c.env)
-    if registry.is_host(c.env.name) and c.collects:
-        _check_host(c.host, c.env.num_envs)
+    groups = c.host.num_groups
+    for name, count in (("env.num_envs", c.env.num_envs), ("host.num_workers", c.host.num_workers)):
+        if registry.is_host(c.env.name) and c.collects and count % groups:
+            raise ConfigError(f"`host.num_groups` (={groups}) must divide `{name}` (={count})")
     if c.env.tasks and c.evaluate.unseen:
         raise ConfigError(
             f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, whose tasks are "
@@ -292,11 +294,3 @@ def _check_game(env: EnvConfig) -> None:
         raise ConfigError(
             f"`env.wrappers` (={env.wrappers}) must be empty with `selfplay.enabled`: a wrapper sees one seat"
         )
-
-
-def _check_host(host: HostConfig, num_envs: int) -> None:
-    """Groups have the same number of environments and of workers."""
-    groups = host.num_groups
-    for name, count in (("env.num_envs", num_envs), ("host.num_workers", host.num_workers)):
-        if count % groups:
-            raise ConfigError(f"`host.num_groups` (={groups}) must divide `{name}` (={count})")

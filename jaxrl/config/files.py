@@ -192,7 +192,13 @@ def _build(data: Mapping[Any, Any], remarks: Remarks) -> ConfigDict:
             override(config, name, value)
     if found.is_foreign:
         remarks.lines += converted_counts.convert(config, found.sizes, fields)
-        _set_devices(config, found, remarks)
+        size = found.sizes.get("devices")
+        # One device is always there; of more, as many are taken as there are.
+        if size is not None and size.value == 1:
+            override(config, "num_devices", 1)
+        elif size is not None:
+            remarks.most_devices = size.value
+            remarks.lines.append(f"{size}: at most so many devices; if there are fewer, all of them")
     return config
 
 
@@ -212,13 +218,3 @@ def _of_algorithm(
                 continue
         named[field] = value
     return named
-
-
-def _set_devices(config: ConfigDict, found: other_layouts.Translation, remarks: Remarks) -> None:
-    """One device is always there; of more, as many are taken as there are."""
-    size = found.sizes.get("devices")
-    if size is not None and size.value == 1:
-        override(config, "num_devices", 1)
-    elif size is not None:
-        remarks.most_devices = size.value
-        remarks.lines.append(f"{size}: at most so many devices; if there are fewer, all of them")

@@ -187,10 +187,4 @@ def _check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, 
             f"must divide `{name}.rollout_length` (={section.rollout_length}): sequences begin at stored "
             "carries"
         )
-    skipped = -(-unseen // section.interval)
-    kept = max((section.rows(num_envs) - section.window) // section.interval + 1 - skipped, 0) * num_envs
-    if kept < section.batch_size:
-        raise ConfigError(
-            f"`{name}.capacity` (={section.capacity}) is below a batch: {num_envs} environments keep {kept} "
-            f"whole sequences of {section.window} steps; `{name}.batch_size` is {section.batch_size}"
-        )
+    section.require_sequences(name, num_envs, section.interval, unseen)

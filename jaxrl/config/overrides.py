@@ -140,11 +140,6 @@ def forget_levels(config: ConfigDict) -> None:
     _reset(config, _OF_LEVELS)
 
 
-def without_arguments(environment: str) -> str:
-    """`suite:Name` of `suite:Name(argument=value)`."""
-    return environment.partition("(")[0]
-
-
 def _reset(config: ConfigDict, names: Collection[str], given: Collection[str] = ()) -> list[str]:
     """Sets fields to their defaults; returns the changed ones, unless they are in `given`."""
     changed = []
@@ -167,6 +162,6 @@ def _list_values(config: ConfigDict, names: Collection[str]) -> str:
 
 def _task(environment: str) -> str:
     """The name without arguments, and without the suite if several may have that environment."""
-    name = without_arguments(environment)
+    name = environment.partition("(")[0]
     # Only names of suites have versions: CartPole-v1 is the same task in gymnax, envpool and Gymnasium.
     return re.split("[:/]", name)[-1] if re.search(r"-v\d+$", name) else name

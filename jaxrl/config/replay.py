@@ -77,6 +77,19 @@ class MemoryConfig(AlgorithmConfig):
         """Raises ConfigError if the memory holds no batch; overridden for each kind of sample."""
         raise NotImplementedError(f"{type(self).__name__} must define the needs of a batch")
 
+    def require_sequences(self, name: str, num_envs: int, interval: int, unseen: int = 0) -> None:
+        """Raises ConfigError if the memory holds no batch of sequences that begin every `interval` steps.
+
+        See `ReplayConfig.check_sizes` for `unseen`.
+        """
+        skipped = -(-unseen // interval)
+        kept = max((self.rows(num_envs) - self.window) // interval + 1 - skipped, 0) * num_envs
+        if kept < self.batch_size:
+            raise ConfigError(
+                f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "
+                f"whole sequences of {self.window} steps; `{name}.batch_size` is {self.batch_size}"
+            )
+
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
         """The memory holds a batch and the start of learning; devices share out the groups."""
         self.check_sizes(name, num_envs)
@@ -216,9 +229,4 @@ class DAggerConfig(MemoryConfig):
                 f"`{name}.trace_length` (={self.trace_length}) must divide `{name}.rollout_length` "
                 f"(={self.rollout_length}): sequences begin at stored carries"
             )
-        kept = max((self.rows(num_envs) - self.window) // self.trace_length + 1, 0) * num_envs
-        if kept < self.batch_size:
-            raise ConfigError(
-                f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "
-                f"whole sequences of {self.window} steps; `{name}.batch_size` is {self.batch_size}"
-            )
+        self.require_sequences(name, num_envs, self.trace_length)

@@ -51,11 +51,8 @@ def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]
 
 def changed_fields(stored: Config, given: Config) -> list[str]:
     """Returns, in words, each field that a resumed run may not change and that differs."""
-    return [
-        f"`{name}` (={theirs!r} there, {ours!r} now)"
-        for name, theirs, ours in fixed_fields(stored, given)
-        if theirs != ours
-    ]
+    fixed = fixed_fields(stored, given)
+    return [f"`{name}` (={theirs!r} there, {ours!r} now)" for name, theirs, ours in fixed if theirs != ours]
 
 
 def resolve(config: ConfigDict, device_count: int) -> Config:
@@ -121,7 +118,9 @@ def stage_configs(config: Config) -> tuple[Config, ...]:
 def _with_planned_updates(config: Config, found: Sequence[Config]) -> tuple[Config, ...]:
     """The stages with the updates of all of them, which schedules follow over the whole run."""
     rates = [stage.updates_per_iteration for stage in found]
-    idle = _idle_iterations(found)
+    # Of each stage the first iterations without an update: memories are empty at first, or emptied.
+    fills = [True, *(empties_memory(before, after) for before, after in pairwise(found))]
+    idle = [x.learner.idle_iterations(x.env.rows) * fill for x, fill in zip(found, fills, strict=True)]
     if len(set(rates)) == 1 and not any(idle[1:]):
         return tuple(found)
     parts = training_stages.parse(config)
@@ -134,15 +133,6 @@ def _with_planned_updates(config: Config, found: Sequence[Config]) -> tuple[Conf
     else:
         planned += sum(n * rate for n, rate in zip(counts, rates, strict=True) if n)
     return tuple(with_planned_updates(stage, max(1, planned)) for stage in found)
-
-
-def _idle_iterations(found: Sequence[Config]) -> list[int]:
-    """The first iterations of each stage without an update: memories are empty at first, or emptied."""
-    fills = [True, *(empties_memory(before, after) for before, after in pairwise(found))]
-    return [
-        stage.learner.idle_iterations(stage.env.rows) if begins_empty else 0
-        for stage, begins_empty in zip(found, fills, strict=True)
-    ]
 
 
 def empties_memory(before: Config, after: Config) -> bool:
@@ -176,10 +166,8 @@ def largest_device_count(config: ConfigDict, available: int, processes: int = 1)
     """Returns the largest number of devices, at most `available`, that can share the environments evenly.
 
     Every device needs a multiple of `AlgorithmConfig.envs_multiple` environments, and each of several
-    processes as many devices as the others.
-
-    Raises:
-      ConfigError: the configuration is wrong on any number of devices, or on so many processes.
+    processes as many devices as the others. Raises ConfigError if the configuration is wrong on any number of
+    devices, or on so many processes.
     """
     c = check_config(config)
     multiple = math.lcm(c.learner.envs_multiple(c.env.num_envs), c.env.task_period)

@@ -297,11 +297,7 @@ class Success:
 
     @classmethod
     def parse(cls, text: str, where: str) -> Success:
-        """Reads a rule.
-
-        Raises:
-          ConfigError: it is none; the message begins with the field `where`.
-        """
+        """Reads a rule; ConfigError, beginning with the field `where`, if it is none."""
         found = _RULE.fullmatch(text.strip())
         bare = found is not None and found["sign"] is None
         if found is None or (bare and not found["key"]):

@@ -16,7 +16,7 @@ from jaxrl.config.data_files import read_yaml
 from jaxrl.config.environment import ask, make_spec
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.files import load_config
-from jaxrl.config.overrides import forget_levels, move, without_arguments
+from jaxrl.config.overrides import forget_levels, move
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
@@ -128,7 +128,7 @@ def known_environment(name: str) -> KnownEnvironment | None:
     An entry for the environment itself goes before one for its family. Wrappers take what the environment
     shows by default: with an argument `observation` an entry that has some does not count.
     """
-    own, arguments = without_arguments(name), name.partition("(")[2]
+    own, _, arguments = name.partition("(")
     known = [
         each
         for each in known_environments()

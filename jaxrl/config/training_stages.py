@@ -70,7 +70,13 @@ def read(given: Sequence[str]) -> tuple[str, ...]:
         JSON, a list of stages.
     """
     if len(given) == 1 and given[0].endswith(_ENDINGS):
-        return tuple(json.dumps(stage) for stage in _from_file(given[0]))
+        named = f"`stages` (={shorten(given[0])})"
+        data = require_yaml(named, given[0])
+        if isinstance(data, dict) and data.keys() == {"stages"}:
+            data = data["stages"]
+        if not isinstance(data, list) or not data or not all(isinstance(x, Mapping) for x in data):
+            raise ConfigError(f"{named} must hold a list of stages, each with fields such as `iterations`")
+        return tuple(map(json.dumps, data))
     if len(given) > MOST_TRAINING_STAGES:
         raise ConfigError(f"`stages` must hold at most {MOST_TRAINING_STAGES} elements, not {len(given)}")
     return tuple(json.dumps(_fields(text, i)) for i, text in enumerate(given))
@@ -104,16 +110,6 @@ def total_iterations(stages: Sequence[TrainingStage]) -> int | None:
 def in_stage(i: int, error: object) -> ConfigError:
     """The error of stage `i`, from 0 on."""
     return ConfigError(f"`stages`: stage {i + 1}: {error}")
-
-
-def _from_file(path: str) -> list[Mapping[str, Any]]:
-    given = f"`stages` (={shorten(path)})"
-    data = require_yaml(given, path)
-    if isinstance(data, dict) and data.keys() == {"stages"}:
-        data = data["stages"]
-    if not isinstance(data, list) or not data or not all(isinstance(x, Mapping) for x in data):
-        raise ConfigError(f"{given} must hold a list of stages, each with fields such as `iterations`")
-    return data
 
 
 def _fields(text: str, i: int) -> Mapping[str, Any]:
@@ -187,7 +183,13 @@ def _field(name: str, config: Config) -> Field:
     """The field of that name, or of that name in the section of the algorithm."""
     declared = declared_fields(config.algorithm)
     field = declared.get(name) or declared.get(f"{config.section}.{name}")
-    known = [field for field in declared.values() if _is_changeable(field, config.section)]
+    known = [
+        each
+        for each in declared.values()
+        if (each.section == config.section and not each.fixed)
+        or each.section == "curriculum"
+        or each.name in _CHANGEABLE
+    ]
     if field is None:
         names = [field.name for field in known]
         own = [each.rpartition(".")[2] for each in names if each.startswith(f"{config.section}.")]
@@ -199,8 +201,3 @@ def _field(name: str, config: Config) -> Field:
             f"the curriculum and what is not fixed of the section `{config.section}`"
         )
     return field
-
-
-def _is_changeable(field: Field, section: str) -> bool:
-    own = field.section == section and not field.fixed
-    return own or field.section == "curriculum" or field.name in _CHANGEABLE
