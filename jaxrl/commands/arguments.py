@@ -252,10 +252,7 @@ def require_no_flags(
 ) -> None:
     """Raises ConfigError with all unknown flags, each with a hint, if there are any.
 
-    Args:
-      given: as on the command line, with or without `=VALUE`.
-      known: the names of the command's flags.
-      fields, flags_of_fields: of a command that sets fields: their names, and their flags by name.
+    `known` are the command's flags; if these set `fields` (names), `flags_of_fields` are the flags by field.
     """
     found = {}
     for argument in given:

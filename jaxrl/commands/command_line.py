@@ -173,10 +173,7 @@ def command(
     positional: bool = False,
     reference: Callable[[], str] | None = None,
 ) -> Callable[[Callable[[Flags, list[str]], int]], Command]:
-    """Makes a command of a function of its flags and the arguments that are left.
-
-    See `Command` for `introduction` and `reference`, and `CommandArguments.parse` for what is left.
-    """
+    """Makes a command of a function of its flags and of what `CommandArguments.parse` leaves."""
 
     def make(job: Callable[[Flags, list[str]], int]) -> Command:
         run = lambda argv: job(*flags.parse(argv, known_only, positional))  # noqa: E731

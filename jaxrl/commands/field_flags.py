@@ -24,12 +24,7 @@ ENVS_PER_WORKER = "envs_per_worker"  # no field: environments are so many times 
 
 @dataclass(frozen=True)
 class ShortFlag(Argument):
-    """A flag that sets one field.
-
-    Attributes:
-      field: its name; `LEARNER` stands for the section of the algorithm.
-      scale: units of the field in one of the flag.
-    """
+    """A flag that sets a field (`LEARNER` is the section) in units that are `scale` of the field's."""
 
     field: str = ""
     scale: float = 1
@@ -227,8 +222,7 @@ def _override_of(flag: str, name: str, text: str) -> Override:
 def set_fields(config: ConfigDict, overrides: Sequence[Override]) -> list[str]:
     """Sets fields, each by one kind of flag: `--steps` and `--config.stop.steps` together are refused.
 
-    Returns:
-      lines on the value that a flag gave.
+    Returns lines on the value that a flag gave.
     """
     flags: dict[str, str] = {}
     of_workers = [given for given in overrides if given.field == ENVS_PER_WORKER]

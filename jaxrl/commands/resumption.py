@@ -38,10 +38,7 @@ _FOLDERS = ("--workdir", "--output-dir")
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
-    """Takes `--resume` and `--resume=DIR` out of `argv`; ConfigError if they come twice, or without a folder.
-
-    Returns (the other arguments, the folder): "" for the latest run, None if the flag is absent.
-    """
+    """The arguments without `--resume`, and its folder: "" is the latest run, None without the flag."""
     mine = [x for x in argv if x == _FLAG or x.startswith(f"{_FLAG}=")]
     others = [x for x in argv if x not in mine]
     if len(mine) > 1:
@@ -101,10 +98,7 @@ def latest() -> str:
 
 
 def latest_of(name: str, config: ConfigDict) -> str:
-    """The last run of the config `name` that can go on with these settings; ConfigError if there is none.
-
-    A resumed run keeps its task, network and seed.
-    """
+    """The last run of the config `name` with this task, network and seed; ConfigError if there is none."""
     checked = check_config(config)
     first = ""
     for folder in _newest_first(name):

@@ -71,13 +71,9 @@ class AlgorithmConfig:
 
 @dataclasses.dataclass(frozen=True)
 class UnreadSection(AlgorithmConfig):
-    """The section of a stored configuration whose algorithm names a module that is not imported.
+    """The section of a stored algorithm whose module is not imported; see `jaxrl.config.trust`.
 
-    Every property raises ConfigError. See `jaxrl.config.trust`.
-
-    Attributes:
-      algorithm: `module:Class`, as it was stored.
-      data: the whole configuration as JSON text.
+    `data` is the whole configuration as JSON. Every property raises ConfigError.
     """
 
     algorithm: str

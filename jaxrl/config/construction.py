@@ -73,8 +73,7 @@ def from_json(data: Mapping[str, Any]) -> Config:
     """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed again.
 
     A module is not imported because the data names it: an algorithm that nothing else has named leaves the
-    configuration with an `UnreadSection`, see `jaxrl.config.trust`. Raises ConfigError if the data is not from
-    `to_json`.
+    configuration with an `UnreadSection`, see `jaxrl.config.trust`. Other data is refused by ConfigError.
     """
     fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
     if is_unread(algorithm_of(fields)):
@@ -109,10 +108,7 @@ def planned_after(config: Config, earlier: Config, iteration: int) -> int:
 
 
 def read_section(config: Config) -> Config:
-    """Returns the configuration with the section of its algorithm, whose module is imported.
-
-    Raises ConfigError if it cannot be imported, or its section differs from the stored one.
-    """
+    """Returns the configuration with the section of its algorithm, imported now; ConfigError if it cannot."""
     if not isinstance(config.learner, UnreadSection):
         return config
     return build(json.loads(config.learner.data), config.device_count)
@@ -163,10 +159,7 @@ def _assemble(
 
 
 def check_counts(config: Config, of_rows: bool = True) -> None:
-    """Raises ConfigError unless environments divide among devices and arrays can be indexed.
-
-    Without `of_rows`, what depends on the number of agents is left out.
-    """
+    """Raises ConfigError unless environments, and their rows, divide among devices and can be indexed."""
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
     check_task_counts(config)
@@ -210,10 +203,7 @@ def _check_rules(config: Config) -> None:
 
 
 def memory_remedies(config: Config) -> str:
-    """Changes for less memory that the rest of the configuration allows, each with its flag; never empty.
-
-    For example `fewer environments (--config.env.num_envs=32), bfloat16 (--config.network...)`.
-    """
+    """Changes for less memory that all other fields allow, such as `bfloat16 (--config...)`; never empty."""
     wanted: list[tuple[str, str, Any]] = [
         ("fewer environments", "env.num_envs", config.env.num_envs // 2),
         *((what, f"{config.section}.{name}", x) for what, name, x in config.learner.memory_remedies),

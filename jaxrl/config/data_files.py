@@ -82,11 +82,8 @@ def require_yaml(
 ) -> Any:
     """`read_yaml` of a file that a user names; ConfigError if it cannot be read, or is no YAML.
 
-    Args:
-      given: the flag or field with its value, for the message.
-      path: the file.
-      name: its value.
-      shipped: returns the names of shipped files, one of which may be meant.
+    `given` is the flag or field with its value, for the message; `name` the value, and `shipped` returns the
+    names of shipped files, one of which may be meant.
     """
     try:
         return read_yaml(path)

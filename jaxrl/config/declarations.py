@@ -47,10 +47,7 @@ def algorithm_of(config: Mapping[str, Any]) -> str:
 
 
 def section_of(algorithm: str) -> AlgorithmSection:
-    """Returns the section of an algorithm, which is imported if it comes from outside.
-
-    Raises ConfigError if there is none, it cannot be imported, or it declares no proper section.
-    """
+    """The section of an algorithm, imported if it is from outside; ConfigError if it has no proper one."""
     if algorithm in _IMPORTED:
         return _IMPORTED[algorithm]
     given = f"`algorithm` (={algorithm!r})"
@@ -137,9 +134,8 @@ COMMON: dict[str, Any] = {
 def declared_fields(algorithm: str = DEFAULT) -> dict[str, Field]:
     """Returns every field by its dotted name, such as `ppo.gamma`; fields without a section come first.
 
-    Args:
-      algorithm: its fields come beside the built-in algorithms'; it is imported if it comes from
-        outside. ConfigError if there is no such algorithm.
+    Beside the built-in algorithms' it has those of `algorithm`, which is imported if it comes from outside.
+    Raises ConfigError if there is no such algorithm.
     """
     found = list(declarations(Config))
     for section, cls in _sections(algorithm).items():
@@ -155,8 +151,7 @@ def section_meanings(algorithm: str = DEFAULT) -> dict[str, str]:
 def default_config(algorithm: str = DEFAULT) -> ConfigDict:
     """Returns every field with its default; `configs/*.py` start from this and change what they need.
 
-    Args:
-      algorithm: the algorithm that learns; `module:Class` has a section too. ConfigError if there is none.
+    `algorithm` learns, and has a section too if it is `module:Class`; ConfigError if there is no such one.
     """
     # Not `type_safe`: numpy's scalars are numbers too, and what is wrong is named by the check of fields.
     config = ConfigDict({section: {} for section in _sections(algorithm)}, type_safe=False)

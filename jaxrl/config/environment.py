@@ -27,10 +27,8 @@ _ASK = "import sys; from jaxrl.config import {module}; sys.exit({module}.tell(sy
 def full_name(field: str, environment: str) -> tuple[str, str]:
     """Returns `suite:Name` for a name that may lack the suite, and in words which suites have it.
 
-    Args:
-      field: the field that names it, for the error.
-      environment: `suite:Name`, which stays, or `Name` as elsewhere: `CartPole-v1`, `ALE/Pong-v5`; if no
-        suite has it, a ConfigError lists what may have to be installed.
+    The name is as elsewhere: `CartPole-v1`, `ALE/Pong-v5`. If no suite has it, a ConfigError about `field`
+    lists what may have to be installed.
     """
     if not _is_short(environment):
         return environment, ""
@@ -92,10 +90,7 @@ def _answer(module: str, field: str, environment: str, path: str) -> str:
 
 
 def last_line(arguments: Sequence[str], path: str, sent: str = "") -> str:
-    """The last line that Python prints on a CPU, with the import path `path` and `sent` on standard input.
-
-    It is the message of a ConfigError if Python ends with another code than 0.
-    """
+    """The last line that Python prints on a CPU, with `sent` on its input; if it fails, a ConfigError."""
     env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     asked = subprocess.run([sys.executable, *arguments], env=env, input=sent, capture_output=True, text=True)
     lines = (asked.stdout if asked.returncode in (0, 2) else asked.stderr).strip().splitlines()
@@ -247,13 +242,9 @@ def is_on_host(name: str) -> bool:
 
 
 def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
-    """Returns the spec of an environment; ConfigError if it cannot be made.
+    """Returns the spec of the environment `name` with its wrappers, from the innermost to the outermost.
 
-    Args:
-      field: the field that names it, or its wrappers, for the error.
-      value: the value of that field.
-      name: the environment.
-      wrappers: their names, from the innermost to the outermost.
+    Raises ConfigError, with the `field` that names it or its wrappers and its `value`, if it cannot be made.
     """
     with errors_as(ConfigError, f"`{field}` (={value!r})", ConfigError):
         return make_spec(name, wrappers)

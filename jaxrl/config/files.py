@@ -68,8 +68,8 @@ def load_config(
       environment: chooses a section of a file of rl-baselines3-zoo, which has one for each.
 
     Raises:
-      ConfigError: there is no such file, it raises, or it does not return a ConfigDict; or it has no short
-        form; or a key or value in it is wrong.
+      ConfigError: there is no such file, it raises, returns no ConfigDict or has no short form, or a key or
+        value in it is wrong.
     """
     path = _path_of(os.fspath(given) if isinstance(given, os.PathLike) else given)
     described = f"`--config` (={str(given)!r})"

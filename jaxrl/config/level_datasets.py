@@ -33,11 +33,10 @@ def absolute(place: str) -> str:
 
 @dataclass(frozen=True)
 class LevelDataset:
-    """Levels of the platform game.
+    """Levels of the platform game, of all categories.
 
     Attributes:
       folder: of `Platformer(levels=...)`: a folder, or train and test of the package.
-      categories: the ones that it has.
     """
 
     folder: str

@@ -19,12 +19,9 @@ _NAME_WIDTH = 30
 
 
 def config_file(config: Config, about: str = "", changed_only: bool = False) -> str:
-    """Returns a config file that sets every field, with its meaning beside it.
-
-    Its `get_config()` resolves to `config`, on as many devices.
+    """Returns a config file whose `get_config()` resolves to `config`, with the meaning beside each field.
 
     Args:
-      config: its content.
       about: its docstring; "" is the one for a list of all fields.
       changed_only: leave out fields that have their defaults.
     """
@@ -108,10 +105,7 @@ def _literal(value: Any) -> str:
 
 
 def section_list(algorithm: str = "") -> str:
-    """Returns each section with its meaning, at most 80 columns wide; ConfigError for an unknown algorithm.
-
-    The sections of other algorithms are left out; "" lists those of all built-in ones.
-    """
+    """Returns each section, of other algorithms only for "", with its meaning, at most 80 columns wide."""
     meanings = section_meanings(algorithm or DEFAULT)
     own = section_of(algorithm).name if algorithm else ""
     names = [name for name in meanings if not own or name not in BUILT_IN or name == own]
@@ -139,9 +133,7 @@ def section_list(algorithm: str = "") -> str:
 def field_list(algorithm: str = DEFAULT, part: str = "") -> str:
     """Returns fields with type, default, rules and meaning, by section, at most 80 columns wide.
 
-    Args:
-      algorithm: its section is listed too, if it comes from outside.
-      part: a section or a field; "" lists all. ConfigError if there is no such one.
+    They are those of a section or a field, `part`, or all; ConfigError if there is no such one.
     """
     meanings = section_meanings(algorithm)
     fields = declared_fields(algorithm)

@@ -17,10 +17,7 @@ from jaxrl.config.fields import shorten
 
 
 def override(config: ConfigDict, name: str, value: Any) -> None:
-    """Sets the field `name` (dotted) of `config` to a value, or to one parsed from a text.
-
-    Raises ConfigError if there is no such field, or the value is not of its type.
-    """
+    """Sets the field `name` (dotted) to a value, or one parsed from a text; ConfigError if it is wrong."""
     algorithm = algorithm_of(config)
     declared = declared_fields(algorithm)
     if name not in declared:
@@ -36,10 +33,9 @@ def override(config: ConfigDict, name: str, value: Any) -> None:
 
 
 def assign(config: ConfigDict, name: str, value: Any) -> None:
-    """Sets the field `name` (dotted, declared) of `config`.
+    """Sets the field `name` (dotted, declared) of `config`; ConfigError if the value is not allowed.
 
-    Another algorithm takes the section of one from outside away, since it knows no such fields. Raises
-    ConfigError if the value is not of the field's type, or breaks a rule of it.
+    Another algorithm takes the section of one from outside away, since it knows no such fields.
     """
     value = declared_fields(algorithm_of(config))[name].check(value)
     section, _, field = name.rpartition(".")

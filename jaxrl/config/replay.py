@@ -78,10 +78,7 @@ class MemoryConfig(AlgorithmConfig):
         raise NotImplementedError(f"{type(self).__name__} must define the needs of a batch")
 
     def require_sequences(self, name: str, num_envs: int, interval: int, unseen: int = 0) -> None:
-        """Raises ConfigError if the memory holds no batch of sequences that begin every `interval` steps.
-
-        See `ReplayConfig.check_sizes` for `unseen`.
-        """
+        """Raises ConfigError if the memory holds no batch of sequences that begin every `interval` steps."""
         skipped = -(-unseen // interval)
         kept = max((self.rows(num_envs) - self.window) // interval + 1 - skipped, 0) * num_envs
         if kept < self.batch_size:

@@ -58,11 +58,11 @@ def changed_fields(stored: Config, given: Config) -> list[str]:
 def resolve(config: ConfigDict, device_count: int) -> Config:
     """Checks everything that can be checked before compilation and returns the frozen configuration.
 
+    Environments that are named without a suite get the first that has them.
+
     Args:
       config: as `default_config` returns it, with changes; missing fields take their defaults.
       device_count: devices that share the environments, over all processes.
-
-    Environments that are named without a suite get the first that has them.
 
     Raises:
       ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment
@@ -98,10 +98,7 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
 
 
 def stage_configs(config: Config) -> tuple[Config, ...]:
-    """The configuration of each of its `stages`; without any, itself alone.
-
-    Raises ConfigError with the stage that cannot follow the one before.
-    """
+    """The configuration of each of its `stages`, or itself alone; ConfigError if one cannot follow."""
     found: list[Config] = []
     for i, stage in enumerate(training_stages.parse(config)):
         before = found[-1] if found else config

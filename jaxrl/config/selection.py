@@ -31,7 +31,6 @@ class MeasuredReturn:
     Attributes:
       score: of all seeds, lowest to highest, or what it is of ("95 to 96% successes").
       steps: of training, in millions.
-      seeds: how many.
       note: further conditions, such as how actions were chosen.
       seconds: of the whole process on two CPU cores or one, lowest to highest; "" if they were not taken.
       arguments: of the environment, such as "(max_steps=640)".
@@ -54,13 +53,7 @@ class MeasuredReturn:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedReturn:
-    """The published return in an environment.
-
-    Attributes:
-      score: mean and deviation, or the statistic with its name.
-      source: the trainer, and where it reports it.
-      steps: of training, in millions; None if the source does not state them.
-    """
+    """The published mean and deviation, or named statistic, its source, and millions of steps if stated."""
 
     score: str
     source: str
@@ -73,12 +66,10 @@ class PublishedReturn:
 
 @dataclasses.dataclass(frozen=True)
 class KnownEnvironment:
-    """The config to train an environment, or a family of them, with.
+    """The shipped config to train an environment or a family of them with, and fields that differ from it.
 
     Attributes:
       names: of environments without arguments, or patterns of `fnmatch`.
-      config: the name of the shipped config.
-      settings: fields that differ from the config's, by dotted name.
       measured: the return that this reaches; None for a family or if it was not measured.
       published: published returns, best first.
     """

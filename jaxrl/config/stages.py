@@ -80,11 +80,9 @@ class Stage:
 
 
 def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
-    """Reads a file of stages; returns each as JSON, with the file's settings for all of them.
+    """Reads a file of stages, or a shipped one; returns each as JSON, with the settings for all of them.
 
-    Args:
-      name: the file, or the name of a shipped curriculum; ConfigError, with stage and field, if it is wrong.
-      field: where that was given, for messages.
+    Raises ConfigError with `field`, where `name` was given, and the stage and field that are wrong.
     """
     given = f"`{field}` (={shorten(name)})"
     data = _content(name, given)
@@ -133,12 +131,9 @@ def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stag
 def resolve_stages(
     curriculum: CurriculumConfig, environment: str, steps_per_iteration: int
 ) -> CurriculumConfig:
-    """The section with the stages alone, in place of a file's name or a list of difficulties.
+    """The section with the stages alone, in place of a file's name, "auto" or a list of difficulties.
 
-    Args:
-      curriculum: as it was given; ConfigError if its parts are wrong or exclude each other.
-      environment: its name, which decides the shipped stages of "auto".
-      steps_per_iteration: environment steps.
+    Raises ConfigError if its parts are wrong or exclude each other.
     """
     sources = {name: getattr(curriculum, name) for name in ("file", "difficulties", "stages")}
     given = [name for name, value in sources.items() if value]

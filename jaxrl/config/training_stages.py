@@ -65,9 +65,7 @@ class TrainingStage:
 def read(given: Sequence[str]) -> tuple[str, ...]:
     """Each of the stages as JSON; ConfigError if the file cannot be read or a stage holds no fields.
 
-    Args:
-      given: of each stage JSON, or words such as "iterations=1000 learning_rate=1e-3"; or one file of YAML or
-        JSON, a list of stages.
+    They are given as JSON, as words such as "iterations=1000 learning_rate=1e-3", or as one file, a list.
     """
     if len(given) == 1 and given[0].endswith(_ENDINGS):
         named = f"`stages` (={shorten(given[0])})"

@@ -25,10 +25,7 @@ def require_trusted(config: Config, workdir: str) -> None:
 
 
 def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -> Config:
-    """Returns a stored configuration whose modules may be imported, with the section of its algorithm.
-
-    Raises ConfigError if it names modules without `trust`, or its algorithm's module cannot be imported.
-    """
+    """A stored configuration with its algorithm's section; ConfigError if it needs `trust` and has none."""
     if not trust:
         # What acts plays no suite of the configuration: that file is not even read.
         _refuse_first(_named_modules(config), workdir, said_by)

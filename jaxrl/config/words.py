@@ -54,10 +54,7 @@ def field_of(word: str) -> str:
 
 
 def field_hint(word: str, section: str = "ppo", declared: Collection[str] = ()) -> str:
-    """Ends an error about a field that does not exist; "" if the word is not known.
-
-    A field of `section`, the run's algorithm's, is named if one is among the `declared` names of all fields.
-    """
+    """Ends an error about an unknown field with ours, of `section` if declared; "" if the word is unknown."""
     key = normalize_word(word)
     if key not in table().fields:
         return ""
@@ -66,13 +63,11 @@ def field_hint(word: str, section: str = "ppo", declared: Collection[str] = ()) 
 
 
 def unknown_field_hint(name: str, declared: Collection[str], section: str, prefix: str = "") -> str:
-    """Ends an error about the unknown field `name`.
+    """Ends an error about the unknown field `name`, dotted; `prefix` is put before the field that is shown.
 
     Several algorithms have fields of one name. So a field of the run's own section comes first if it has the
     name's last part, then the words of other trainers, then the nearest field that the run reads. The section
     that `name` begins with is looked at too, whether or not it is the run's.
-
-    `section` is the run's; `prefix` is put before the field that is shown.
     """
     if (constant := constant_of(name)) is not None:
         return f", since it has the value {constant} in every run"
@@ -85,12 +80,9 @@ def unknown_field_hint(name: str, declared: Collection[str], section: str, prefi
 
 
 def flag_hint(word: str, fields: Iterable[str] = (), flags: Mapping[str, str] | None = None) -> str:
-    """Ends an error about a flag that does not exist; "" if the word is not known.
+    """Ends an error about a flag that does not exist, without its dashes; "" if the word is not known.
 
-    Args:
-      word: without its dashes.
-      fields: the names of all fields; the last part of one is a known word too.
-      flags: the flags of fields that have one, by field.
+    The last part of one of `fields` is a known word too; `flags` has the flags of fields that have one.
     """
     key = normalize_word(word)
     if key in table().flags:
