@@ -22,10 +22,10 @@ from jaxrl.config import (
     from_json,
     words,
 )
+from jaxrl.config.construction import require_trusted
 from jaxrl.config.data_files import read_object
 from jaxrl.config.declarations import values_of
 from jaxrl.config.errors import errors_as
-from jaxrl.config.trust import require_trusted
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:

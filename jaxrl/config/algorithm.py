@@ -71,7 +71,7 @@ class AlgorithmConfig:
 
 @dataclasses.dataclass(frozen=True)
 class UnreadSection(AlgorithmConfig):
-    """The section of a stored algorithm whose module is not imported; see `jaxrl.config.trust`.
+    """The section of a stored algorithm whose module is not imported; see `jaxrl.config.construction`.
 
     `data` is the whole configuration as JSON. Every property raises ConfigError.
     """

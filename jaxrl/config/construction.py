@@ -1,6 +1,12 @@
 """A configuration from plain data, its fields checked one by one and together, and back.
 
 This module imports no jax, so that bad input is answered at once.
+
+A run folder may come from anyone. Its checkpoints hold arrays, and its configuration plain values, but among
+these are names of modules, and importing one runs its code. So nothing is imported that only a stored
+configuration names, unless the user trusts it. A field that may hold a name is marked in its declaration
+(`names_module`); environments, wrappers and suites have rules of their own. What an installed package
+registers is imported like that package itself.
 """
 
 from __future__ import annotations
@@ -10,12 +16,13 @@ import dataclasses
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jaxrl.config import words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.configuration import Config, constant_of
+from jaxrl.config.data_files import read_yaml
 from jaxrl.config.declarations import (
     COMMON,
     algorithm_of,
@@ -28,6 +35,7 @@ from jaxrl.config.declarations import (
 from jaxrl.config.environment import check_task_counts
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, Field, bounds, check, require_divides
+from jaxrl.config.files import shipped_file
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.sections import Success
 from jaxrl.config.version import __version__
@@ -73,7 +81,7 @@ def from_json(data: Mapping[str, Any]) -> Config:
     """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed again.
 
     A module is not imported because the data names it: an algorithm that nothing else has named leaves the
-    configuration with an `UnreadSection`, see `jaxrl.config.trust`. Other data is refused by ConfigError.
+    configuration with an `UnreadSection`, as this module says above. Other data is refused by ConfigError.
     """
     fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
     if is_unread(algorithm_of(fields)):
@@ -223,3 +231,81 @@ def _may_become(config: Config, name: str, value: Any) -> bool:
     except ConfigError:
         return False
     return bool(before != value)
+
+
+def require_trusted(config: Config, workdir: str) -> None:
+    """Raises ConfigError if training a stored configuration would import modules that it names."""
+    _refuse_first((*_named_modules(config), *_modules_of_suite(config.evaluate.suite)), workdir)
+
+
+def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -> Config:
+    """A stored configuration with its algorithm's section; ConfigError if it needs `trust` and has none."""
+    if not trust:
+        # What acts plays no suite of the configuration: that file is not even read.
+        _refuse_first(_named_modules(config), workdir, said_by)
+    return read_section(config)
+
+
+def needs_trust(config: Config) -> bool:
+    """True if commands import a run of this configuration only with --trust."""
+    return next(_named_modules(config), None) is not None
+
+
+def _refuse_first(named: Iterable[tuple[str, str, str]], workdir: str, said_by: str = "--trust") -> None:
+    for field, name, module in named:
+        raise ConfigError(
+            f"`{field}` (={name!r}) of the run {workdir} names the module {module}, which is only imported "
+            f"with {said_by}: it can run any code, so use that only for trusted runs"
+        )
+
+
+def _named_modules(config: Config) -> Iterator[tuple[str, str, str]]:
+    """(field, its value, the module) of each field that names one."""
+    for field, value in values_of(config):
+        if field.names_module:
+            yield from ((field.name, value, module) for module in _modules_of(value))
+    yield from _modules_of_environments(config)
+
+
+def _modules_of(value: str) -> Iterator[str]:
+    """The modules of `module:attribute`, or of several as `key=module:attribute` with commas between."""
+    for part in value.split(","):
+        if ":" in part:
+            yield part.rpartition("=")[2].rpartition(":")[0].strip()
+
+
+def _modules_of_environments(config: Config) -> Iterator[tuple[str, str, str]]:
+    """The modules of environments and wrappers, whose names may have arguments."""
+    from jaxrl.envs import registry, wrappers  # imports jax, which the rest of this package does without
+
+    if (module := registry.module_of(config.env.name)) is not None:
+        yield "env.name", config.env.name, module
+    for wrapper in config.env.wrappers:
+        if (module := wrappers.module_of(wrapper)) is not None:
+            yield "env.wrappers", wrapper, module
+    if (unseen := config.evaluate.unseen) and (module := registry.module_of(unseen)) is not None:
+        yield "evaluate.unseen", unseen, module
+
+
+def _modules_of_suite(suite: str) -> Iterator[tuple[str, str, str]]:
+    from jaxrl.envs import registry, wrappers
+
+    try:
+        data = read_yaml(shipped_file(suite, "suites")) if suite else None
+    except (OSError, ValueError):
+        return  # nothing can be made of it
+    for name, is_wrapper in _texts(data, False):
+        if (module := (wrappers if is_wrapper else registry).module_of(name)) is not None:
+            yield "evaluate.suite", name, module
+
+
+def _texts(data: Any, is_wrapper: bool) -> Iterator[tuple[str, bool]]:
+    """(text, whether it is a wrapper) of every text in the content of a suite's file."""
+    if isinstance(data, str):
+        yield data, is_wrapper
+    elif isinstance(data, dict):
+        for name, value in data.items():
+            yield from _texts(value, name == "wrappers")
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value, is_wrapper)

@@ -205,8 +205,8 @@ def _with_training_stages(config: Config) -> Config:
     found = training_stages.parse(config)
     if found[-1].is_open:
         return config
-    iterations = training_stages.total_iterations(found)
-    steps = None if iterations is None else iterations * config.steps_per_iteration
+    counts = [stage.iterations for stage in found]
+    steps = None if None in counts else sum(filter(None, counts)) * config.steps_per_iteration
     return dataclasses.replace(config, stop=dataclasses.replace(config.stop, steps=steps))
 
 

@@ -99,12 +99,6 @@ def parse(config: Config) -> tuple[TrainingStage, ...]:
     return tuple(found)
 
 
-def total_iterations(stages: Sequence[TrainingStage]) -> int | None:
-    """The iterations of all stages together; None if one of them has another budget."""
-    counts = [stage.iterations for stage in stages]
-    return sum(n for n in counts if n is not None) if None not in counts else None
-
-
 def in_stage(i: int, error: object) -> ConfigError:
     """The error of stage `i`, from 0 on."""
     return ConfigError(f"`stages`: stage {i + 1}: {error}")
@@ -150,13 +144,16 @@ def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
         if field.name == "env.name" and config.env.tasks:
             raise ConfigError("`env.name` stays the same with `env.tasks`")
         changes[field.name] = field.check(read_value(value, field.kind))
+    rate, schedule = (f"{config.section}.{each}" for each in ("learning_rate", "schedule"))
+    if rate in changes and schedule in declared_fields(config.algorithm):
+        changes.setdefault(schedule, "constant")  # so that the rate is exactly this one
     return TrainingStage(
         name=name,
         iterations=iterations,
         seconds=budgets.get("seconds"),
         target_return=target,
         fresh=fresh,
-        changes=_with_exact_rate(changes, config),
+        changes=changes,
     )
 
 
@@ -167,14 +164,6 @@ def _fresh(given: Any, i: int) -> tuple[str, ...]:
     if patterns and i == 0:
         raise ConfigError(f"`{_FRESH}` (={shorten(given)}) is for later stages: in the first all are new")
     return tuple(patterns)
-
-
-def _with_exact_rate(changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """With a constant schedule, if a stage sets the learning rate and no schedule."""
-    rate, schedule = (f"{config.section}.{name}" for name in ("learning_rate", "schedule"))
-    if rate not in changes or schedule in changes or schedule not in declared_fields(config.algorithm):
-        return dict(changes)
-    return {**changes, schedule: "constant"}
 
 
 def _field(name: str, config: Config) -> Field:

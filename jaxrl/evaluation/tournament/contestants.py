@@ -109,7 +109,7 @@ class EntryTerms:
       label: the name that the user has for the game, for errors.
       checkpoint: of runs that do not name one by `RUN@STEP`.
       samples: True if policies sample their moves.
-      trust: import the modules that runs name, see `jaxrl.config.trust`.
+      trust: import the modules that runs name, see `jaxrl.config.construction`.
     """
 
     game: str = ""
