@@ -27,7 +27,7 @@ from jaxrl.commands import command_line, record
 from jaxrl.commands.arguments import MINARI, SEED, TRUST, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.environment import full_name
-from jaxrl.config.errors import RunError
+from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.fields import between, check
 from jaxrl.runs import storage
 
@@ -121,12 +121,9 @@ def _levels(output: str, levels: int | None, seed: int) -> int:
     count = _MANY_LEVELS if levels is None else levels
     check("--levels", count, int, between(len(CATEGORIES), _MOST_LEVELS))
     folder = Path(output)
-    try:
+    given = f"`--output` (={output!r})"
+    with errors_as(RunError, folder, OSError, RuntimeError), errors_as(ConfigError, given, DatasetError):
         counts = dataset.write_dataset(folder, count, seed, _tell)
-    except DatasetError as error:
-        raise ConfigError(f"`--output` (={output!r}): {error}") from error
-    except (OSError, RuntimeError) as error:
-        raise RunError(f"{folder}: {error}") from error
     command_line.say(f"{sum(counts.values())} levels, each proven solvable: {folder}")
     command_line.say(f"to train on them:  jaxrl train --env=\"{_WITH_LEVELS}(levels='{folder}/train')\"")
     return 0

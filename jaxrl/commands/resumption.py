@@ -191,10 +191,9 @@ def _read_config(folder: str, flag: str = _FLAG) -> Config:
 def _newest_first(name: str) -> list[Path]:
     pattern = "*/config.json" if name else "*/*/config.json"
     runs = (file.parent for file in Path(RUNS, name).glob(pattern))
-    return sorted(runs, key=lambda run: max(_times(run), default=0.0), reverse=True)
 
+    def time(run: Path) -> float:
+        written = (run / file for file in ("config.json", "metrics.jsonl", "train.log"))
+        return max((file.stat().st_mtime for file in written if file.exists()), default=0.0)
 
-def _times(run: Path) -> Iterator[float]:
-    for name in ("config.json", "metrics.jsonl", "train.log"):
-        if (run / name).exists():
-            yield (run / name).stat().st_mtime
+    return sorted(runs, key=time, reverse=True)

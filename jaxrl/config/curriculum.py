@@ -31,12 +31,9 @@ POSITIVE_VALUE_LOSS = "positive_value_loss"
 L1_VALUE_LOSS = "l1_value_loss"
 MAX_MONTE_CARLO = "max_mc"
 RANK = "rank"
-PROPORTIONAL = "proportional"
 _MOST_LEVELS = 1_000_000
 # Sampling of opponents, and the one that a full pool drops.
-UNIFORM = "uniform"
 PRIORITIZED = "prioritized"
-WEAKEST = "weakest"
 OLDEST = "oldest"
 
 
@@ -119,7 +116,7 @@ class LevelsConfig:
     )
     prioritization: str = field(
         RANK,
-        one_of(RANK, PROPORTIONAL),
+        one_of(RANK, "proportional"),
         help="the probability of a level follows the rank of its score, or the score",
     )
     temperature: float = field(
@@ -196,12 +193,12 @@ class SelfPlayConfig:
     )
     opponents: str = field(
         PRIORITIZED,
-        one_of(UNIFORM, PRIORITIZED),
+        one_of("uniform", PRIORITIZED),
         help="sampling of the pool's opponents: uniform, or prioritized fictitious self-play, "
         "by (1 - score)^2 of the policy against each",
     )
     drop: str = field(
-        WEAKEST, one_of(WEAKEST, OLDEST), help="the snapshot that a full pool drops for a new one"
+        "weakest", one_of("weakest", OLDEST), help="the snapshot that a full pool drops for a new one"
     )
     first_rating: float = field(
         0.0, above(-1e6), at_most(1e6), help="Elo rating of the untrained policy, the first of the pool"

@@ -70,22 +70,18 @@ def matches(pattern: str, text: str) -> Rule:
 
 
 def not_empty() -> Rule:
-    """A tuple has an element."""
     return Rule("hold at least 1 element", lambda xs: len(xs) > 0)
 
 
 def at_most_elements(count: int) -> Rule:
-    """A tuple is not longer."""
     return Rule(f"hold at most {count} elements", lambda xs: len(xs) <= count)
 
 
 def each(rule: Rule) -> Rule:
-    """The rule for every element of a tuple."""
     return Rule(f"hold elements that each must {rule.text}", lambda xs: all(rule.holds(x) for x in xs))
 
 
 def distinct() -> Rule:
-    """No element of a tuple comes twice."""
     return Rule("hold no element twice", lambda xs: len(set(xs)) == len(xs))
 
 

@@ -27,7 +27,7 @@ from jaxrl.config.environment import (
     spec_of,
     with_full_names,
 )
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import shorten, with_arguments
 from jaxrl.config.minibatches import MinibatchConfig
 
@@ -102,13 +102,11 @@ def stage_configs(config: Config) -> tuple[Config, ...]:
     found: list[Config] = []
     for i, stage in enumerate(training_stages.parse(config)):
         before = found[-1] if found else config
-        try:
+        with errors_as(ConfigError, f"`stages`: stage {i + 1}", ConfigError):
             found.append(_with_changes(before, stage.changes))
             if found[-1].env != before.env:
                 found[-1] = _with_agents(found[-1], check_environment(found[-1]))
                 require_spaces(found[-1].env, before.env)
-        except ConfigError as error:
-            raise training_stages.in_stage(i, error) from error
     return _with_planned_updates(config, found) if found else (config,)
 
 

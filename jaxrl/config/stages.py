@@ -43,7 +43,6 @@ class Stage:
     """One stage; it ends once its window is full and every threshold that it names is reached.
 
     Attributes:
-      name: for people.
       task: by field of the environment's tasks: a number, a range, or names; fields that it leaves out are
         as in the default task.
       success: the least mean success over the window, 0 to 1; None: no condition.

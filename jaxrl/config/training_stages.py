@@ -11,7 +11,7 @@ from typing import Any
 from jaxrl.config.configuration import Config
 from jaxrl.config.data_files import parse_json, require_yaml
 from jaxrl.config.declarations import declared_fields, flatten
-from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import LARGEST_COUNT, Field, Rule, above, bounds, check, shorten
 from jaxrl.config.overrides import read_value
 
@@ -41,7 +41,6 @@ class TrainingStage:
     """A part of a run with a budget of its own and fields that change where it begins.
 
     Attributes:
-      name: for people.
       iterations: of its budget; None: another budget ends it.
       seconds: of training; None as well.
       target_return: mean return of an evaluation in it that ends it before its budget; None: none does.
@@ -84,10 +83,8 @@ def parse(config: Config) -> tuple[TrainingStage, ...]:
     """The stages of a configuration, whose texts `read` has returned; ConfigError names stage and field."""
     found = []
     for i, text in enumerate(config.stages):
-        try:
+        with errors_as(ConfigError, f"`stages`: stage {i + 1}", ConfigError):
             found.append(_stage(_fields(text, i), i, config))
-        except ConfigError as error:
-            raise in_stage(i, error) from error
     for i, stage in enumerate(found[:-1]):
         if stage.is_open:
             raise in_stage(i, "needs an end: `iterations`, `steps`, `seconds` or `return`")
