@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,8 +129,6 @@ ARGUMENTS = TrainingFlags.arguments()
 _SHORT_FLAGS = [argument for argument in ARGUMENTS if isinstance(argument, ShortFlag)]
 SHORT_FLAGS = {flag.name: flag for flag in _SHORT_FLAGS}
 FLAGS_OF_FIELDS = {flag.field: flag.term for flag in reversed(_SHORT_FLAGS)}
-
-
 _FLAGS = {"help", *(argument.name for argument in ARGUMENTS if argument.word)}
 
 
@@ -147,10 +146,9 @@ def split_overrides(left: Sequence[str]) -> tuple[list[str], list[Override]]:
     found: list[Override] = []
     unknown: list[str] = []
     # Alone it is the environment's own curriculum.
-    following = [*left[1:], "--"]
     arguments = iter(
         "--curriculum=auto" if argument == "--curriculum" and after.startswith("--") else argument
-        for argument, after in zip(left, following, strict=False)
+        for argument, after in itertools.pairwise([*left, "--"])
     )
     for argument in arguments:
         flag, equals, text = argument.partition("=")
@@ -180,9 +178,8 @@ def _of_cleanrl(left: Sequence[str]) -> str:
     """The error about a command line of CleanRL, with ours."""
     ours: list[str] = []
     others: list[str] = []
-    arguments = [x for x in left if x.startswith("--")]
-    for argument, after in zip(left, [*left[1:], "--"], strict=True):
-        if argument not in arguments:
+    for argument, after in itertools.pairwise([*left, "--"]):
+        if not argument.startswith("--"):
             continue
         flag, equals, text = argument.partition("=")
         text = text if equals else "" if after.startswith("--") else after

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import (
     LARGEST_INT32,
     above,
@@ -15,6 +14,7 @@ from jaxrl.config.fields import (
     field,
     matches,
     one_of,
+    require_divides,
 )
 
 STAGES = "stages"
@@ -216,8 +216,5 @@ class SelfPlayConfig:
 
     def check_counts(self, envs_per_device: int) -> None:
         """Raises ConfigError unless the groups share a device's environments evenly."""
-        if envs_per_device % self.groups:
-            raise ConfigError(
-                f"`selfplay.groups` (={self.groups}) must divide the {envs_per_device} environments of a "
-                "device"
-            )
+        described = f"the {envs_per_device} environments of a device"
+        require_divides("selfplay.groups", self.groups, envs_per_device, described)

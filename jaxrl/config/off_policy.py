@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, above, at_least, between, bounds, field, one_of, with_default
+from jaxrl.config.minibatches import MinibatchConfig, PQNConfig
 from jaxrl.config.replay import MOST_ROWS, ReplayConfig
 
 
@@ -15,18 +16,12 @@ class DQNConfig(ReplayConfig):
     """DQN (Mnih et al. 2015) with parts of Rainbow, each a field."""
 
     learning_rate: float = field(2.5e-4, at_least(0), help="peak learning rate of Adam")
-    schedule: str = field(
-        "constant",
-        one_of("constant", "linear", "cosine"),
-        help="the learning rate over the run: constant, or falling to 0",
-    )
+    schedule: str = with_default(MinibatchConfig, "schedule", "constant")
     max_grad_norm: float = field(10.0, above(0), help="the gradient is scaled down to this norm")
     double: bool = field(
         True, help="the network chooses the action, the target network values it (van Hasselt et al. 2016)"
     )
-    dueling: bool = field(
-        False, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True
-    )
+    dueling: bool = with_default(PQNConfig, "dueling", False)
     target_period: int = field(
         50, *bounds(1, LARGEST_INT32), help="updates between changes of the target network"
     )

@@ -8,7 +8,17 @@ from typing import ClassVar
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import LARGEST_INT32, above, at_least, between, bounds, field, one_of, with_default
+from jaxrl.config.fields import (
+    LARGEST_INT32,
+    above,
+    at_least,
+    between,
+    bounds,
+    field,
+    one_of,
+    require_divides,
+    with_default,
+)
 
 STRATEGIES = ("future", "final", "episode", "random")  # of hindsight
 _MOST_UPDATES = 10_000  # on one rollout
@@ -221,9 +231,6 @@ class DAggerConfig(MemoryConfig):
         return self.batch_size * self.trace_length
 
     def check_sizes(self, name: str, num_envs: int) -> None:
-        if self.rollout_length % self.trace_length:
-            raise ConfigError(
-                f"`{name}.trace_length` (={self.trace_length}) must divide `{name}.rollout_length` "
-                f"(={self.rollout_length}): sequences begin at stored carries"
-            )
+        rollout = f"`{name}.rollout_length` (={self.rollout_length}): sequences begin at stored carries"
+        require_divides(f"{name}.trace_length", self.trace_length, self.rollout_length, rollout)
         self.require_sequences(name, num_envs, self.trace_length)

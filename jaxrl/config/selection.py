@@ -17,6 +17,7 @@ from jaxrl.config.environment import ask, make_spec
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import forget_levels, move
+from jaxrl.config.text import counted
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
@@ -46,9 +47,7 @@ class MeasuredReturn:
     def __str__(self) -> str:
         note = f", {self.note}" if self.note else ""
         note += f", with {self.arguments.strip('()')}" if self.arguments else ""
-        return (
-            f"{self.score} after {self.steps:.1f} M steps{note} ({self.seeds} seed{'s' * (self.seeds > 1)})"
-        )
+        return f"{self.score} after {self.steps:.1f} M steps{note} ({counted(self.seeds, 'seed')})"
 
 
 @dataclasses.dataclass(frozen=True)
