@@ -70,9 +70,17 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         mlflow_registry.require(flags.mlflow)
         for library in mlflow_registry.LIBRARIES:
             keep_off_terminal(library)
-    given = ("stage", "checkpoint", "episodes", "seed", "licence", "trust")
-    chosen = {each: getattr(flags, each) for each in given}
-    order = DeploymentOrder(run=workdir, name=name, gates=gates, **chosen)
+    order = DeploymentOrder(
+        run=workdir,
+        name=name,
+        gates=gates,
+        stage=flags.stage,
+        checkpoint=flags.checkpoint,
+        episodes=flags.episodes,
+        seed=flags.seed,
+        licence=flags.licence,
+        trust=flags.trust,
+    )
     made = deploy(order, registry)
     _show(name, made)
     if uri := flags.mlflow:

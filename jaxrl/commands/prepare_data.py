@@ -76,18 +76,25 @@ def main(flags: _Flags, _: Sequence[str]) -> int:
         raise ConfigError(f"`--levels` (={flags.levels}) is for levels of {_WITH_LEVELS} alone")
     _require_one_player(flags)
     if flags.replays:
-        replays = {"replays": flags.replays, "successful": flags.successful}
-        return record.write_simulated(output=output, environment=env, minari=flags.minari, **replays)
+        return record.write_simulated(
+            output=output,
+            environment=env,
+            replays=flags.replays,
+            successful=flags.successful,
+            minari=flags.minari,
+        )
     if flags.player:
-        return record.record_solver(flags, env, output)
+        return record.record_solver(flags.player, env, output, flags.episodes, flags.seed, flags.minari)
     if workdir:
         storage.require_run_folder("--workdir", workdir)
     return record.write_recording(
         output=output,
         episodes=flags.episodes or record.DEFAULT_EPISODES,
+        seed=flags.seed,
         workdir=workdir,
         environment=env,
-        **{name: getattr(flags, name) for name in ("seed", "trust", "minari")},
+        trust=flags.trust,
+        minari=flags.minari,
     )
 
 

@@ -70,8 +70,15 @@ def _clone(flags: _Flags, left: Sequence[str], interruption: Interruption) -> in
     records.require_no_runs(arguments.workdir)
     from jaxrl.training.cloning import CloningPlan, clone
 
-    given = {name.removeprefix("bc_"): x for name, x in vars(flags).items() if name.startswith("bc_")}
-    plan = CloningPlan(data=flags.data, class_weights=flags.class_weights, **given)
+    plan = CloningPlan(
+        data=flags.data,
+        epochs=flags.bc_epochs,
+        batch_size=flags.bc_batch_size,
+        learning_rate=flags.bc_learning_rate,
+        validation=flags.bc_validation,
+        patience=flags.bc_patience,
+        class_weights=flags.class_weights,
+    )
     outcome, found = clone(arguments.config, plan, arguments.workdir, interruption, arguments.processes)
     if found is not None:
         _show(found)

@@ -66,29 +66,35 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     if not flags.output:
         raise ConfigError("`--output` is missing: name a new folder")
     if solved:
-        return record_solver(flags, flags.env)
-    given = {name: getattr(flags, name) for name in ("output", "seed", "checkpoint", "minari", "trust")}
+        return record_solver(flags.player, flags.env, flags.output, flags.episodes, flags.seed, flags.minari)
     return write_recording(
         workdir=workdir,
+        output=flags.output,
+        seed=flags.seed,
+        checkpoint=flags.checkpoint,
+        minari=flags.minari,
+        trust=flags.trust,
         episodes=flags.episodes or DEFAULT_EPISODES,
         sample=sample_choice(flags.sample, flags.greedy),
-        **given,
     )
 
 
-def record_solver(flags: Any, environment: str, output: str = "") -> int:
-    """Records the solver of an environment by the flags of this command or `prepare-data`; the exit code."""
+def record_solver(
+    player: str | None, environment: str, output: str, episodes: int | None, seed: int, minari: bool
+) -> int:
+    """Records the solver of an environment, which `--player` must name; returns the exit code."""
     from jaxrl.config.level_datasets import with_all_parts
     from jaxrl.evaluation.simulated_replays import plays_levels
 
-    if flags.player != SOLVER:
-        raise ConfigError(f"`--player` (={flags.player or ''!r}) must be {SOLVER}")
+    if player != SOLVER:
+        raise ConfigError(f"`--player` (={player or ''!r}) must be {SOLVER}")
     env = with_all_parts(full_name("--env", environment)[0])
-    given = {"output": output or flags.output, "environment": env, "minari": flags.minari}
     if plays_levels(env):
-        return write_simulated(episodes=flags.episodes, **given)
-    count = flags.episodes or DEFAULT_EPISODES
-    return write_recording(episodes=count, seed=flags.seed, solver=True, **given)
+        return write_simulated(output=output, environment=env, episodes=episodes, minari=minari)
+    count = episodes or DEFAULT_EPISODES
+    return write_recording(
+        output=output, episodes=count, seed=seed, environment=env, solver=True, minari=minari
+    )
 
 
 def write_simulated(**asked: Any) -> int:
@@ -115,11 +121,11 @@ def write_simulated(**asked: Any) -> int:
     return _conclude(job.output, manifest)
 
 
-def write_recording(**asked: Any) -> int:
+def write_recording(**asked: object) -> int:
     """Records, prints what was written, and returns the exit code; see `jaxrl.evaluation.recordings`."""
     from jaxrl.evaluation.recordings import Recording
 
-    recording = Recording(**asked)
+    recording = Recording(**asked)  # type: ignore[arg-type]
     command_line.require_writable_folder("output", recording.output)
     return _conclude(recording.output, recording.write(_tell))
 

@@ -113,8 +113,15 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         override(config, "env.name", environment)
     for field in ("init_from", "resume_from"):
         _require_folder(field, config.get(field, ""))
-    words = ("coordinator", "num_processes", "process_id", "heartbeat", "watchdog", "join")
-    processes = find(os.environ, **{name: getattr(flags, name) for name in words})
+    processes = find(
+        os.environ,
+        coordinator=flags.coordinator,
+        num_processes=flags.num_processes,
+        process_id=flags.process_id,
+        heartbeat=flags.heartbeat,
+        watchdog=flags.watchdog,
+        join=flags.join,
+    )
     if resumed is not None:
         workdir = resumed or resumption.latest_of(name, config)
         resumption.require_run(workdir)

@@ -74,11 +74,15 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     from jaxrl.runs import web
 
     tpu_slices.hush_libtpu()
-    given = ("host", "port", "runtime", "largest_batch", "sessions", "idle_seconds")
     options = ServerOptions(
+        host=flags.host,
+        port=flags.port,
+        runtime=flags.runtime,
+        largest_batch=flags.largest_batch,
         wait_seconds=flags.wait_ms / 1e3,
+        sessions=flags.sessions,
+        idle_seconds=flags.idle_seconds,
         follow_seconds=flags.follow_seconds if flags.follow else 0.0,
-        **{name: getattr(flags, name) for name in given},
     )
     server.check_options(options)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
