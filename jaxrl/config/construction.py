@@ -235,7 +235,13 @@ def _may_become(config: Config, name: str, value: Any) -> bool:
 
 def require_trusted(config: Config, workdir: str) -> None:
     """Raises ConfigError if training a stored configuration would import modules that it names."""
-    _refuse_first((*_named_modules(config), *_modules_of_suite(config.evaluate.suite)), workdir)
+    suite = config.evaluate.suite
+    try:
+        data = read_yaml(shipped_file(suite, "suites")) if suite else None
+    except (OSError, ValueError):
+        data = None  # nothing can be made of it
+    of_suite = (("evaluate.suite", name, is_wrapper) for name, is_wrapper in _texts(data, False))
+    _refuse_first((*_named_modules(config), *_modules_of_environments(of_suite)), workdir)
 
 
 def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -> Config:
@@ -262,41 +268,22 @@ def _refuse_first(named: Iterable[tuple[str, str, str]], workdir: str, said_by: 
 def _named_modules(config: Config) -> Iterator[tuple[str, str, str]]:
     """(field, its value, the module) of each field that names one."""
     for field, value in values_of(config):
-        if field.names_module:
-            yield from ((field.name, value, module) for module in _modules_of(value))
-    yield from _modules_of_environments(config)
+        # `module:attribute`, or several as `key=module:attribute` with commas between.
+        for part in value.split(",") if field.names_module else ():
+            if ":" in part:
+                yield field.name, value, part.rpartition("=")[2].rpartition(":")[0].strip()
+    unseen = config.evaluate.unseen
+    named = [("env.name", config.env.name, False), *(("env.wrappers", x, True) for x in config.env.wrappers)]
+    yield from _modules_of_environments([*named, ("evaluate.unseen", unseen, False)] if unseen else named)
 
 
-def _modules_of(value: str) -> Iterator[str]:
-    """The modules of `module:attribute`, or of several as `key=module:attribute` with commas between."""
-    for part in value.split(","):
-        if ":" in part:
-            yield part.rpartition("=")[2].rpartition(":")[0].strip()
-
-
-def _modules_of_environments(config: Config) -> Iterator[tuple[str, str, str]]:
-    """The modules of environments and wrappers, whose names may have arguments."""
+def _modules_of_environments(named: Iterable[tuple[str, str, bool]]) -> Iterator[tuple[str, str, str]]:
+    """As `_named_modules`, of environments, and if True wrappers, whose names may have arguments."""
     from jaxrl.envs import registry, wrappers  # imports jax, which the rest of this package does without
 
-    if (module := registry.module_of(config.env.name)) is not None:
-        yield "env.name", config.env.name, module
-    for wrapper in config.env.wrappers:
-        if (module := wrappers.module_of(wrapper)) is not None:
-            yield "env.wrappers", wrapper, module
-    if (unseen := config.evaluate.unseen) and (module := registry.module_of(unseen)) is not None:
-        yield "evaluate.unseen", unseen, module
-
-
-def _modules_of_suite(suite: str) -> Iterator[tuple[str, str, str]]:
-    from jaxrl.envs import registry, wrappers
-
-    try:
-        data = read_yaml(shipped_file(suite, "suites")) if suite else None
-    except (OSError, ValueError):
-        return  # nothing can be made of it
-    for name, is_wrapper in _texts(data, False):
+    for field, name, is_wrapper in named:
         if (module := (wrappers if is_wrapper else registry).module_of(name)) is not None:
-            yield "evaluate.suite", name, module
+            yield field, name, module
 
 
 def _texts(data: Any, is_wrapper: bool) -> Iterator[tuple[str, bool]]:
