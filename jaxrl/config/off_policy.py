@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, above, at_least, between, bounds, field, one_of, with_default
 from jaxrl.config.minibatches import MinibatchConfig, PQNConfig
 from jaxrl.config.replay import MOST_ROWS, ReplayConfig
@@ -89,25 +88,6 @@ class R2D2Config(DQNConfig):
         True, help="targets are rescaled (Pohlen et al. 2018), so that rewards need no clipping"
     )
 
-    @property
-    def interval(self) -> int:
-        """Steps from the start of one sequence to the start of the next."""
-        return self.trace_length - self.overlap
-
-    @property
-    def window(self) -> int:
-        """Steps of a sequence, with its burn-in and those that its last return sums."""
-        return self.burn_in + self.trace_length + self.n_step
-
-    def carry_interval(self, num_envs: int) -> int:
-        return max(self.interval, 1)
-
-    def steps_per_update(self, num_envs: int) -> int:
-        return self.batch_size * self.trace_length
-
-    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
-        _check_sequences(self, name, num_envs, unseen)
-
 
 @dataclasses.dataclass(frozen=True)
 class SACConfig(ReplayConfig):
@@ -145,41 +125,3 @@ class SACConfig(ReplayConfig):
     )
     overlap: int = with_default(R2D2Config, "overlap", 0)
     burn_in: int = with_default(R2D2Config, "burn_in", 0)
-
-    @property
-    def interval(self) -> int:
-        """Steps from the start of one sequence to the start of the next."""
-        return self.trace_length - self.overlap
-
-    @property
-    def window(self) -> int:
-        """As of R2D2, or of single steps."""
-        return self.burn_in + self.trace_length + self.n_step if self.trace_length else super().window
-
-    def carry_interval(self, num_envs: int) -> int:
-        return max(self.interval, 1) if self.trace_length else super().carry_interval(num_envs)
-
-    def steps_per_update(self, num_envs: int) -> int:
-        return self.batch_size * max(self.trace_length, 1)
-
-    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
-        if self.trace_length:
-            _check_sequences(self, name, num_envs, unseen)
-        else:
-            super().check_sizes(name, num_envs, unseen)
-
-
-def _check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, unseen: int) -> None:
-    """Raises ConfigError if sequences begin where no carry is stored, or if no batch of them can be had."""
-    if section.interval < 1:
-        raise ConfigError(
-            f"`{name}.overlap` (={section.overlap}) must be below "
-            f"`{name}.trace_length` (={section.trace_length})"
-        )
-    if section.rollout_length % section.interval:
-        raise ConfigError(
-            f"`{name}.trace_length` (={section.trace_length}) less `{name}.overlap` (={section.overlap}) "
-            f"must divide `{name}.rollout_length` (={section.rollout_length}): sequences begin at stored "
-            "carries"
-        )
-    section.require_sequences(name, num_envs, section.interval, unseen)

@@ -119,6 +119,8 @@ class ReplayConfig(MemoryConfig):
     constants: ClassVar[tuple[str, ...]] = ("priority_beta_draws",)
     # Draws until the exponent of the importance weights is 1.
     priority_beta_draws: ClassVar[int] = 100_000
+    # Of single steps; fields of an algorithm that learns from sequences.
+    trace_length = burn_in = overlap = 0
 
     n_step: int = field(3, *bounds(1, _MOST_STEPS), help="steps whose rewards a target sums")
     gamma: float = field(0.99, between(0, 1), help="discount factor")
@@ -155,18 +157,37 @@ class ReplayConfig(MemoryConfig):
     )
 
     @property
+    def interval(self) -> int:
+        """Steps from the start of one sequence to the start of the next."""
+        return self.trace_length - self.overlap
+
+    @property
     def window(self) -> int:
-        """Rows of a transition: its own, and those that its return may need."""
-        return self.n_step + 1
+        """Rows of a step or of a sequence with its burn-in, and those that its last return sums."""
+        return self.n_step + (self.burn_in + self.trace_length if self.trace_length else 1)
+
+    def carry_interval(self, num_envs: int) -> int:
+        return max(self.interval, 1) if self.trace_length else super().carry_interval(num_envs)
 
     def steps_per_update(self, num_envs: int) -> int:
-        return self.batch_size
+        return self.batch_size * max(self.trace_length, 1)
 
     def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
-        """Raises ConfigError if the memory holds no batch; by default of single steps.
+        """Raises ConfigError if the memory holds no batch, or sequences begin where no carry is stored.
 
         Of each of the `num_envs`, the `unseen` oldest rows are never sampled: some of their frames are gone.
         """
+        if self.trace_length:
+            trace = f"`{name}.trace_length` (={self.trace_length})"
+            overlap = f"`{name}.overlap` (={self.overlap})"
+            if self.interval < 1:
+                raise ConfigError(f"{overlap} must be below {trace}")
+            if self.rollout_length % self.interval:
+                rollout = f"`{name}.rollout_length` (={self.rollout_length})"
+                rule = f"must divide {rollout}: sequences begin at stored carries"
+                raise ConfigError(f"{trace} less {overlap} {rule}")
+            self.require_sequences(name, num_envs, self.interval, unseen)
+            return
         rows = self.rows(num_envs)
         steps = (rows - self.n_step - unseen) * num_envs
         if steps < self.batch_size:
