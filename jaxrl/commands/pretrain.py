@@ -91,9 +91,8 @@ def _clone(flags: _Flags, left: Sequence[str], interruption: Interruption) -> in
 
 def _show(found: dict[str, Any]) -> None:
     data = found["data"]
-    command_line.say(
-        f"data         {data['episodes']} episodes, {data['steps']:,} steps: {found['plan']['data']}"
-    )
+    counts = f"{data['episodes']} episodes, {data['steps']:,} steps"
+    command_line.say(f"data         {counts}: {found['plan']['data']}")
     cost = f"{number(found['loss'])} nats a step, {number(found['prior_loss'])} without seeing anything"
     hits = {"accuracy": "accuracy {:.1%}, ", "absolute_error": "absolute error {:.4g}, "}
     hit = "".join(form.format(found[name]) for name, form in hits.items() if name in found)

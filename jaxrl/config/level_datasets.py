@@ -46,6 +46,7 @@ class LevelDataset:
     def of(cls, flag: str, given: str) -> LevelDataset:
         """Reads every level once; ConfigError says in one line what is missing, and how to make it."""
         given_as = f"`{flag}` (={given!r})"
+        known = ", ".join(CATEGORIES)
         if given.endswith(".pkl"):
             raise ConfigError(
                 f"{given_as} is a pickle, which could run any code and is never read: save its arrays "
@@ -54,9 +55,7 @@ class LevelDataset:
         place = Path(given).expanduser()
         if given not in PARTS:
             if not place.is_dir():
-                raise ConfigError(
-                    f"{given_as} is no folder: looked for {', '.join(CATEGORIES)} in it; {_MAKE}"
-                )
+                raise ConfigError(f"{given_as} is no folder: looked for {known} in it; {_MAKE}")
             pickles = sorted(place.rglob("*.pkl"))
             if pickles:
                 raise ConfigError(
@@ -64,9 +63,7 @@ class LevelDataset:
                 )
             missing = [name for name in CATEGORIES if not (place / name).is_dir()]
             if len(missing) == len(CATEGORIES):
-                raise ConfigError(
-                    f"{given_as} has no folder of a category ({', '.join(CATEGORIES)}); {_MAKE}"
-                )
+                raise ConfigError(f"{given_as} has no folder of a category ({known}); {_MAKE}")
             if missing:
                 raise ConfigError(f"{given_as} lacks the folder {place / missing[0]}; {_MAKE}")
             given = str(place.resolve())

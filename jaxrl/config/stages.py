@@ -141,9 +141,8 @@ def resolve_stages(
     if len(given) > 1 and given != ["stages", "name"]:
         first, other = given[:2]
         value = shorten(sources[first])
-        raise ConfigError(
-            f"`curriculum.{first}` (={value}) must be empty where `curriculum.{other}` is given"
-        )
+        rule = f"must be empty where `curriculum.{other}` is given"
+        raise ConfigError(f"`curriculum.{first}` (={value}) {rule}")
     stages = curriculum.stages
     if curriculum.file:
         stages = read_file(_file_of(curriculum, environment))
@@ -232,9 +231,8 @@ def _task_value(label: str, given: Any) -> TaskValue:
             return check("x", given, float)
         low, high = (check("x", x, float) for x in given)
     except ValueError as error:  # also of a list of another length
-        raise ConfigError(
-            f"{label} (={shorten(given)}) must be a number, a range [low, high] or names"
-        ) from error
+        rule = "must be a number, a range [low, high] or names"
+        raise ConfigError(f"{label} (={shorten(given)}) {rule}") from error
     if low > high:
         raise ConfigError(f"{label} (={shorten(given)}) must be a range whose low end comes first")
     return low, high

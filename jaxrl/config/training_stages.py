@@ -90,9 +90,8 @@ def parse(config: Config) -> tuple[TrainingStage, ...]:
             raise in_stage(i, "needs an end: `iterations`, `steps`, `seconds` or `return`")
     counted = sum(stage.iterations or 0 for stage in found[:-1])
     if found and found[-1].is_open and config.stop.steps and counted >= config.num_iterations:
-        raise in_stage(
-            len(found) - 1, f"it never begins: `stop.steps` (={config.stop.steps}) ends the run before"
-        )
+        why = f"it never begins: `stop.steps` (={config.stop.steps}) ends the run before"
+        raise in_stage(len(found) - 1, why)
     return tuple(found)
 
 
@@ -110,9 +109,8 @@ def _fields(text: str, i: int) -> Mapping[str, Any]:
         return found
     pairs = [word.partition("=") for word in text.split()]
     if not pairs or not all(sign for _, sign, _ in pairs):
-        raise in_stage(
-            i, f"(={shorten(text)}) must be fields, such as 'iterations=1000 learning_rate=1e-3', or JSON"
-        )
+        form = "must be fields, such as 'iterations=1000 learning_rate=1e-3', or JSON"
+        raise in_stage(i, f"(={shorten(text)}) {form}")
     return {name: value for name, _, value in pairs}
 
 
