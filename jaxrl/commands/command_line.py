@@ -43,7 +43,7 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     """
     before_leaving(live_panel.restore_before_exit)
     code = _exit_code(job, debug)
-    if _tells_of(_broken_output()):
+    if _report_loss(_broken_output()):
         code = code or FAILED
     if must_leave():
         leave(code)
@@ -84,7 +84,7 @@ def _broken_output(text: str = "") -> str | None:
     return None
 
 
-def _tells_of(reason: str | None) -> bool:
+def _report_loss(reason: str | None) -> bool:
     """Prints why standard output cannot be written; True if there is a reason to print."""
     if reason:
         print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
@@ -96,28 +96,28 @@ def _exit_code(job: Callable[[], int], debug: bool) -> int:
         return job()
     except (ConfigError, RunError) as error:
         code = BAD_INPUT if isinstance(error, ConfigError) else error.exit_code
-        return _left(code, None if debug else error)
+        return _conclude(code, None if debug else error)
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
     except Exception as error:
         if not debug and isinstance(error, OSError) and error.errno in _UNUSABLE_NAMES:
-            return _left(BAD_INPUT, f"{error.filename}: {error.strerror}")
+            return _conclude(BAD_INPUT, f"{error.filename}: {error.strerror}")
         if not debug and (missing := installation.missing_platform(error)):
-            return _left(BAD_INPUT, missing)
+            return _conclude(BAD_INPUT, missing)
         if isinstance(error, OSError) and (reason := _broken_output("\n")) is not None:
-            failed = _tells_of(reason)
+            failed = _report_loss(reason)
             _leave_others(FAILED)
             return FAILED if failed else 0
         if not debug and storage.is_failure(error):
-            return _left(FAILED, f"the storage failed: {storage.reason(error)}")
+            return _conclude(FAILED, f"the storage failed: {storage.reason(error)}")
         if not debug and modules.passed_users(error):
-            return _left(FAILED, told(error))
+            return _conclude(FAILED, told(error))
         if not _has_others():
             raise
-        return _left(FAILED, None)
+        return _conclude(FAILED, None)
 
 
-def _left(code: int, message: object | None) -> int:
+def _conclude(code: int, message: object | None) -> int:
     """Prints the message, without one the traceback; returns the code, or ends one of several processes."""
     if message is None:
         traceback.print_exc()
@@ -184,7 +184,7 @@ def command(
 
 def show(text: str) -> None:
     """Prints long text, in the characters of standard output; a reader such as `head` may close it early."""
-    if _tells_of(_broken_output(f"{printable(text, output_encoding())}\n")):
+    if _report_loss(_broken_output(f"{printable(text, output_encoding())}\n")):
         raise SystemExit(FAILED)
 
 
