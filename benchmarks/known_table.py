@@ -9,7 +9,7 @@ table, and a test compares the two.
 from __future__ import annotations
 
 from jaxrl.config.files import load_config
-from jaxrl.config.known_environments import KnownEnvironment, MeasuredReturn, known_environments
+from jaxrl.config.selection import KnownEnvironment, MeasuredReturn, known_environments
 
 
 def flags(known: KnownEnvironment, measured: MeasuredReturn) -> str:

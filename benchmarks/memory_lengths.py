@@ -35,7 +35,7 @@ from jaxrl import algorithms
 from jaxrl.algorithms.suitable_networks import network_on
 from jaxrl.config import resolve
 from jaxrl.config.files import load_config
-from jaxrl.config.known_environments import known_environment
+from jaxrl.config.selection import known_environment
 from jaxrl.envs import registry
 from jaxrl.envs.adapters.suite import implicit_promotion
 from jaxrl.envs.base import JaxEnv, TimeStep

@@ -86,7 +86,7 @@ def compare_discounts(task: str, steps: float) -> None:
 
     import jaxrl
     from jaxrl.config.files import load_config
-    from jaxrl.config.known_environments import known_environment
+    from jaxrl.config.selection import known_environment
 
     name = f"jaxrl:memory/{task}"
     known = known_environment(name)

@@ -263,5 +263,5 @@ def test_rules_catch_what_they_forbid() -> None:
     assert set(private_uses(ast.walk(tree), {"ppo"})) == {"self.config.ppo", "ppo/approx_kl"}
     assert owner_of(ROOT / "jaxrl/algorithms/ppo/losses.py") == "ppo"
     assert owner_of(ROOT / "jaxrl/algorithms/a2c.py") == "a2c"
-    for path in ("jaxrl/algorithms/minibatches.py", "jaxrl/config/on_policy.py"):
+    for path in ("jaxrl/algorithms/minibatches.py", "jaxrl/config/replay.py"):
         assert owner_of(ROOT / path) == ""

@@ -10,11 +10,11 @@ from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm, require_offered
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.algorithm import UnreadSection
-from jaxrl.config.algorithms import section_of
+from jaxrl.config.declarations import section_of
 from jaxrl.envs.base import EnvSpec
 from jaxrl.types import Axis, PyTree
 
-# Imported when first used. Their sections are in `jaxrl/config/built_in.py`, under the same names.
+# Imported when first used. Their sections are in `jaxrl/config/configuration.py`, under the same names.
 _BUILT_IN = {
     "ppo": "jaxrl.algorithms.ppo.ppo:PPO",
     "a2c": "jaxrl.algorithms.a2c:A2C",

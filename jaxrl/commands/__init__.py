@@ -45,17 +45,14 @@ def run(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("--help", "-h"):
-        _show(_usage())
-        return 0
+        return _show(_usage())
     command, *rest = arguments
     if command == "--version":
-        _show(f"jaxrl {__version__}")
-        return 0
+        return _show(f"jaxrl {__version__}")
     if command not in COMMANDS:
         is_flag = command.startswith("-")
         hint = "; a command comes before its flags" if is_flag else did_you_mean(command, COMMANDS)
-        error = one_line(f"unknown command `{command}`{hint}")
-        print(f"error: {error}", file=sys.stderr)
+        print("error:", one_line(f"unknown command `{command}`{hint}"), file=sys.stderr)
         return 2
     # A name such as my_env:Recall is a module of the working folder, as it is for `python -m jaxrl`. It comes
     # last: what lies there, such as a run from elsewhere, must not stand in for an installed package.
@@ -64,11 +61,11 @@ def run(argv: Sequence[str] | None = None) -> int:
     return module_of(command).main([f"jaxrl {command}", *rest])
 
 
-def _show(text: str) -> None:
-    """Prints text for a reader that may have gone, such as `head`."""
+def _show(text: str) -> int:
     from jaxrl.commands import command_line  # which a command loads, if there is one
 
     command_line.show(text)
+    return 0
 
 
 def module_of(command: str) -> ModuleType:
@@ -89,9 +86,6 @@ def _usage() -> str:
         for command in commands:
             first = str(module_of(command).__doc__).partition("\n")[0]
             lines.append(f"  {command:<{width}}  {first.partition(': ')[2].rstrip('.')}")
-    ends = [
-        "",
-        "jaxrl COMMAND --help lists its arguments, jaxrl docs PAGE shows the docs/PAGE.md",
-        "that messages name, jaxrl --version prints the version.",
-    ]
-    return "\n".join(["usage: jaxrl COMMAND [ARGUMENTS]", *lines, *ends])
+    lines += ["", "jaxrl COMMAND --help lists its arguments, jaxrl docs PAGE shows the docs/PAGE.md"]
+    lines.append("that messages name, jaxrl --version prints the version.")
+    return "\n".join(["usage: jaxrl COMMAND [ARGUMENTS]", *lines])

@@ -30,20 +30,18 @@ class _Flags(CommandArguments):
         "how long to train each, after compilation: minutes in all on a CPU; 0: do not train "
         "(default: {default})",
         2.0,
-        low=0.0,
-        high=command_line.LONGEST,
+        within=(0.0, command_line.LONGEST),
     )
     output: str | None = flag("--output=FILE", "JSON file with the figures (default: none)")
 
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    if not _names_a_config(left):
+    if not any(x.startswith("--config=") or not x.startswith("-") for x in left):
         left = [_CONFIG, *left]
-    arguments = run_arguments.parse_training(["jaxrl", *left])
-    command_line.require_single(arguments.config, "architectures")
+    arguments = run_arguments.parse_single("architectures", left)
 
-    from jaxrl.config import resolve
+    from jaxrl.config import resolve, versions
     from jaxrl.diagnostics import architectures
     from jaxrl.parallel import tpu_slices
     from jaxrl.parallel.compilation import use_compilation_cache
@@ -58,30 +56,19 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     for name, why in others.items():
         command_line.say(f"left out: {name}: {why}")
     found = list(architectures.measure(suitable, flags.seconds, command_line.measuring))
-    record = _record(config.env.name, found, others)
-    _show(record)
-    if flags.output:
-        command_line.say(f"written to {command_line.write_json('output', flags.output, record)}")
-    return 0
-
-
-def _names_a_config(left: Sequence[str]) -> bool:
-    """True if an argument that is no flag, or --config, names what to train."""
-    return any(x.startswith("--config=") or not x.startswith("-") for x in left)
-
-
-def _record(environment: str, found: Sequence[Any], others: dict[str, str]) -> dict[str, Any]:
     import jax
 
-    from jaxrl.config import versions
-
-    return {
-        "environment": environment,
+    record = {
+        "environment": config.env.name,
         "device": {"kind": jax.devices()[0].device_kind, "host_cores": os.cpu_count()},
         "versions": versions(),
         "architectures": [dataclasses.asdict(x) for x in found],
         "others": others,
     }
+    _show(record)
+    if flags.output:
+        command_line.write_json("output", flags.output, record)
+    return 0
 
 
 def _show(record: dict[str, Any]) -> None:
@@ -92,17 +79,8 @@ def _show(record: dict[str, Any]) -> None:
     command_line.say(f"{record['environment']} on {on}")
     rows = []
     for x in record["architectures"]:
-        rate = x["steps_per_second"]
-        rows.append(
-            (
-                x["architecture"],
-                ", ".join(x["sees"]),
-                f"{x['parameters']:,}",
-                f"{x['mflop_per_step']:.2f}",
-                f"{x['mflop_per_update']:,.0f}",
-                f"{x['p50_ms']:.3f}",
-                "" if rate is None else f"{rate:,.0f}",
-            )
-        )
+        rate = "" if x["steps_per_second"] is None else f"{x['steps_per_second']:,.0f}"
+        work = (f"{x['mflop_per_step']:.2f}", f"{x['mflop_per_update']:,.0f}", f"{x['p50_ms']:.3f}", rate)
+        rows.append((x["architecture"], ", ".join(x["sees"]), f"{x['parameters']:,}", *work))
     titles = ("name", "sees", "parameters", "MFLOP/step", "MFLOP/update", "p50 ms", "steps/s")
     table.show(titles, rows, names=2)

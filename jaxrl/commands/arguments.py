@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -30,16 +31,14 @@ class Argument:
       help: its line in the help, where "{default}" stands for the default; "" leaves it out of the list.
       kind: of a flag's value: bool (a switch), int, float or str; None if it is left to others.
       default: of a flag that is absent; False of a switch.
-      low: the least number allowed; of an int an integer.
-      high: the largest.
+      within: the least and the largest number allowed, the latter None if there is none.
     """
 
     term: str
     help: str = ""
     kind: type[bool | int | float | str] | None = None
     default: Any = None
-    low: Any = None
-    high: Any = None
+    within: tuple[Any, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -53,14 +52,13 @@ class Argument:
         return f"{flag}{equals}" if flag.startswith("--") and "." not in flag else ""
 
 
-def flag(term: str, help: str = "", default: Any = None, low: Any = None, high: Any = None) -> Any:
+def flag(term: str, help: str = "", default: Any = None, within: tuple[Any, Any] | None = None) -> Any:
     """Declares a flag in the class of a command's flags, which gives its type; see `CommandArguments`."""
-    return Argument(term, help, None, default, low, high)
+    return Argument(term, help, None, default, within)
 
 
-@dataclass(frozen=True)
-class _Group:
-    arguments: tuple[Argument, ...]
+class _Group(tuple[Argument, ...]):
+    """Flags that have their kinds already."""
 
 
 def group(*arguments: Argument) -> Any:
@@ -71,7 +69,7 @@ def group(*arguments: Argument) -> Any:
 class CommandArguments:
     """The flags of a command: the class declares them, `parse` returns an instance with their values.
 
-    `seconds: float = flag("--seconds=S", "how long", 1.0, low=0.01)`; without a default the type is
+    `seconds: float = flag("--seconds=S", "how long", 1.0, (0.01, None))`; without a default the type is
     `float | None`. Arguments without a type are listed in the help and left to others. Every command has
     --debug.
     """
@@ -81,19 +79,19 @@ class CommandArguments:
     @classmethod
     def arguments(cls) -> tuple[Argument, ...]:
         """In their order."""
-        return tuple(x for found in cls._declared().values() for x in found.arguments)
+        return tuple(itertools.chain.from_iterable(cls._declared().values()))
 
     @classmethod
-    def _declared(cls) -> dict[str, _Group]:
+    def _declared(cls) -> dict[str, tuple[Argument, ...]]:
         """The arguments by the name of their attribute: inherited ones first, but --debug last."""
-        found: dict[str, _Group] = {}
+        found: dict[str, tuple[Argument, ...]] = {}
         derived = cls.__mro__[: cls.__mro__.index(CommandArguments)]
         for kind in (*reversed(derived), CommandArguments):
             types = {name: text.removesuffix(" | None") for name, text in kind.__annotations__.items()}
             for name, x in vars(kind).items():
                 if isinstance(x, Argument):
                     typed = replace(x, kind=_KINDS[types[name]] if name in types else None)
-                    found.setdefault(name, _Group((typed,)))
+                    found.setdefault(name, (typed,))
                 elif isinstance(x, _Group):
                     found.setdefault(name, x)
         return found
@@ -102,18 +100,10 @@ class CommandArguments:
     def parse(
         cls, argv: Sequence[str], known_only: bool = False, positional: bool = False
     ) -> tuple[Self, list[str]]:
-        """Parses a command line.
+        """Parses the arguments after the program's name; returns the flags and what is left.
 
-        Args:
-          argv: the program's name and its arguments.
-          known_only: leave flags that are not declared, instead of raising.
-          positional: leave arguments that are no flags, instead of raising.
-
-        Returns:
-          The flags, and the arguments that are left.
-
-        Raises:
-          ConfigError: an unknown flag, a wrong value, an empty argument, or one that is no flag.
+        Raises ConfigError for wrong values and empty arguments, for unknown flags unless `known_only`, and
+        for an argument that is no flag unless `positional`.
         """
         for given in argv:
             if any("\ud800" <= character <= "\udfff" for character in given):  # what Python cannot decode
@@ -130,7 +120,7 @@ class CommandArguments:
             raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
         found = cls()
         for name, declared in cls._declared().items():
-            mine = {x.name: values[x.name] for x in declared.arguments if x.kind is not None}
+            mine = {x.name: values[x.name] for x in declared if x.kind is not None}
             if isinstance(getattr(cls, name), _Group):
                 vars(found)[name] = mine
             else:
@@ -145,11 +135,7 @@ class RunFlags(CommandArguments):
     workdir: str | None = flag("--workdir=RUN")
 
     def folder(self, left: Sequence[str]) -> str:
-        """The folder, which is the only argument that is left, or --workdir.
-
-        Raises:
-          ConfigError: there is none, or more than one, or it cannot be reached.
-        """
+        """The folder, by the only argument left or --workdir; ConfigError if it cannot be reached."""
         if len(left) + bool(self.workdir) > 1:
             named = " and ".join(f"`{name}`" for name in (self.workdir, *left) if name)
             raise ConfigError(f"one run folder is to be named, not {named}")
@@ -178,7 +164,7 @@ TRUST = flag(
     "for trusted runs",
 )
 # Commands in which it decides something else use `replace(SEED, help=...)`.
-SEED = flag("--seed=K", "decides the episodes (default: {default})", 0, low=0, high=2**32 - 1)
+SEED = flag("--seed=K", "decides the episodes (default: {default})", 0, within=(0, 2**32 - 1))
 JSON = flag("--json", "one JSON object instead of a table")
 MINARI = flag("--minari", "also write DIR/data, a Minari data set (extra minari)")
 
@@ -251,7 +237,7 @@ def _read(arguments: Sequence[Argument], given: Sequence[str]) -> tuple[dict[str
 
 
 def _value(argument: Argument, text: str) -> Any:
-    kind, low, high = argument.kind, argument.low, argument.high
+    kind, (low, high) = argument.kind, argument.within or (None, None)
     if kind is str and not text:
         raise ConfigError(f"`--{argument.name}=` is empty; is a variable of the shell not set?")
     rules = () if low is None else (at_least(low),) if high is None else (between(low, high),)
@@ -266,11 +252,7 @@ def require_no_flags(
 ) -> None:
     """Raises ConfigError with all unknown flags, each with a hint, if there are any.
 
-    Args:
-      given: as on the command line, with or without `=VALUE`.
-      known: the names of the command's flags.
-      fields: of the configuration, if the command's flags set them.
-      flags_of_fields: the flags of fields that have one, by field.
+    `known` are the command's flags; if these set `fields` (names), `flags_of_fields` are the flags by field.
     """
     found = {}
     for argument in given:

@@ -13,7 +13,6 @@ from typing import Any
 
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, ENV, Argument, CommandArguments, flag
-from jaxrl.config.local_files import is_remote
 
 
 class _Flags(CommandArguments):
@@ -26,19 +25,16 @@ class _Flags(CommandArguments):
         "--seconds=S",
         "how long to train for in all, after compilation and warm-up (default: {default})",
         20.0,
-        low=0.1,
-        high=command_line.LONGEST,
+        within=(0.1, command_line.LONGEST),
     )
     workdir: str | None = flag("--workdir=DIR", "where throughput.json goes (default: nowhere)")
 
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    arguments = run_arguments.parse_training(["jaxrl", *left])
-    command_line.require_single(arguments.config, "benchmark")
-    workdir = flags.workdir
-    if workdir and not is_remote(workdir):
-        command_line.require_writable_folder("workdir", workdir)
+    arguments = run_arguments.parse_single("benchmark", left)
+    if flags.workdir:
+        command_line.require_writable_folder("workdir", flags.workdir)
 
     from jaxrl.diagnostics.throughput import measure
     from jaxrl.parallel.compilation import use_compilation_cache
@@ -49,9 +45,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     result = measure(arguments.config, devices, flags.seconds)
     arguments.announce()
     _show(result)
-    if workdir:
-        file = f"{workdir}/throughput.json"
-        command_line.say(f"written to {command_line.write_json('workdir', file, result)}")
+    if flags.workdir:
+        command_line.write_json("workdir", f"{flags.workdir}/throughput.json", result)
     return 0
 
 
@@ -72,12 +67,11 @@ def _show(result: dict[str, Any]) -> None:
     def percent(share: float) -> str:
         return f"{100 * share:.3g}%"
 
-    cores = hardware["cores"]
     parts = ", ".join(f"{name} {percent(seconds[name] / seconds['total'])}" for name in ("rollout", "update"))
     shares = ", ".join(f"{name.split('/')[1]} {percent(x)}" for name, x in result["shares"].items())
     rows = (
         ("trains", f"{result['environment']}, {result['num_envs']} environments"),
-        ("on", f"{result['device']}; {hardware['cpu']}, {cores} core{'s' * (cores != 1)}"),
+        ("on", f"{result['device']}; {hardware['cpu']}, {text.counted(hardware['cores'], 'core')}"),
         ("with", f"jax {result['versions']['jax']}, jaxrl {result['versions']['jaxrl']}"),
         (f"{clock} per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
         ("iteration", f"{1e3 * seconds['total']:.1f} ms: {parts}"),

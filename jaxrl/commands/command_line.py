@@ -15,12 +15,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ml_collections import ConfigDict
-
 from jaxrl.commands.arguments import Argument, CommandArguments, help_text
-from jaxrl.config import ConfigError, check_config, installation
+from jaxrl.config import ConfigError, installation
 from jaxrl.config.errors import RunError, errors_as, told
-from jaxrl.config.local_files import discard
+from jaxrl.config.local_files import discard, is_remote
 from jaxrl.config.text import one_line, printable
 from jaxrl.envs import modules
 from jaxrl.parallel.process_exit import before_leaving, leave, must_leave
@@ -45,8 +43,7 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     """
     before_leaving(live_panel.restore_before_exit)
     code = _exit_code(job, debug)
-    if reason := _broken_output():
-        print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
+    if _report_loss(_broken_output()):
         code = code or FAILED
     if must_leave():
         leave(code)
@@ -87,45 +84,47 @@ def _broken_output(text: str = "") -> str | None:
     return None
 
 
+def _report_loss(reason: str | None) -> bool:
+    """Prints why standard output cannot be written; True if there is a reason to print."""
+    if reason:
+        print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
+    return bool(reason)
+
+
 def _exit_code(job: Callable[[], int], debug: bool) -> int:
     try:
         return job()
     except (ConfigError, RunError) as error:
-        if debug:
-            traceback.print_exc()
-        else:
-            complain(error)
         code = BAD_INPUT if isinstance(error, ConfigError) else error.exit_code
-        _leave_others(code)
-        return code
+        return _conclude(code, None if debug else error)
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
     except Exception as error:
         if not debug and isinstance(error, OSError) and error.errno in _UNUSABLE_NAMES:
-            complain(f"{error.filename}: {error.strerror}")
-            _leave_others(BAD_INPUT)
-            return BAD_INPUT
+            return _conclude(BAD_INPUT, f"{error.filename}: {error.strerror}")
         if not debug and (missing := installation.missing_platform(error)):
-            complain(missing)
-            _leave_others(BAD_INPUT)
-            return BAD_INPUT
+            return _conclude(BAD_INPUT, missing)
         if isinstance(error, OSError) and (reason := _broken_output("\n")) is not None:
-            if reason:
-                print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
+            failed = _report_loss(reason)
             _leave_others(FAILED)
-            return FAILED if reason else 0
-        storage_failed = storage.is_failure(error) and not debug
-        of_users = modules.passed_users(error) and not debug
-        if not storage_failed and not of_users and not _has_others():
+            return FAILED if failed else 0
+        if not debug and storage.is_failure(error):
+            return _conclude(FAILED, f"the storage failed: {storage.reason(error)}")
+        if not debug and modules.passed_users(error):
+            return _conclude(FAILED, told(error))
+        if not _has_others():
             raise
-        if storage_failed:
-            complain(f"the storage failed: {storage.reason(error)}")
-        elif of_users:
-            complain(told(error))
-        else:
-            traceback.print_exc()
-        _leave_others(FAILED)
-        return FAILED
+        return _conclude(FAILED, None)
+
+
+def _conclude(code: int, message: object | None) -> int:
+    """Prints the message, without one the traceback; returns the code, or ends one of several processes."""
+    if message is None:
+        traceback.print_exc()
+    else:
+        complain(message)
+    _leave_others(code)
+    return code
 
 
 def _leave_others(code: int) -> None:
@@ -148,7 +147,6 @@ class Command:
 
     Attributes:
       introduction: the docstring of its module, for the help.
-      arguments: what it takes.
       job: of the program's name and its arguments; returns the exit code.
       reference: makes a text that the help ends with.
     """
@@ -175,14 +173,7 @@ def command(
     positional: bool = False,
     reference: Callable[[], str] | None = None,
 ) -> Callable[[Callable[[Flags, list[str]], int]], Command]:
-    """Makes a command of a function of its flags and the arguments that are left.
-
-    Args:
-      introduction, reference: see `Command`.
-      flags: the class that declares them.
-      known_only: leave flags that are not declared to the function; see `CommandArguments.parse`.
-      positional: leave it arguments that are no flags.
-    """
+    """Makes a command of a function of its flags and of what `CommandArguments.parse` leaves."""
 
     def make(job: Callable[[Flags, list[str]], int]) -> Command:
         run = lambda argv: job(*flags.parse(argv, known_only, positional))  # noqa: E731
@@ -193,19 +184,14 @@ def command(
 
 def show(text: str) -> None:
     """Prints long text, in the characters of standard output; a reader such as `head` may close it early."""
-    if reason := _broken_output(f"{printable(text, output_encoding())}\n"):
-        print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
+    if _report_loss(_broken_output(f"{printable(text, output_encoding())}\n")):
         raise SystemExit(FAILED)
 
 
-def require_single(config: ConfigDict, command: str) -> None:
-    """Raises ConfigError if `config` is of a population, as a command would look at only one member."""
-    if (seeds := check_config(config).population.seeds) > 1:
-        raise ConfigError(f"`population.seeds` (={seeds}): {command} looks at a single run")
-
-
 def require_writable_folder(flag: str, path: str) -> None:
-    """Raises ConfigError unless the local folder `path` can be written, or made."""
+    """Raises ConfigError if `path` is a local folder that cannot be written, or made."""
+    if is_remote(path):
+        return
     existing = os.path.abspath(path)
     while not os.path.exists(existing):
         existing = os.path.dirname(existing)
@@ -215,16 +201,12 @@ def require_writable_folder(flag: str, path: str) -> None:
         raise ConfigError(f"`--{flag}` (={path!r}) must be a folder that can be written; {existing} cannot")
 
 
-def write_json(flag: str, path: str, record: Mapping[str, Any]) -> str:
-    """Writes a file to where `--flag` asks for it, local or gs://, and returns `path`.
-
-    Raises:
-      ConfigError: it cannot be written.
-    """
+def write_json(flag: str, path: str, record: Mapping[str, Any]) -> None:
+    """Writes a file to where `--flag` asks for it, local or gs://, and says so; ConfigError if it cannot."""
     from etils import epath
 
     file = epath.Path(path)
     with errors_as(ConfigError, f"`--{flag}` (={path!r}) cannot be written", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(record, indent=2) + "\n")
-    return path
+    say(f"written to {path}")

@@ -56,7 +56,7 @@ class _Flags(CommandArguments):
     )
     force: bool = flag("--force", "compare incomparable runs too; the report gives the reasons")
     resamples: int = flag(
-        "--resamples=N", "of the bootstrap (default: {default})", 2000, low=100, high=_MOST_RESAMPLES
+        "--resamples=N", "of the bootstrap (default: {default})", 2000, within=(100, _MOST_RESAMPLES)
     )
 
 
@@ -78,22 +78,20 @@ def main(flags: _Flags, paths: Sequence[str]) -> int:
     compared = functools.partial(compare_pair, *pair) if pair else functools.partial(compare_folders, paths)
     comparison = compared(options, flags.force)
     _show(comparison)
+    if not output:
+        return 0
+    from jaxrl.comparison import comparison_report
+
     if picture:
-        from jaxrl.comparison import comparison_report
-
         command_line.say(f"written to {comparison_report.write_curves(comparison, picture)}")
-    elif output:
-        from jaxrl.comparison import comparison_report
-
+    else:
         files = comparison_report.write(comparison, output)
         command_line.say(f"written to {files[0]}, beside it report.md, report.pdf and compare.json")
     return 0
 
 
 def _pair(flags: _Flags, paths: Sequence[str]) -> tuple[str, str] | None:
-    """The runs of --sequential and --parallel."""
-    sequential = flags.sequential
-    parallel = flags.parallel
+    sequential, parallel = flags.sequential, flags.parallel
     if not (sequential or parallel):
         return None
     if not (sequential and parallel) or paths or flags.pool or flags.baseline:

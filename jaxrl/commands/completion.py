@@ -56,8 +56,10 @@ def _job(argv: Sequence[str]) -> int:
         given = shells[0] if shells else "none"
         raise ConfigError(f"`SHELL` (={given!r}) must be one shell{did_you_mean(given, _SHELLS)}")
     cases = "\n".join(f'            {name}) words="{" ".join(_words(name))}" ;;' for name in COMMANDS)
+    # Of the environments, those that are known without importing a suite.
+    known = (f"{suite.name}:{name}" for suite in suites.SUITES for name in suites.known(suite) or ())
     script = _SHELLS[shells[0]].replace("COMMANDS", " ".join(COMMANDS)).replace("CASES", cases)
-    script = script.replace("ENVIRONMENTS", _environments()).replace("ENDINGS", " ".join(ENDINGS))
+    script = script.replace("ENVIRONMENTS", " ".join(known)).replace("ENDINGS", " ".join(ENDINGS))
     print(script, end="")
     return 0
 
@@ -71,17 +73,8 @@ def _words(command: str) -> list[str]:
     if not any(argument.name.startswith("config.") for argument in arguments):
         return flags
     configs = [*shipped_names(), *(f"--config={name}" for name in shipped_names())]
-    return [
-        *flags,
-        *configs,
-        *(word for name, field in declared_fields().items() for word in _choices(name, field)),
-    ]
-
-
-def _environments() -> str:
-    """The environments of installed suites that are known without importing one."""
-    found = ((suite.name, name) for suite in suites.SUITES for name in suites.known(suite) or ())
-    return " ".join(f"{suite}:{name}" for suite, name in found)
+    fields = (word for name, field in declared_fields().items() for word in _choices(name, field))
+    return [*flags, *configs, *fields]
 
 
 def _choices(name: str, field: Field) -> list[str]:

@@ -21,13 +21,12 @@ class _Flags(CommandArguments):
         "--host=A", "the address to listen on (default: {default}, this machine alone)", "127.0.0.1"
     )
     port: int = flag(
-        "--port=N", "its port (default: {default}; 0: any that is free)", 8050, low=0, high=65535
+        "--port=N", "its port (default: {default}; 0: any that is free)", 8050, within=(0, 65535)
     )
     interval: float | None = flag(
         "--interval=S",
         "seconds between looks (default: 2; 15 with gs://)",
-        low=0.1,
-        high=command_line.LONGEST,
+        within=(0.1, command_line.LONGEST),
     )
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import CHECKPOINT, SEED, TRUST, RunFlags, flag
 from jaxrl.config import ConfigError
-from jaxrl.config.local_files import is_remote
 from jaxrl.config.sections import SAMPLED
 from jaxrl.config.text import count, number
 from jaxrl.runs.registry import DEFAULT, Gate, ModelRegistry, check_name, check_stage
@@ -38,8 +37,7 @@ class _Flags(RunFlags):
         "--episodes=N",
         "greedy episodes to evaluate (default: {default}; 0 for none)",
         100,
-        low=0,
-        high=command_line.MOST_EPISODES,
+        within=(0, command_line.MOST_EPISODES),
     )
     seed: int = SEED
     mlflow: str = flag(
@@ -61,8 +59,7 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     name = check_name("--name", flags.name or os.path.basename(os.path.abspath(workdir)))
     if flags.stage:
         check_stage("--stage", flags.stage)
-    if not is_remote(flags.to):
-        command_line.require_writable_folder("to", flags.to)
+    command_line.require_writable_folder("to", flags.to)
     registry = ModelRegistry(flags.to, "--to", writable=True)
 
     from jaxrl.inference import deployment

@@ -24,10 +24,11 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(_: _Flags, left: Sequence[str]) -> int:
-    """Prints what `argv` asks for; returns the exit code (2: there is no such page)."""
     pages = _pages()
     if not left:
-        command_line.show(_list(pages))
+        width = max(map(len, pages))
+        lines = [f"  {name:<{width}}  {_title(page)}" for name, page in pages.items()]
+        command_line.show("\n".join(["usage: jaxrl docs PAGE", "", *lines]))
         return 0
     if len(left) > 1:
         raise ConfigError(f"`PAGE` (={' '.join(left)!r}) must be one page")
@@ -36,7 +37,15 @@ def main(_: _Flags, left: Sequence[str]) -> int:
     names = {name.rpartition("/")[2]: name for name in reversed(pages)} | {name: name for name in pages}
     if given not in names:
         raise ConfigError(f"`PAGE` (={left[0]!r}) is no page{did_you_mean(given, names)}")
-    _print(pages[names[given]].read_text(encoding="utf-8"))
+    text = pages[names[given]].read_text(encoding="utf-8")
+    # What rich adds, such as bullets, is in no smaller set of characters.
+    if sys.stdout is None or not sys.stdout.isatty() or "utf" not in sys.stdout.encoding.lower():
+        command_line.show(text.rstrip())
+        return 0
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
     return 0
 
 
@@ -47,23 +56,6 @@ def _pages() -> dict[str, Path]:
     return {name: found[name] for name in names}
 
 
-def _list(pages: dict[str, Path]) -> str:
-    width = max(map(len, pages))
-    lines = [f"  {name:<{width}}  {_title(page)}" for name, page in pages.items()]
-    return "\n".join(["usage: jaxrl docs PAGE", "", *lines])
-
-
 def _title(page: Path) -> str:
     with page.open(encoding="utf-8") as stream:
         return next((line[2:].strip() for line in stream if line.startswith("# ")), "")
-
-
-def _print(text: str) -> None:
-    # What rich adds, such as bullets, is in no smaller set of characters.
-    if sys.stdout is None or not sys.stdout.isatty() or "utf" not in sys.stdout.encoding.lower():
-        command_line.show(text.rstrip())
-        return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    Console().print(Markdown(text))

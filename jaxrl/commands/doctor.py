@@ -17,6 +17,8 @@ from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.diagnostics import machine_health
 
+_STYLES = {machine_health.OK: "green", machine_health.WARNING: "yellow", machine_health.BROKEN: "bold red"}
+
 
 class _Flags(CommandArguments):
     workdir: str = flag("--workdir=DIR", "where runs will go, for the room on its disk (default: here)", ".")
@@ -26,22 +28,18 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags)
 def main(flags: _Flags, _: Sequence[str]) -> int:
-    """Examines the machine; returns the exit code (0 ready, 1 broken, 2 bad input)."""
-    workdir = flags.workdir
-    bucket = flags.bucket
-    if is_remote(workdir):
-        raise ConfigError(f"`--workdir` (={workdir}) must be a local folder; --bucket tries buckets")
-    if bucket and not bucket.startswith("gs://"):
-        raise ConfigError(f"`--bucket` (={bucket}) must start with gs://")
-    as_json = flags.as_json
+    if is_remote(flags.workdir):
+        raise ConfigError(f"`--workdir` (={flags.workdir}) must be a local folder; --bucket tries buckets")
+    if flags.bucket and not flags.bucket.startswith("gs://"):
+        raise ConfigError(f"`--bucket` (={flags.bucket}) must start with gs://")
     findings = []
-    for finding in machine_health.examine(workdir, bucket):
+    for finding in machine_health.examine(flags.workdir, flags.bucket):
         findings.append(finding)
-        if not as_json:
+        if not flags.as_json:
             _show(finding)
     broken = sum(finding.status == machine_health.BROKEN for finding in findings)
     warnings = sum(finding.status == machine_health.WARNING for finding in findings)
-    if as_json:
+    if flags.as_json:
         rows = [dataclasses.asdict(finding) for finding in findings]
         print(json.dumps({"ok": broken == 0, "findings": rows}, indent=2))
     else:
@@ -55,9 +53,7 @@ def _show(finding: machine_health.HealthFinding) -> None:
 
     from jaxrl.reporting.display import table
 
-    style = {machine_health.OK: "green", machine_health.WARNING: "yellow", machine_health.BROKEN: "bold red"}[
-        finding.status
-    ]
+    style = _STYLES[finding.status]
     advice = f"\n-> {finding.advice}" if finding.advice else ""
     line = Table.grid(padding=(0, 1, 0, 0))
     for width in (7, 10, None):

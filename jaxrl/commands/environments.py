@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.errors import ConfigError, RunError, errors_as
+from jaxrl.config.text import counted
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
@@ -42,12 +43,11 @@ class _Flags(CommandArguments):
     wrappers: str = flag(
         "--wrappers=W", "of the one that is shown: one wrapper, or a tuple of wrappers as in env.wrappers", ""
     )
-    steps: int = flag("--steps=N", "random steps to play (default: {default})", 100, low=1, high=_MOST_STEPS)
+    steps: int = flag("--steps=N", "random steps to play (default: {default})", 100, within=(1, _MOST_STEPS))
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, asked: Sequence[str]) -> int:
-    """Lists or shows what `argv` asks for; returns the exit code (0 shown, 1 it failed, 2 bad input)."""
     if len(asked) > 1:
         raise ConfigError(f"one suite or environment at a time, not {', '.join(asked)}")
     if not asked:
@@ -98,15 +98,10 @@ def _show_suites() -> None:
     from jaxrl.envs import suites
     from jaxrl.reporting.display import table
 
-    rows = [
-        (
-            suite.name,
-            "host" if suite.on_host else "device",
-            "yes" if suite.is_installed else "no",
-            suite.about,
-        )
-        for suite in suites.SUITES
-    ]
+    rows = []
+    for suite in suites.SUITES:
+        installed = "yes" if suite.is_installed else "no"
+        rows.append((suite.name, "host" if suite.on_host else "device", installed, suite.about))
     table.show(("suite", "runs on", "installed", "environments"), rows, names=4)
     print("\njaxrl environments SUITE lists its environments, or prints how to install it;")
     print("jaxrl environments SUITE:NAME shows one.")
@@ -142,9 +137,7 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
     """Prints each environment in words: from `known`, or by making it."""
     from jaxrl.reporting.display import table
 
-    rows = []
-    wanting = []
-    problems = []
+    rows, wanting, problems = [], [], []
     for name in names:
         try:
             if (entry := known.get(name)) is None and name not in known:
@@ -168,7 +161,7 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
 def _in_words(entry: Entry) -> str:
     """An environment's spaces and limit: `float32[4] -> Discrete(2), 500 steps`."""
     mask = " with a mask" if entry.has_mask else ""
-    steps = f", {entry.most_steps:,} step{'s' * (entry.most_steps > 1)}" if entry.most_steps else ""
+    steps = f", {counted(entry.most_steps, 'step')}" if entry.most_steps else ""
     return f"{entry.observation} -> {entry.action}{mask}{steps}"
 
 
@@ -182,20 +175,17 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     table.show_fields(_fields(spec), indent=14)
     with errors_as(RunError, "", HostEnvError):
         found = env_check.play(name, wrappers, steps)
-    low = min(found.rewards)
-    high = max(found.rewards)
+    low, high = min(found.rewards), max(found.rewards)
     ends = f"{found.terminated} terminated, {found.truncated} cut off"
     lines = [("played", f"{len(found.rewards)} random steps: rewards from {low:g} to {high:g}, {ends}")]
     if found.returns:
         mean = sum(found.returns) / len(found.returns)
-        episodes = "1 whole episode" if len(found.returns) == 1 else f"{len(found.returns)} whole episodes"
-        lines.append(("", f"{episodes} with a mean return of {mean:g}"))
+        lines.append(("", f"{counted(len(found.returns), 'whole episode')} with a mean return of {mean:g}"))
     table.show_fields(lines, indent=14)
 
 
 def _fields(spec: EnvSpec) -> Iterator[tuple[str, str]]:
-    from jaxrl.config.known_environments import known_environment
-    from jaxrl.config.selection import choose
+    from jaxrl.config.selection import choose, known_environment
     from jaxrl.envs import catalogue, registry
 
     yield "environment", spec.name

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import CHECKPOINT, SEED, TRUST, RunFlags, flag, sample_choice
 from jaxrl.config import ConfigError, task_environment, versions
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.text import counted
 from jaxrl.runs.commits import commits, origin
@@ -33,8 +33,7 @@ class _Flags(RunFlags):
     episodes: int | None = flag(
         "--episodes=N",
         "exact number of episodes in each mode (default: 100); 0 with --video makes only the video",
-        low=0,
-        high=command_line.MOST_EPISODES,
+        within=(0, command_line.MOST_EPISODES),
     )
     checkpoint: str = CHECKPOINT
     sample: bool = flag("--sample", "only sampled actions")
@@ -59,8 +58,7 @@ class _Flags(RunFlags):
         "--levels=N",
         "instead of episodes of the default task, a few (--episodes, default 10) in each of N random levels "
         "that can be solved, and in those with names (docs/levels.md)",
-        low=1,
-        high=command_line.MOST_EPISODES,
+        within=(1, command_line.MOST_EPISODES),
     )
     cvar: bool = flag(
         "--cvar",
@@ -75,8 +73,7 @@ class _Flags(RunFlags):
         "--video-episodes=N",
         "episodes in the video, one after the other (default: {default})",
         1,
-        low=1,
-        high=_MOST_FILMED,
+        within=(1, _MOST_FILMED),
     )
     inspect: str | None = flag(
         "--inspect=FILE",
@@ -89,23 +86,7 @@ class _Flags(RunFlags):
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     workdir = flags.folder(left)
-    if flags.environment and flags.suite:
-        raise ConfigError(
-            "`--environment` and `--suite` exclude each other: list the environment in the suite"
-        )
-
-    if flags.levels and (flags.suite or flags.video):
-        raise ConfigError("`--levels` excludes `--suite` and `--video`")
-    if flags.video_episodes > 1 and (flags.suite or not flags.video):
-        raise ConfigError("`--video-episodes` is about one video: it needs `--video`, without `--suite`")
-    if flags.cvar and not flags.levels:
-        raise ConfigError("`--cvar` is about the worst of many levels: it needs `--levels`")
-    if flags.episodes == 0 and (flags.suite or not (flags.video or flags.inspect)):
-        raise ConfigError(
-            "`--episodes` (=0) must be at least 1, except for a video of one environment (--video, --inspect)"
-        )
-    if flags.inspect:
-        _check_inspect(flags.inspect, bool(flags.suite))
+    _check(flags)
 
     from jaxrl.evaluation import trained_policy
     from jaxrl.parallel import cpu_devices
@@ -115,7 +96,11 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         _check_video(flags.video, bool(flags.suite))
     sample = sample_choice(flags.sample, flags.greedy)
     if flags.suite:
-        return _suite(workdir, flags.suite, flags, sample)
+        from jaxrl.evaluation.suites import job
+
+        given = {name: getattr(flags, name) for name in ("checkpoint", "episodes", "seed", "video", "trust")}
+        job.run(workdir, flags.suite, _show_suite, command_line.say, sample=sample, **given)
+        return 0
     trained = trained_policy.load(workdir, flags.checkpoint, trust=flags.trust)
     asked: dict[str, Any] = {
         "episodes": 100 if flags.episodes is None else flags.episodes,
@@ -139,6 +124,29 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     return 0
 
 
+def _check(flags: _Flags) -> None:
+    """Raises ConfigError for flags that exclude each other, or a page that cannot be written."""
+    suite, video = flags.suite, flags.video
+    text = ""
+    if flags.environment and suite:
+        text = "`--environment` and `--suite` exclude each other: list the environment in the suite"
+    elif flags.levels and (suite or video):
+        text = "`--levels` excludes `--suite` and `--video`"
+    elif flags.video_episodes > 1 and (suite or not video):
+        text = "`--video-episodes` is about one video: it needs `--video`, without `--suite`"
+    elif flags.cvar and not flags.levels:
+        text = "`--cvar` is about the worst of many levels: it needs `--levels`"
+    elif flags.episodes == 0 and (suite or not (video or flags.inspect)):
+        of = "a video of one environment (--video, --inspect)"
+        text = f"`--episodes` (=0) must be at least 1, except for {of}"
+    elif (page := flags.inspect) and (suite or not page.endswith(".html") or os.path.isdir(page)):
+        text = f"`--inspect` (={page!r}) must be a file that ends in .html, without --suite"
+    if text:
+        raise ConfigError(text)
+    if flags.inspect:
+        command_line.require_writable_folder("inspect", os.path.dirname(flags.inspect) or ".")
+
+
 def _full_name(environment: str, trained: TrainedPolicy) -> str:
     """The name with its suite, printed if it had to be found; the run's own if it is one of several tasks."""
     if not environment:
@@ -153,12 +161,19 @@ def _full_name(environment: str, trained: TrainedPolicy) -> str:
 def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None) -> None:
     """Plays, shows and records the requested episodes, each mode in a record of its own."""
     from jaxrl.evaluation import trained_policy
-    from jaxrl.evaluation.result import MODES, mode_name, modes_of
+    from jaxrl.evaluation.result import MODES, mode_name, modes_of, report_lines
 
     modes = modes_of(trained.agent, MODES if sample is None else (mode_name(sample),))
     found = trained_policy.evaluate(trained, modes=modes, **asked)
     for result, reported in found.values():
-        _show(result, reported)
+        print(f"episodes    {result.episodes}, {result.mode}")
+        print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
+        print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
+        print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
+        for line in report_lines(reported):
+            command_line.say(line)
+        if result.cut:
+            print(f"cut off     {result.cut}")
     if len(found) > 1 and trained.step:
         print(f"decides     {trained.mode}, in the evaluations during training")
     # A pipeline keeps the last one named.
@@ -169,7 +184,6 @@ def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None)
 def _record(
     trained: TrainedPolicy, asked: Mapping[str, Any], result: Result, reported: Mapping[str, float]
 ) -> None:
-    """Writes the record of the episodes of a mode, and says where."""
     from jaxrl.runs.folder import RunFolder
 
     asked_for = {"step": trained.step, "seed": asked["seed"]}
@@ -194,13 +208,6 @@ def _check_video(given: str, is_folder: bool) -> None:
     video.require_packages(".gif" if is_folder else os.path.splitext(given)[1])
 
 
-def _check_inspect(given: str, has_suite: bool) -> None:
-    """Raises ConfigError if no page can be written there, before anything is played."""
-    if has_suite or not given.endswith(".html") or os.path.isdir(given):
-        raise ConfigError(f"`--inspect` (={given!r}) must be a file that ends in .html, without --suite")
-    command_line.require_writable_folder("inspect", os.path.dirname(given) or ".")
-
-
 def _show_episodes(
     trained: TrainedPolicy, flags: _Flags, environment: str, sample: bool, seed: int
 ) -> Iterator[str]:
@@ -212,36 +219,15 @@ def _show_episodes(
     from jaxrl.evaluation.suites import video
     from jaxrl.reporting.pages.page import episode_page
 
-    task = EvaluationTask(environment, trained.config.env.wrappers)
+    played = (trained, EvaluationTask(environment, trained.config.env.wrappers), sample, seed)
     if file := flags.video:
         said = f"`--video` (={file!r}): no video was written"
         with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
-            yield video.write(trained, task, sample, seed, file, episodes=flags.video_episodes)
+            yield video.write(*played, file, episodes=flags.video_episodes)
     if file := flags.inspect:
         said = f"`--inspect` (={file!r}): the episode cannot be stepped through"
         with errors_as(ConfigError, said, CannotRender), errors_as(RunError, "", HostEnvError):
-            yield inspection.write(trained, task, sample, seed, file, episode_page)
-
-
-def _suite(workdir: str, suite: str, flags: _Flags, sample: bool | None) -> int:
-    from jaxrl.evaluation.suites import job
-
-    asked = {name: getattr(flags, name) for name in ("checkpoint", "episodes", "seed", "video", "trust")}
-    job.run(workdir, suite, _show_suite, command_line.say, sample=sample, **asked)
-    return 0
-
-
-def _show(result: Result, reported: Mapping[str, float]) -> None:
-    from jaxrl.evaluation.result import report_lines
-
-    print(f"episodes    {result.episodes}, {result.mode}")
-    print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
-    print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
-    print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
-    for line in report_lines(reported):
-        command_line.say(line)
-    if result.cut:
-        print(f"cut off     {result.cut}")
+            yield inspection.write(*played, file, episode_page)
 
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -264,7 +250,6 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _show_suite(report: Mapping[str, Any]) -> None:
-    """Prints the report of a suite."""
     from rich.text import Text
 
     from jaxrl.reporting.display import table

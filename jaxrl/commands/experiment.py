@@ -40,17 +40,10 @@ def _argument(name: str) -> Argument:
     declared = _DECLARED[name]
     kinds = [declared.kind, *get_args(declared.kind)]
     kind = next((k for k in (bool, int, float) if k in kinds and name not in _LISTS), str)
-    default = declared.default if declared.default not in ("", (), None, False) else None
-    shown = (
-        ""
-        if default is None
-        else f" (default: {', '.join(map(str, default)) if name in _LISTS else default})"
-    )
-    term = (
-        flag_of(name)
-        if kind is bool
-        else f"{flag_of(name)}={'A,B' if name in _LISTS else kind.__name__[0].upper()}"
-    )
+    default = ", ".join(map(str, declared.default)) if name in _LISTS else declared.default
+    shown = "" if default in ("", (), None, False) else f" (default: {default})"
+    value = "A,B" if name in _LISTS else kind.__name__[0].upper()
+    term = flag_of(name) if kind is bool else f"{flag_of(name)}={value}"
     return Argument(term, f"{declared.help}{shown}", kind)
 
 
@@ -67,7 +60,6 @@ class _Flags(CommandArguments):
 
 
 def _job(argv: Sequence[str]) -> int:
-    """Runs the experiment that `argv` asks for; returns the exit code (1: a cell failed; 2: bad input)."""
     flags, left = _Flags.parse(_join_lists(argv), positional=True)
     with catch_signals() as interruption:
         return _open(flags, left, interruption, shlex.join(["experiment", *argv[1:]]))
@@ -77,8 +69,6 @@ main = command_line.Command(__doc__, _Flags.arguments(), _job)
 
 
 def _open(flags: _Flags, left: Sequence[str], interruption: Interruption, command: str) -> int:
-    resumed = flags.resume_from
-    dry = flags.dry_run
     words = {
         name: _value_of(name, x) for name, x in flags.options.items() if x is not None and x is not False
     }
@@ -88,7 +78,7 @@ def _open(flags: _Flags, left: Sequence[str], interruption: Interruption, comman
 
     from jaxrl.experiments.cells import ExperimentFolder
 
-    if resumed:
+    if resumed := flags.resume_from:
         if left or given.keys() - {"trace_level"}:
             raise ConfigError("`--resume-from` continues with the stored options: leave the others out")
         folder, stored = ExperimentFolder.open(resumed)
@@ -99,12 +89,12 @@ def _open(flags: _Flags, left: Sequence[str], interruption: Interruption, comman
     from jaxrl.experiments.cells import ExperimentPlan
 
     plan = ExperimentPlan.of(options, folder.path)
-    if dry:
+    if flags.dry_run:
         command_line.say(f"{len(plan.cells)} cells of {', '.join(options.architectures)}")
         for cell in plan.cells:
             command_line.say(f"  {cell.name}")
     _require(plan)
-    return show_estimates(plan) if dry else _run(options, folder, interruption, command)
+    return show_estimates(plan) if flags.dry_run else _run(options, folder, interruption, command)
 
 
 def _join_lists(argv: Sequence[str]) -> list[str]:
@@ -203,8 +193,7 @@ def show_estimates(plan: ExperimentPlan) -> int:
         jax.config.update("jax_platforms", "cpu")  # it is this process that measures
     plan.require_networks()
     names = plan.options.architectures
-    rows = []
-    total = 0.0
+    rows, total = [], 0.0
     for number, name in enumerate(names, 1):
         command_line.measuring(name, number, len(names))
         cells = [cell for cell in plan.cells if cell.architecture == name]

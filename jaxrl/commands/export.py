@@ -42,22 +42,19 @@ class _Flags(RunFlags):
     batch: int | None = flag(
         "--batch=N",
         "fixed batch size (stablehlo and onnx; default: any, if the network allows it)",
-        low=1,
-        high=command_line.LARGEST_BATCH,
+        within=(1, command_line.LARGEST_BATCH),
     )
     steps: int = flag(
         "--steps=N",
         "steps played to check what was written (default: {default}, in 8 environments)",
         200,
-        low=1,
-        high=_MOST_STEPS,
+        within=(1, _MOST_STEPS),
     )
     trust: bool = TRUST
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Exports what `argv` asks for; returns the exit code (1: acts differently; 2: bad input)."""
     if len(left) > 1 and not flags.workdir:
         return _ensemble(flags, left)
     workdir = flags.folder(left)
@@ -82,7 +79,6 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
 
 def _ensemble(flags: _Flags, runs: Sequence[str]) -> int:
-    """Exports several runs as one; returns the exit code."""
     kind = _format_of(flags)
     if sample_choice(flags.sample, flags.greedy):
         raise ConfigError("`--sample`: several policies together take the best action by their mean")
@@ -123,7 +119,6 @@ def _export_settings(flags: _Flags) -> dict[str, Any]:
 
 
 def _report(result: Exported, kind: str, output: str) -> int:
-    """Prints what was written and how it was checked; returns the exit code."""
     for policy in result.policies:
         print(f"checkpoint  {policy.checkpoint}")
     print(f"actions     {result.description['actions']}")

@@ -8,15 +8,12 @@ device. Latencies are percentiles over single calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, ENV, TRUST, Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
-
-if TYPE_CHECKING:
-    from jaxrl.config import Config
-    from jaxrl.inference import PolicyFunction
+from jaxrl.config.text import counted
 
 
 class _Flags(CommandArguments):
@@ -33,8 +30,7 @@ class _Flags(CommandArguments):
         "--seconds=S",
         "how long for each batch size, after compilation and warm-up (default: {default})",
         1.0,
-        low=0.01,
-        high=command_line.LONGEST,
+        within=(0.01, command_line.LONGEST),
     )
     output: str | None = flag(
         "--output=FILE", "JSON file (default: DIR/inference_benchmark.json; with CONFIG: none)"
@@ -52,55 +48,44 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
     from jaxrl.diagnostics.architectures import benchmark_latency
 
+    trained = None
     if arguments is None:
-        config, trained = _of_run(str(workdir), flags.trust)
+        from jaxrl.evaluation import trained_policy
+        from jaxrl.inference import PolicyFunction
+
+        policy = trained_policy.load(str(workdir), devices=1, trust=flags.trust)
+        config, trained = policy.config, PolicyFunction.of(policy)
     else:
-        config, trained = _of_config(arguments.config)
-    seconds = flags.seconds
-    record = benchmark_latency(config, trained, flags.all_architectures, batches, seconds)
+        from jaxrl.config import resolve
+        from jaxrl.parallel import tpu_slices
+
+        tpu_slices.hush_libtpu()
+        config = resolve(arguments.config, 1)
+    record = benchmark_latency(config, trained, flags.all_architectures, batches, flags.seconds)
     if arguments is not None:
         arguments.announce()
     _show(record)
     output = flags.output or (f"{workdir}/inference_benchmark.json" if workdir else None)
     if output:
-        command_line.say(f"written to {command_line.write_json('output', output, record)}")
+        command_line.write_json("output", output, record)
     return 0
 
 
 def _batches(text: str) -> list[int]:
     """`1,8,64` as numbers."""
+    most = command_line.LARGEST_BATCH
     parts = [part.strip() for part in text.split(",")]
-    if not all(
-        part.isdecimal() and len(part) < 8 and 0 < int(part) <= command_line.LARGEST_BATCH for part in parts
-    ):
-        rule = f"positive integers of at most {command_line.LARGEST_BATCH} with commas between them"
+    if not all(part.isdecimal() and len(part) < 8 and 0 < int(part) <= most for part in parts):
+        rule = f"positive integers of at most {most} with commas between them"
         raise ConfigError(f"`--batch` (={text!r}) must be {rule}")
     return [int(part) for part in parts]
-
-
-def _of_run(workdir: str, trust: bool) -> tuple[Config, PolicyFunction | None]:
-    from jaxrl.evaluation import trained_policy
-    from jaxrl.inference import PolicyFunction
-
-    policy = trained_policy.load(workdir, devices=1, trust=trust)
-    return policy.config, PolicyFunction.of(policy)
-
-
-def _of_config(given: Any) -> tuple[Config, PolicyFunction | None]:
-    from jaxrl.config import resolve
-    from jaxrl.parallel import tpu_slices
-
-    tpu_slices.hush_libtpu()
-    config = resolve(given, 1)
-    return config, None
 
 
 def _show(record: dict[str, Any]) -> None:
     from jaxrl.reporting.display import table
 
     device = record["device"]
-    cores = device["host_cores"]
-    on = f"{device['kind']}, {cores} host core{'s' * (cores != 1)}, jax {record['versions']['jax']}"
+    on = f"{device['kind']}, {counted(device['host_cores'], 'host core')}, jax {record['versions']['jax']}"
     command_line.say(f"{record['environment']} on {on}; milliseconds")
     rows = []
     last = None

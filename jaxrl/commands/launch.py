@@ -42,24 +42,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(name: str, *arguments: str) -> int:
-    """Becomes the script; returns 0 if there is only something to show."""
     if name not in _FILES:
         raise ConfigError(f"`{name}` is no launch script{did_you_mean(name, _FILES)}")
     file = folder() / _FILES[name]
     if file.suffix == ".yaml" or (file.suffix == ".sbatch" and {"--help", "-h"} & set(arguments)):
         command_line.show(file.read_text().rstrip("\n"))
     else:
-        _become(name, file, arguments)
+        program = "sbatch" if file.suffix == ".sbatch" else "bash"
+        if (found := shutil.which(program)) is None:
+            raise ConfigError(f"`{name}` needs the command {program}, which this machine lacks")
+        print(end="", flush=True)
+        os.execve(found, [program, str(file), *arguments], {"PYTHON": sys.executable} | os.environ)
     return 0
-
-
-def _become(name: str, file: Path, arguments: Sequence[str]) -> None:
-    program = "sbatch" if file.suffix == ".sbatch" else "bash"
-    if (found := shutil.which(program)) is None:
-        raise ConfigError(f"`{name}` needs the command {program}, which this machine lacks")
-    environment = {"PYTHON": sys.executable} | os.environ
-    print(end="", flush=True)
-    os.execve(found, [program, str(file), *arguments], environment)
 
 
 def folder() -> Path:

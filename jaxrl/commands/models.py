@@ -19,6 +19,7 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
+from jaxrl.config.text import counted
 from jaxrl.runs.registry import DEFAULT, LATEST, ModelRegistry, check_stage
 
 _COUNTS = {"list": (0, 0), "show": (1, 1), "promote": (2, 2), "rollback": (2, 2), "verify": (0, 1)}
@@ -31,7 +32,6 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Does what `argv` asks for; returns the exit code (1: damage; 2: bad input)."""
     action, *rest = left or ["list"]
     if action not in _COUNTS:
         raise ConfigError(f"`ACTION` (={action!r}) is none{did_you_mean(action, _COUNTS)}")
@@ -47,10 +47,16 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         return _show(registry, rest[0])
     if action == "verify":
         return _verify(registry, rest)
+    given, stage = rest
     if action == "promote":
-        return _promote(registry, *rest)
-    now, before = registry.rollback(_name(rest[0]), check_stage("STAGE", rest[1]))
-    command_line.say(f"{rest[1]} of {rest[0]} is version {now}, was {before}")
+        name, number = _version(registry, given)
+        was = registry.promote(name, check_stage("STAGE", stage), number)
+    else:
+        if "@" in given:
+            raise ConfigError(f"`NAME` (={given!r}) is a name alone here, without @VERSION")
+        name = given
+        number, was = registry.rollback(name, check_stage("STAGE", stage))
+    command_line.say(f"{stage} of {name} is version {number}{f', was {was}' if was else ''}")
     return 0
 
 
@@ -62,8 +68,7 @@ def _list(registry: ModelRegistry) -> int:
         versions = registry.versions(name)
         stages = registry.stages(name)
         said = ", ".join(f"{stage} {number}" for stage, number in stages.items())
-        count = "1 version" if len(versions) == 1 else f"{len(versions)} versions"
-        command_line.say(f"{name:<24} {count:<12}  {said}")
+        command_line.say(f"{name:<24} {counted(len(versions), 'version'):<12}  {said}")
     return 0
 
 
@@ -88,19 +93,6 @@ def _verify(registry: ModelRegistry, given: Sequence[str]) -> int:
         for problem in problems:
             command_line.say(f"  {problem}")
     return 1 if damaged else 0
-
-
-def _promote(registry: ModelRegistry, given: str, stage: str) -> int:
-    name, number = _version(registry, given)
-    before = registry.promote(name, check_stage("STAGE", stage), number)
-    command_line.say(f"{stage} of {name} is version {number}{f', was {before}' if before else ''}")
-    return 0
-
-
-def _name(given: str) -> str:
-    if "@" in given:
-        raise ConfigError(f"`NAME` (={given!r}) is a name alone here, without @VERSION")
-    return given
 
 
 def _version(registry: ModelRegistry, given: str) -> tuple[str, int]:

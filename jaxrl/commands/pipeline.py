@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import Argument, CommandArguments, flag
-from jaxrl.commands.training_arguments import ShortFlag
+from jaxrl.commands.field_flags import ShortFlag
 from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import describe
@@ -51,7 +52,6 @@ class _Flags(CommandArguments):
 
 
 def _reference() -> str:
-    """The settings of all stages, with type, default and meaning."""
     from jaxrl.pipeline.settings import STAGES, settings_of
 
     lines = ["Settings, as FILE has them by stage:"]
@@ -60,12 +60,8 @@ def _reference() -> str:
             kind = STAGES[field.section]
             named = " or ".join(filter(None, (kind.command, kind.instead)))
             takes = f"flags of jaxrl {named}" if named else "no flags"
-            lines += [
-                "",
-                f"{field.section} (or {kind.also}): also {takes}" if kind.also else f"{field.section}:",
-            ]
-            if kind.takes_fields:
-                lines[-1] += ", fields"
+            title = f"{field.section} (or {kind.also}): also {takes}" if kind.also else f"{field.section}:"
+            lines += ["", title + ", fields" * kind.takes_fields]
         default = str(field.default).lower() if isinstance(field.default, bool) else repr(field.default)
         said = f"{field.help} ({describe(field.kind)}; default: {default})"
         wrapped = textwrap.wrap(said, 52, break_on_hyphens=False, break_long_words=False)
@@ -75,7 +71,6 @@ def _reference() -> str:
 
 @command_line.command(__doc__, _Flags, positional=True, reference=_reference)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the pipeline that `argv` asks for; returns the exit code (1: a stage failed; 3: a closed gate)."""
     with catch_signals() as interruption:
         return _open([x for x in (flags.config, *left) if x], flags, interruption)
 
@@ -153,9 +148,9 @@ def _show(planner: Planner, folder: PipelineFolder, output: str, commands: bool)
     width = max(map(len, planner.selected))
     for name in planner.selected:
         seconds = expected_seconds(output, folder.name, name, folder)
+        expected = "unknown" if seconds is None else text.seconds(seconds)
         reason = reasons.get(name)
         said = f"to run, because {reason}" if reason else "done"
-        expected = "unknown" if seconds is None else text.seconds(seconds)
         command_line.say(f"  {name:<{width}}  {said}; time {expected}")
         if commands and reason:
             for step in planner.stages[name].steps:
@@ -190,16 +185,12 @@ def _flags_of(arguments: Sequence[Argument], takes_fields: bool) -> dict[str, ty
 
 
 def _check_training(planner: Planner) -> None:
-    """Raises ConfigError for a configuration that cannot be trained, before what comes first takes hours.
-
-    Or if its policy cannot play a suite of the stage `evaluate`.
-    """
+    """Raises ConfigError, before hours pass, if a stage cannot train or its policy not play a suite."""
     stages = planner.stages
     for name in planner.selected:
         for step in stages[name].steps:
-            if step.command == "train" and not any(
-                planner.places.folder in word for word in step.arguments[:-1]
-            ):
+            follows = any(planner.places.folder in word for word in step.arguments[:-1])
+            if step.command == "train" and not follows:
                 with errors_as(ConfigError, f"`{name}`", ConfigError):
                     config = run_arguments.parse_training(["train", *step.arguments]).config
                 _check_suites(stages, config)
@@ -210,13 +201,10 @@ def _check_suites(stages: Mapping[str, PipelineStage], config: ConfigDict) -> No
     from jaxrl.config import check_config
     from jaxrl.runs.executor import RunNames
 
+    checked = check_config(config)
     words = [word for stage in stages.values() for step in stage.steps for word in step.arguments]
-    playing = []
-    for word in words:
-        if word.startswith("--suite="):
-            config = config.copy_and_resolve_references()
-            config.evaluate.suite = word.removeprefix("--suite=")
-            playing.append(check_config(config))
+    suites = [word.removeprefix("--suite=") for word in words if word.startswith("--suite=")]
+    playing = [replace(checked, evaluate=replace(checked.evaluate, suite=suite)) for suite in suites]
     if playing:
         with errors_as(ConfigError, "`evaluate.suites`", ConfigError):
             RunNames.of(playing)

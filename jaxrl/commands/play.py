@@ -43,7 +43,7 @@ class _Flags(CommandArguments):
         "minimax if the game is solved, or baseline, Pgx's own policy (default: {default})",
         "random",
     )
-    seat: int = flag("--seat=N", "of GAME: 0 begins (default), 1 does not", 0, low=0, high=1)
+    seat: int = flag("--seat=N", "of GAME: 0 begins (default), 1 does not", 0, within=(0, 1))
     seed: int = replace(SEED, help="of GAME: decides the opponent's moves")
     best_moves: bool = flag("--best-moves", "of GAME: a run plays greedily instead of sampling moves")
     trust: bool = TRUST
@@ -56,17 +56,16 @@ class _Flags(CommandArguments):
     category: str = flag(
         "--category=C", "simple (default), medium, complex, mine_heavy, exploration or all", "simple"
     )
-    level: int = flag("--level=N", "the first level that is played (default: {default})", 0, low=0)
+    level: int = flag("--level=N", "the first level that is played (default: {default})", 0, within=(0, None))
     record: str = flag("--record=FILE", "appends each attempt to FILE, a line of JSON", "")
     replay: str = flag("--replay=FILE", "shows the attempts of such a FILE; with the same --levels", "")
     speed: float = flag(
-        "--speed=X", "steps per second, 1 to 60 (default: {default})", 12.0, low=1.0, high=60.0
+        "--speed=X", "steps per second, 1 to 60 (default: {default})", 12.0, within=(1.0, 60.0)
     )
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, games: Sequence[str]) -> int:
-    """Lets a person play; returns the exit code (0 left, 1 it failed, 2 bad input)."""
     if len(games) > 1:
         raise ConfigError(f"one game is played, not {', '.join(games)}")
     if games and Path(games[0]).is_dir():
@@ -88,7 +87,7 @@ def _game(game: str, flags: _Flags) -> int:
     """Lets a person play a two-player game on standard input; "": the game of the opponent's run."""
     import jax
 
-    from jaxrl.config.common_names import full_name
+    from jaxrl.config.environment import full_name
     from jaxrl.evaluation.tournament.contestants import enter
     from jaxrl.evaluation.tournament.session import GameSession, converse
 
@@ -100,12 +99,10 @@ def _game(game: str, flags: _Flags) -> int:
 
 
 def _levels(flags: _Flags) -> list[Round]:
-    """The game of a person, by the values of the flags."""
     from jaxrl.envs.native.platformer.game.terminal import KeyMoves, Round
 
     found = _read_levels(flags.levels, flags.category)
-    if flags.level >= len(found):
-        raise ConfigError(f"`--level` (={flags.level}) must be less than {len(found)}, the number of levels")
+    _require_level(flags.level, len(found), "levels")
     return [Round(level, f"level {n}", KeyMoves) for n, level in enumerate(found)]
 
 
@@ -121,10 +118,7 @@ def _recordings(flags: _Flags) -> list[Round]:
         raise ConfigError(f"{label} cannot be read: {error.strerror or error}") from error
     except RecordError as error:
         raise ConfigError(f"{label} {error}") from error
-    if flags.level >= len(records):
-        raise ConfigError(
-            f"`--level` (={flags.level}) must be less than {len(records)}, the number of attempts"
-        )
+    _require_level(flags.level, len(records), "attempts")
     by_digest = {level.digest: level for level in _read_levels(flags.levels, "all")}
     for number, record in enumerate(records, 1):
         if record.digest not in by_digest:
@@ -137,6 +131,11 @@ def _recordings(flags: _Flags) -> list[Round]:
     ]
 
 
+def _require_level(level: int, count: int, what: str) -> None:
+    if level >= count:
+        raise ConfigError(f"`--level` (={level}) must be less than {count}, the number of {what}")
+
+
 def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
     from jaxrl.envs.native.platformer.level_files import read_levels
 
@@ -145,7 +144,6 @@ def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
 
 
 def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
-    """Lets a person play; returns the exit code."""
     with errors_as(RunError, "`jaxrl play` needs Python's curses", ImportError):
         import curses
     from jaxrl.envs.native.platformer.game.record import AttemptRecord
@@ -155,10 +153,9 @@ def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
         if record is not None:
             _append(record, AttemptRecord.of(attempt).line())
 
-    endless = not flags.replay
     try:
         with handled_by(_end, *_SIGNALS):
-            show(rounds, flags.level, endless, 1 / flags.speed, keep)
+            show(rounds, flags.level, not flags.replay, 1 / flags.speed, keep)
     except _Ended as ended:
         return 128 + ended.signum
     except curses.error as error:
@@ -167,8 +164,6 @@ def _show(rounds: Sequence[Round], flags: _Flags, record: Path | None) -> int:
 
 
 class _Ended(BaseException):
-    """A signal asks to end."""
-
     def __init__(self, signum: int):
         super().__init__(signum)
         self.signum = signum

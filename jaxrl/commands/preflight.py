@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, ENV, Argument, CommandArguments, flag
 from jaxrl.config import ReplayConfig
-from jaxrl.config.remedies import memory_remedies
+from jaxrl.config.construction import memory_remedies
 from jaxrl.parallel import topologies
 from jaxrl.parallel.gpus import Gpu, Gpus
 from jaxrl.parallel.tpu_slices import Slice
@@ -51,10 +51,8 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Runs the preflight that `argv` asks for; returns the exit code (1: does not fit, 2: bad input)."""
-    arguments = run_arguments.parse_training(["jaxrl", *left])
+    arguments = run_arguments.parse_single("preflight", left)
     config = arguments.config
-    command_line.require_single(config, "preflight")
     described = topologies.parse(flags.topology) if flags.topology else None
 
     from jaxrl.diagnostics import memory_fit
@@ -77,9 +75,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         return 0 if report.fits else command_line.FAILED
 
     def try_one(count: int) -> MemoryReport:
-        found = memory_fit.examine(
-            memory_fit.with_environments(resolved, count), topology, limit, enforced, evaluation=False
-        )
+        changed = memory_fit.with_environments(resolved, count)
+        found = memory_fit.examine(changed, topology, limit, enforced, evaluation=False)
         verdict = "fits" if found.fits else "does not fit"
         print(f"{'':<13} {count:,} {verdict}: {_bytes(found.needed)}", flush=True)
         return found
@@ -89,25 +86,29 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
         # XLA finds no tiles for products of some uneven numbers of rows, if it cannot try kernels.
         unit = math.lcm(unit, _GPU_UNIT * described.count)
     best, fails = memory_fit.find_batch(report, unit, try_one)
-    return _show_batch(best, fails, unit)
+    if best is None:
+        print(f"largest       none: not even {unit:,} environments fit")
+        return command_line.FAILED
+    bound = f"{fails:,} do not" if fails else "the search ends there"
+    count = best.config.env.num_envs
+    said = f"--config.env.num_envs={count} fits, {bound}; {_bytes(best.needed)} on each device"
+    table.show_fields([("largest", said)], 14)
+    return 0
 
 
 def _show(report: MemoryReport, devices: str, described: DescribedDevices | None) -> None:
     config = report.config
-    rows = [
-        (
-            "config",
-            f"{config.env.name}, {config.env.num_envs:,} environments, {config.envs_per_device:,} each",
-        ),
-        ("devices", devices),
-        ("fits", _verdict(report)),
-    ]
+    shares = f"{config.env.num_envs:,} environments, {config.envs_per_device:,} each"
+    rows = [("config", f"{config.env.name}, {shares}"), ("devices", devices), ("fits", _verdict(report))]
     if memory := report.memory:
         parts = ("arguments", "results", "temporaries", "code")
         split = ", ".join(f"{name} {_bytes(getattr(memory, name))}" for name in parts)
         rows.append(("training", f"{_bytes(memory.peak)}: {split}"))
     if report.replay:
-        rows.append(("replay", _replay(report)))
+        assert isinstance(config.learner, ReplayConfig)
+        steps = config.learner.rows(config.env.num_envs) * config.envs_per_device
+        each = f"{steps:,} steps of {_bytes(report.replay // steps)} each"
+        rows.append(("replay", f"{_bytes(report.replay)} of it: {each}"))
     if report.evaluation:
         rows.append(("evaluation", f"{_bytes(report.evaluation.peak)}, {config.evaluate.episodes} episodes"))
     per_step = report.flops * config.device_count / config.steps_per_iteration
@@ -120,9 +121,8 @@ def _show(report: MemoryReport, devices: str, described: DescribedDevices | None
             estimate = f"{1e3 * work.cycles / clock:.3g} ms per iteration by the compiler's own estimate"
             rows.append(("", estimate + without))
         kinds = ", ".join(f"{count} {kind}" for kind, count in work.kinds().items()) or "none"
-        rows.append(
-            ("collectives", f"{kinds} per iteration, {_bytes(work.exchanged_bytes)} from each device")
-        )
+        sent = f"{_bytes(work.exchanged_bytes)} from each device"
+        rows.append(("collectives", f"{kinds} per iteration, {sent}"))
     if report.launches:
         rows += _kernels(report.launches, config.rollout_length)
     if report.launches and isinstance(described, Gpus):
@@ -130,22 +130,15 @@ def _show(report: MemoryReport, devices: str, described: DescribedDevices | None
     trained, evaluated = report.seconds
     rows.append(("compile", f"training {trained:.1f} s, evaluation {evaluated:.1f} s"))
     table.show_fields(rows, 14)
-    _show_largest(report)
+    print("\nlargest arrays on each device, as traced; the compiler pads some and never stores others:")
+    for array in report.largest[: _LARGEST_SHOWN if report.fits else None]:
+        print(f"{_bytes(array.bytes):>13} {array.type}  {array.operation}  {array.line}")
     if not report.fits:
         print()
         table.show_fields([("takes less", memory_remedies(report.config))], 14)
 
 
-def _replay(report: MemoryReport) -> str:
-    """The bytes of the replay memory, and of each step in it."""
-    config = report.config
-    assert isinstance(config.learner, ReplayConfig)
-    steps = config.learner.rows(config.env.num_envs) * config.envs_per_device
-    return f"{_bytes(report.replay)} of it: {steps:,} steps of {_bytes(report.replay // steps)} each"
-
-
 def _kernels(launches: Launches, rollout_length: int) -> list[tuple[str, str]]:
-    """Launches per iteration by phase, and by loop."""
     phases = ", ".join(f"{name} {count:,}" for name, count in launches.phases.most_common())
     rows = [("kernels", f"{launches.kernels:,} per iteration: {phases}")]
     conditionals = f"{launches.conditionals:,} per iteration"
@@ -171,27 +164,17 @@ def _estimate(report: MemoryReport, launches: Launches, gpu: Gpu) -> list[tuple[
     bfloat16 = config.network.compute_dtype == "bfloat16"
     peak = gpu.bfloat16_flops if bfloat16 else gpu.tf32_flops
     time = IterationTime.of(launches.kernels, launches.bytes, report.flops, gpu.bandwidth, peak)
-    speeds = [config.steps_per_iteration / seconds / 1e6 for seconds in (time.most, time.least)]
-    span = (
-        f"{_ms(time.least)} to {_ms(time.most)} per iteration, {speeds[0]:.3g} to {speeds[1]:.3g} M steps/s"
-    )
+    slow, fast = (config.steps_per_iteration / seconds / 1e6 for seconds in (time.most, time.least))
+    span = f"{_ms(time.least)} to {_ms(time.most)} per iteration, {slow:.3g} to {fast:.3g} M steps/s"
     dtype = "bfloat16" if bfloat16 else "TF32"
+    each = f"{1e6 * LAUNCH_SECONDS:g} us for each kernel, conditionals nothing"
+    moved = f"{launches.bytes / 1e9:.3g} GB at {gpu.bandwidth / 1e12:.3g} TB/s, nothing kept in caches"
+    products = f"matrix products at the peak, {peak / 1e12:.4g} TFLOP/s in {dtype}; collectives nothing"
     return [
         ("estimate", f"{span}: a model, not a measurement; from all parts at once to one after the other"),
-        (
-            "  launches",
-            f"{_ms(time.launches)}: {1e6 * LAUNCH_SECONDS:g} us for each kernel, conditionals nothing",
-        ),
-        (
-            "  memory",
-            f"{_ms(time.memory)}: {launches.bytes / 1e9:.3g} GB at {gpu.bandwidth / 1e12:.3g} TB/s, "
-            "nothing kept in caches",
-        ),
-        (
-            "  arithmetic",
-            f"{_ms(time.arithmetic)}: matrix products at the peak, {peak / 1e12:.4g} TFLOP/s in {dtype}; "
-            "collectives nothing",
-        ),
+        ("  launches", f"{_ms(time.launches)}: {each}"),
+        ("  memory", f"{_ms(time.memory)}: {moved}"),
+        ("  arithmetic", f"{_ms(time.arithmetic)}: {products}"),
     ]
 
 
@@ -205,23 +188,6 @@ def _verdict(report: MemoryReport) -> str:
         return f"yes: {_bytes(report.needed)} of {_bytes(report.limit)} on each device ({100 * share:.2g}%)"
     needs = f"{_bytes(report.needed)} needed, {_bytes(report.limit)} on each device"
     return f"NO: {needs}{'; ' + report.complaint if report.complaint else ''}"
-
-
-def _show_largest(report: MemoryReport) -> None:
-    print("\nlargest arrays on each device, as traced; the compiler pads some and never stores others:")
-    for array in report.largest[: _LARGEST_SHOWN if report.fits else None]:
-        print(f"{_bytes(array.bytes):>13} {array.type}  {array.operation}  {array.line}")
-
-
-def _show_batch(best: MemoryReport | None, fails: int | None, unit: int) -> int:
-    if best is None:
-        print(f"largest       none: not even {unit:,} environments fit")
-        return command_line.FAILED
-    count = best.config.env.num_envs
-    bound = f"{fails:,} do not" if fails else "the search ends there"
-    found = f"--config.env.num_envs={count} fits, {bound}; {_bytes(best.needed)} on each device"
-    table.show_fields([("largest", found)], 14)
-    return 0
 
 
 def _bytes(count: int | None) -> str:

@@ -19,7 +19,6 @@ A level takes about a tenth of a second, of the category exploration about one.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,20 +26,15 @@ from pathlib import Path
 from jaxrl.commands import command_line, record
 from jaxrl.commands.arguments import MINARI, SEED, TRUST, CommandArguments, flag
 from jaxrl.config import ConfigError
-from jaxrl.config.common_names import full_name
-from jaxrl.config.errors import RunError
+from jaxrl.config.environment import full_name
+from jaxrl.config.errors import RunError, errors_as
+from jaxrl.config.fields import between, check
 from jaxrl.runs import storage
 
 _WITH_LEVELS = "jaxrl:Platformer"
 _MANY_LEVELS = 200
 _MOST_LEVELS = 100_000
 _LARGEST_SEED = 2**31 - 1
-_LEVELS = flag(
-    "--levels=N",
-    "levels of jaxrl:Platformer to train on, over all categories (default: 200); a quarter as many more are "
-    "for tests",
-    high=_MOST_LEVELS,
-)
 
 
 class _Flags(CommandArguments):
@@ -49,21 +43,24 @@ class _Flags(CommandArguments):
     output: str | None = flag("--output=DIR", "a new folder, or an empty one; or --output-dir=DIR")
     output_dir: str | None = flag("--output-dir=DIR", "")
     episodes: int | None = flag(
-        "--episodes=N", "episodes to record (default: 100)", low=1, high=command_line.MOST_EPISODES
+        "--episodes=N", "episodes to record (default: 100)", within=(1, command_line.MOST_EPISODES)
     )
     workdir: str | None = flag("--workdir=RUN", "the run whose policy acts (default: actions at random)")
     player: str | None = record.PLAYER
     replays: str = flag("--replays=DIR", "replays to simulate, or one file of them", "")
     successful: bool = flag("--successful", "leave out replays that end without success")
     minari: bool = MINARI
-    levels: int | None = _LEVELS
-    seed: int = replace(SEED, help="of what is made (default: {default})", high=_LARGEST_SEED)
+    levels: int | None = flag(
+        "--levels=N",
+        "levels of jaxrl:Platformer to train on, over all categories (default: 200); a quarter as many more "
+        "are for tests",
+    )
+    seed: int = replace(SEED, help="of what is made (default: {default})", within=(0, _LARGEST_SEED))
     trust: bool = TRUST
 
 
 @command_line.command(__doc__, _Flags)
 def main(flags: _Flags, _: Sequence[str]) -> int:
-    """Generates what `argv` asks for; returns the exit code (0 written, 1 it failed, 2 bad input)."""
     env = _one("env", flags.env, flags.env_name, "env-name")
     output = _one("output", flags.output, flags.output_dir, "output-dir")
     workdir = str(flags.workdir or "")
@@ -77,7 +74,7 @@ def main(flags: _Flags, _: Sequence[str]) -> int:
         return _levels(output, flags.levels, flags.seed)
     if flags.levels is not None:
         raise ConfigError(f"`--levels` (={flags.levels}) is for levels of {_WITH_LEVELS} alone")
-    _require_one_player(flags, workdir)
+    _require_one_player(flags)
     if flags.replays:
         return record.write_simulated(
             output=output,
@@ -87,8 +84,7 @@ def main(flags: _Flags, _: Sequence[str]) -> int:
             minari=flags.minari,
         )
     if flags.player:
-        record.require_solver(flags.player)
-        return record.record_solver(env, output, flags.episodes, flags.seed, flags.minari)
+        return record.record_solver(flags.player, env, output, flags.episodes, flags.seed, flags.minari)
     if workdir:
         storage.require_run_folder("--workdir", workdir)
     return record.write_recording(
@@ -102,9 +98,9 @@ def main(flags: _Flags, _: Sequence[str]) -> int:
     )
 
 
-def _require_one_player(flags: _Flags, workdir: str) -> None:
+def _require_one_player(flags: _Flags) -> None:
     """Raises ConfigError if several flags name the player, or one has no environment."""
-    asked = {"--workdir": workdir, "--player": flags.player, "--replays": flags.replays}
+    asked = {"--workdir": flags.workdir, "--player": flags.player, "--replays": flags.replays}
     given = [name for name, value in asked.items() if value]
     if len(given) > 1:
         raise ConfigError(f"`{given[0]}` and `{given[1]}` exclude each other: one of them acts")
@@ -127,18 +123,13 @@ def _levels(output: str, levels: int | None, seed: int) -> int:
     from jaxrl.envs.native.platformer.level import CATEGORIES
     from jaxrl.envs.native.platformer.level_files import DatasetError, write_dataset
 
-    class Count(CommandArguments):
-        # At least one of each category; to know how many there are takes an import of jax.
-        levels: int = dataclasses.replace(_LEVELS, low=len(CATEGORIES), default=_MANY_LEVELS)
-
-    count, _ = Count.parse(["", *([] if levels is None else [f"--levels={levels}"])])
+    # At least one of each category; to know how many there are takes an import of jax.
+    count = _MANY_LEVELS if levels is None else levels
+    check("--levels", count, int, between(len(CATEGORIES), _MOST_LEVELS))
     folder = Path(output)
-    try:
-        counts = write_dataset(folder, count.levels, seed, _tell)
-    except DatasetError as error:
-        raise ConfigError(f"`--output` (={output!r}): {error}") from error
-    except (OSError, RuntimeError) as error:
-        raise RunError(f"{folder}: {error}") from error
+    given = f"`--output` (={output!r})"
+    with errors_as(RunError, folder, OSError, RuntimeError), errors_as(ConfigError, given, DatasetError):
+        counts = write_dataset(folder, count, seed, _tell)
     command_line.say(f"{sum(counts.values())} levels, each proven solvable: {folder}")
     command_line.say(f"to train on them:  jaxrl train --env=\"{_WITH_LEVELS}(levels='{folder}/train')\"")
     return 0

@@ -30,16 +30,18 @@ class _Flags(CommandArguments):
     env = ENV
     data: str = flag("--data=DIR", "the episodes: jaxrl record, jaxrl prepare-data", "")
     bc_epochs: int = flag(
-        "--bc-epochs=N", "passes over them at most (default: {default})", 10, 1, LARGEST_INT32
+        "--bc-epochs=N", "passes over them at most (default: {default})", 10, (1, LARGEST_INT32)
     )
     bc_batch_size: int = flag(
-        "--bc-batch-size=N", "steps of an update, about (default: {default})", 64, 1, LARGEST_INT32
+        "--bc-batch-size=N", "steps of an update, about (default: {default})", 64, (1, LARGEST_INT32)
     )
-    bc_learning_rate: float = flag("--bc-learning-rate=X", "of Adam (default: {default})", 3e-4, 0.0, 1e3)
+    bc_learning_rate: float = flag("--bc-learning-rate=X", "of Adam (default: {default})", 3e-4, (0.0, 1e3))
     bc_patience: int = flag(
-        "--bc-patience=N", "checks without a better one that end it; 0: none does", 3, 0, 10**6
+        "--bc-patience=N", "checks without a better one that end it; 0: none does", 3, (0, 10**6)
     )
-    bc_validation: float = flag("--bc-validation=X", "share of the episodes that only checks", 0.1, 0.0, 0.9)
+    bc_validation: float = flag(
+        "--bc-validation=X", "share of the episodes that only checks", 0.1, (0.0, 0.9)
+    )
     class_weights: str = flag("--class-weights=W", "balanced: each action weighs the same; none", "none")
     config_field = CONFIG_FIELD
     workdir = Argument(
@@ -54,14 +56,13 @@ _GUIDANCE = {"value_warmup": "2", "teacher_coef": "10"}
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
     with catch_signals() as interruption:
-        return _clone(flags, ["jaxrl", *left], interruption)
+        return _clone(flags, left, interruption)
 
 
-def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> int:
+def _clone(flags: _Flags, left: Sequence[str], interruption: Interruption) -> int:
     if not flags.data:
         raise ConfigError("`--data` is missing: name a folder of episodes (jaxrl record)")
-    arguments = run_arguments.parse_training(argv)
-    command_line.require_single(arguments.config, "jaxrl pretrain")
+    arguments = run_arguments.parse_single("jaxrl pretrain", left)
     arguments.announce()
 
     from jaxrl.runs import records
@@ -81,7 +82,7 @@ def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> in
     outcome, found = clone(arguments.config, plan, arguments.workdir, interruption, arguments.processes)
     if found is not None:
         _show(found)
-        command_line.say(_next(arguments.config, argv, outcome.folder, found["passed"]))
+        command_line.say(_next(arguments.config, ["jaxrl", *left], outcome.folder, found["passed"]))
     elif outcome.is_first:
         workdir = shlex.quote(f"--workdir={outcome.folder}")
         command_line.say(f"it resumes with the same command and {workdir}")
@@ -89,11 +90,9 @@ def _clone(flags: _Flags, argv: Sequence[str], interruption: Interruption) -> in
 
 
 def _show(found: dict[str, Any]) -> None:
-    """Prints in three lines how the clone was judged."""
     data = found["data"]
-    command_line.say(
-        f"data         {data['episodes']} episodes, {data['steps']:,} steps: {found['plan']['data']}"
-    )
+    counts = f"{data['episodes']} episodes, {data['steps']:,} steps"
+    command_line.say(f"data         {counts}: {found['plan']['data']}")
     cost = f"{number(found['loss'])} nats a step, {number(found['prior_loss'])} without seeing anything"
     hits = {"accuracy": "accuracy {:.1%}, ", "absolute_error": "absolute error {:.4g}, "}
     hit = "".join(form.format(found[name]) for name, form in hits.items() if name in found)

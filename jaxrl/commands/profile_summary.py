@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class _Flags(CommandArguments):
     dir = Argument("DIR", "a run's folder or a trace in it; of several traces the newest")
-    top: int = flag("--top=N", "how many operations to list (default: {default})", 15, low=1, high=10_000)
+    top: int = flag("--top=N", "how many operations to list (default: {default})", 15, within=(1, 10_000))
     as_json: bool = replace(JSON, help="one JSON object instead of tables")
 
 
@@ -68,14 +68,8 @@ def _show(summary: TraceSummary, top: int) -> None:
     console.print()
     operations = Table(box=None)
     # On a narrow terminal only the last two give way.
-    for heading, width in (
-        ("ms", 8),
-        ("share", 5),
-        ("times", 6),
-        ("phase", 10),
-        ("operation", 1),
-        ("from", 1),
-    ):
+    widths = {"ms": 8, "share": 5, "times": 6, "phase": 10, "operation": 1, "from": 1}
+    for heading, width in widths.items():
         right = heading in ("ms", "share", "times")
         operations.add_column(heading, justify="right" if right else "left", no_wrap=True, min_width=width)
     for operation in summary.operations[:top]:

@@ -28,7 +28,7 @@ from jaxrl.commands.arguments import (
     sample_choice,
 )
 from jaxrl.config import ConfigError
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.text import counted
 
 DEFAULT_EPISODES = 100
@@ -42,7 +42,7 @@ PLAYER: Any = Argument(
 class _Flags(RunFlags):
     output: str = flag("--output=DIR", "a new folder, or an empty one", "")
     episodes: int | None = flag(
-        "--episodes=N", "how many (default: 100)", low=1, high=command_line.MOST_EPISODES
+        "--episodes=N", "how many (default: 100)", within=(1, command_line.MOST_EPISODES)
     )
     env: str = flag("--env=NAME", "the environment, with --player", "")
     player: str | None = PLAYER
@@ -56,12 +56,17 @@ class _Flags(RunFlags):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Records what `argv` asks for; returns the exit code (0 written, 1 it failed, 2 bad input)."""
-    if flags.player or flags.env:
-        return _solver(flags, [*left, *([flags.workdir] if flags.workdir else [])])
-    workdir = flags.folder(left)
+    solved = flags.player or flags.env
+    runs = [*left, *filter(None, [flags.workdir])]
+    if solved and runs:
+        raise ConfigError(f"`--player` and `--env` are for recordings without a run, which {runs[0]!r} is")
+    if solved and not flags.env:
+        raise ConfigError("`--env` is missing: name the environment whose solver plays")
+    workdir = "" if solved else flags.folder(left)
     if not flags.output:
         raise ConfigError("`--output` is missing: name a new folder")
+    if solved:
+        return record_solver(flags.player, flags.env, flags.output, flags.episodes, flags.seed, flags.minari)
     return write_recording(
         workdir=workdir,
         output=flags.output,
@@ -74,31 +79,16 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
     )
 
 
-def _solver(flags: _Flags, runs: Sequence[str]) -> int:
-    """Records the solver of the environment that the flags name."""
-    if runs:
-        raise ConfigError(f"`--player` and `--env` are for recordings without a run, which {runs[0]!r} is")
-    if not flags.env:
-        raise ConfigError("`--env` is missing: name the environment whose solver plays")
-    if not flags.output:
-        raise ConfigError("`--output` is missing: name a new folder")
-    require_solver(flags.player)
-    env = full_name("--env", flags.env)[0]
-    return record_solver(env, flags.output, flags.episodes, flags.seed, flags.minari)
-
-
-def require_solver(player: str | None) -> None:
-    """Raises ConfigError unless `--player` is the solver."""
-    if player != SOLVER:
-        raise ConfigError(f"`--player` (={player or ''!r}) must be {SOLVER}")
-
-
-def record_solver(env: str, output: str, episodes: int | None, seed: int, minari: bool) -> int:
-    """Records the solver of an environment; returns the exit code."""
+def record_solver(
+    player: str | None, environment: str, output: str, episodes: int | None, seed: int, minari: bool
+) -> int:
+    """Records the solver of an environment, which `--player` must name; returns the exit code."""
     from jaxrl.config.level_datasets import with_all_parts
     from jaxrl.evaluation.recordings import plays_levels
 
-    env = with_all_parts(env)
+    if player != SOLVER:
+        raise ConfigError(f"`--player` (={player or ''!r}) must be {SOLVER}")
+    env = with_all_parts(full_name("--env", environment)[0])
     if plays_levels(env):
         return write_simulated(output=output, environment=env, episodes=episodes, minari=minari)
     count = episodes or DEFAULT_EPISODES
@@ -119,7 +109,8 @@ def write_simulated(output: str, **asked: Any) -> int:
         print(f"dropped {len(sifted.dropped) - _MOST_NAMED} more: see manifest.json")
     if sifted.duplicates:
         print(f"{len(sifted.duplicates)} duplicates left out")
-    show_categories(sifted.categories)
+    if sifted.categories:
+        print(f"levels    {', '.join(f'{name} {count}' for name, count in sifted.categories.items())}")
     known = [e.success for e in sifted.episodes if e.success is not None]
     if known:
         print(f"success   {sum(known) / len(known):.1%}")
@@ -129,14 +120,8 @@ def write_simulated(output: str, **asked: Any) -> int:
     return _conclude(output, manifest)
 
 
-def show_categories(categories: dict[str, int]) -> None:
-    """Prints how many episodes of each category there are, if any."""
-    if categories:
-        print(f"levels    {', '.join(f'{name} {count}' for name, count in categories.items())}")
-
-
 def write_recording(output: str, **asked: Any) -> int:
-    """Records, prints what was written, returns the exit code; see `jaxrl.evaluation.recordings.record`."""
+    """Records, prints what was written; returns the exit code. See `jaxrl.evaluation.recordings.record`."""
     from jaxrl.evaluation import recordings
 
     command_line.require_writable_folder("output", output)
@@ -144,7 +129,6 @@ def write_recording(output: str, **asked: Any) -> int:
 
 
 def _conclude(output: str, manifest: dict[str, Any]) -> int:
-    """Prints what was written; returns the exit code."""
     from jaxrl.evaluation import recordings
 
     listed = manifest["episodes"].values()

@@ -19,13 +19,13 @@ from jaxrl.config import (
     changed_fields,
     check_config,
     default_config,
-    foreign_files,
     from_json,
+    words,
 )
+from jaxrl.config.construction import require_trusted
 from jaxrl.config.data_files import read_object
 from jaxrl.config.declarations import values_of
 from jaxrl.config.errors import errors_as
-from jaxrl.config.trust import require_trusted
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
@@ -38,14 +38,7 @@ _FOLDERS = ("--workdir", "--output-dir")
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
-    """Takes `--resume` and `--resume=DIR` out of `argv`.
-
-    Returns:
-      (the other arguments, the folder): "" for the latest run, None if the flag is absent.
-
-    Raises:
-      ConfigError: the flag comes twice, or has no folder after `=`.
-    """
+    """The arguments without `--resume`, and its folder: "" is the latest run, None without the flag."""
     mine = [x for x in argv if x == _FLAG or x.startswith(f"{_FLAG}=")]
     others = [x for x in argv if x not in mine]
     if len(mine) > 1:
@@ -78,9 +71,7 @@ def stored_steps(folder: str) -> list[str]:
 def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
     """The configuration of the run `folder`, to be changed and resolved again.
 
-    Raises:
-      ConfigError: the folder holds no run, its config.json is damaged or names modules, which only a command
-        line may name.
+    Raises ConfigError if there is no run, or config.json is damaged or names modules (a command line may).
     """
     stored = _read_config(folder, flag)
     try:
@@ -98,31 +89,16 @@ def stored_config(folder: str, flag: str = _FLAG) -> ConfigDict:
     return given
 
 
-def latest(name: str = "") -> str:
-    """The run below `runs/` that was last written to.
-
-    Args:
-      name: of a config, for its runs alone.
-
-    Raises:
-      ConfigError: there is none.
-    """
-    runs = _newest_first(name)
+def latest() -> str:
+    """The run below `runs/` that was last written to; ConfigError if there is none."""
+    runs = _newest_first("")
     if not runs:
-        raise ConfigError(f"`{_FLAG}`: there is no run in {os.path.join(RUNS, name)}; name its folder")
+        raise ConfigError(f"`{_FLAG}`: there is no run in {os.path.join(RUNS, '')}; name its folder")
     return str(runs[0])
 
 
 def latest_of(name: str, config: ConfigDict) -> str:
-    """The run of a config that was last written to and can go on with these settings.
-
-    Args:
-      name: of the config.
-      config: the configuration to train; a resumed run keeps its task, network and seed.
-
-    Raises:
-      ConfigError: there is none.
-    """
+    """The last run of the config `name` with this task, network and seed; ConfigError if there is none."""
     checked = check_config(config)
     first = ""
     for folder in _newest_first(name):
@@ -141,7 +117,7 @@ def require_run(folder: str, flag: str = _FLAG) -> None:
     if storage.is_remote(folder):
         storage.require_run_folder(flag, folder)
     elif not os.path.exists(os.path.join(folder, "config.json")):
-        found = foreign_files.in_place_of_run(folder) or "holds no run: there is no config.json"
+        found = words.in_place_of_run(folder) or "holds no run: there is no config.json"
         raise ConfigError(f"`{flag}` (={folder}) {found}")
 
 
@@ -215,10 +191,9 @@ def _read_config(folder: str, flag: str = _FLAG) -> Config:
 def _newest_first(name: str) -> list[Path]:
     pattern = "*/config.json" if name else "*/*/config.json"
     runs = (file.parent for file in Path(RUNS, name).glob(pattern))
-    return sorted(runs, key=lambda run: max(_times(run), default=0.0), reverse=True)
 
+    def time(run: Path) -> float:
+        written = (run / file for file in ("config.json", "metrics.jsonl", "train.log"))
+        return max((file.stat().st_mtime for file in written if file.exists()), default=0.0)
 
-def _times(run: Path) -> Iterator[float]:
-    for name in ("config.json", "metrics.jsonl", "train.log"):
-        if (run / name).exists():
-            yield (run / name).stat().st_mtime
+    return sorted(runs, key=time, reverse=True)

@@ -14,15 +14,12 @@ from ml_collections import ConfigDict
 
 from jaxrl.commands import COMMANDS, command_line, resumption
 from jaxrl.commands.arguments import with_home
-from jaxrl.commands.field_flags import Override, set_fields, split_overrides
-from jaxrl.commands.training_arguments import TrainingFlags
+from jaxrl.commands.field_flags import Override, TrainingFlags, set_fields, split_overrides
 from jaxrl.config import ConfigError, check_config
-from jaxrl.config.algorithms import algorithm_of
-from jaxrl.config.common_names import full_name
-from jaxrl.config.files import ENDINGS, curriculum_names, load_config, shipped_names
-from jaxrl.config.nested_files import Remarks
-from jaxrl.config.overrides import override
-from jaxrl.config.own_environment import move
+from jaxrl.config.declarations import algorithm_of
+from jaxrl.config.environment import full_name
+from jaxrl.config.files import ENDINGS, Remarks, load_config, shipped_names
+from jaxrl.config.overrides import move, override
 from jaxrl.config.selection import suitable_config
 from jaxrl.config.text import one_line, printable
 from jaxrl.parallel.processes import Processes, find
@@ -37,7 +34,7 @@ class Arguments:
     Attributes:
       notes: lines for the user to see once it is known that the configuration can be trained.
       log_level: from which level on train.log has records.
-      most_devices: to train on, if there are so many; 0: as many as `num_devices`.
+      most_devices: see `Remarks`.
     """
 
     config: ConfigDict
@@ -53,14 +50,20 @@ class Arguments:
             print(printable(one_line(note), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
 
 
+def parse_single(command: str, left: Sequence[str]) -> Arguments:
+    """`parse_training` for a command that looks at one run; ConfigError if the config is of a population."""
+    arguments = parse_training(["jaxrl", *left])
+    if (seeds := check_config(arguments.config).population.seeds) > 1:
+        raise ConfigError(f"`population.seeds` (={seeds}): {command} looks at a single run")
+    return arguments
+
+
 def parse_training(argv: Sequence[str]) -> Arguments:
     """Reads what to train, in which folder, with which processes.
 
     `CONFIG` or `--config=CONFIG` (a file, or the name of a shipped config), `--env=SUITE:NAME`,
     `--config.SECTION.FIELD=VALUE`, `--workdir=DIR`, `--resume`, `--resume=DIR` and the flags of processes.
-
-    Raises:
-      ConfigError: anything on the command line or in the config file is wrong.
+    Raises ConfigError if anything on the command line or in the config file is wrong.
     """
     if argv[1:] and argv[1] in COMMANDS:
         raise ConfigError(f"`{argv[1]}` is a command and no config: `jaxrl {argv[1]}`")
@@ -154,7 +157,7 @@ def _config_of_flags(fields: Mapping[str, str]) -> str:
     stages = fields.get("curriculum.file", "")
     if stages == "auto" or (not stages and "curriculum.num_stages" in fields):
         return "ppo_navigation"
-    return f"ppo_{stages}" if stages in curriculum_names() else ""
+    return f"ppo_{stages}" if stages in shipped_names("curricula") else ""
 
 
 def _round_environments(config: ConfigDict, fields: Collection[str]) -> str:
@@ -170,11 +173,7 @@ def _round_environments(config: ConfigDict, fields: Collection[str]) -> str:
 
 
 def named_algorithm(argv: Sequence[str]) -> str:
-    """The algorithm that a command line names, which is not checked: by `--config.algorithm` or its config.
-
-    Raises:
-      ConfigError: the config cannot be read.
-    """
+    """The algorithm that an unchecked command line names, by `--config.algorithm` or its config."""
     found = ""
     for argument, following in itertools.pairwise([*argv, ""]):
         flag, equals, text = argument.partition("=")

@@ -14,11 +14,9 @@ from typing import Any, get_args
 
 from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import Argument, CommandArguments, flag, group, require_no_flags
-from jaxrl.commands.field_flags import is_of_config
-from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
+from jaxrl.commands.field_flags import FLAGS_OF_FIELDS, is_of_config
 from jaxrl.config import ConfigError
-from jaxrl.config.algorithms import algorithm_of
-from jaxrl.config.declarations import declared_fields
+from jaxrl.config.declarations import algorithm_of, declared_fields
 from jaxrl.config.fields import declarations
 from jaxrl.runs.signals import Interruption, catch_signals
 from jaxrl.search.search_options import SearchOptions
@@ -57,7 +55,10 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
 
 def _search(flags: _Flags, left: Sequence[str], interruption: Interruption) -> int:
-    _require_known(left)
+    names = {x: x.partition("=")[0].lstrip("-") for x in left if x.startswith("-")}
+    unknown = [x for x, name in names.items() if name not in ("config", "env") and not is_of_config(name)]
+    known = ("config", "help", *(argument.name for argument in _Flags.arguments() if argument.word))
+    require_no_flags(unknown, known, declared_fields(), FLAGS_OF_FIELDS)
     if not flags.space:
         raise ConfigError("`--space` is missing: name a file with the fields to vary (docs/search.md)")
 
@@ -76,16 +77,3 @@ def _search(flags: _Flags, left: Sequence[str], interruption: Interruption) -> i
     if interruption.signum is not None:
         print(f"{interruption.name}: the same command continues the search", file=sys.stderr)
     return interruption.exit_code
-
-
-def _require_known(left: Sequence[str]) -> None:
-    """Raises ConfigError for flags that are neither of a search nor of the configuration."""
-    unknown = [
-        argument
-        for argument in left
-        if argument.startswith("-")
-        and (name := argument.partition("=")[0].lstrip("-")) not in ("config", "env")
-        and not is_of_config(name)
-    ]
-    known = ("config", "help", *(argument.name for argument in _Flags.arguments() if argument.word))
-    require_no_flags(unknown, known, declared_fields(), FLAGS_OF_FIELDS)

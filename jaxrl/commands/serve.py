@@ -30,36 +30,33 @@ class _Flags(CommandArguments):
     host: str = flag(
         "--host=ADDRESS", "where to listen (default: {default}); others need a token", "127.0.0.1"
     )
-    port: int = flag("--port=N", "the port (default: {default}; 0 for any free one)", 8000, low=0, high=65535)
+    port: int = flag("--port=N", "the port (default: {default}; 0 for any free one)", 8000, within=(0, 65535))
     runtime: str = flag("--runtime=R", f"{', '.join(RUNTIMES)} (default: the fastest)", "")
     largest_batch: int = flag(
-        "--largest_batch=N", "rows of one request, and of one pass (default: {default})", 64, low=1, high=4096
+        "--largest_batch=N", "rows of one request, and of one pass (default: {default})", 64, within=(1, 4096)
     )
     wait_ms: float = flag(
         "--wait_ms=T",
         "how long a request may wait for others to share its pass (default: {default}: no longer than "
         "those take that have arrived)",
         0.0,
-        low=0,
-        high=1000,
+        within=(0, 1000),
     )
     sessions: int = flag(
-        "--sessions=N", "most sessions at a time (default: {default})", 10_000, low=1, high=2**20
+        "--sessions=N", "most sessions at a time (default: {default})", 10_000, within=(1, 2**20)
     )
     idle_seconds: float = flag(
         "--idle_seconds=S",
         "a session that is not used for so long ends (default: {default})",
         600.0,
-        low=0.1,
-        high=command_line.LONGEST,
+        within=(0.1, command_line.LONGEST),
     )
     follow: bool = flag("--follow", "take over the version that the stage points at, as it moves")
     follow_seconds: float = flag(
         "--follow_seconds=S",
         "pause between looks at the registry (default: {default})",
         2.0,
-        low=0.05,
-        high=command_line.LONGEST,
+        within=(0.05, command_line.LONGEST),
     )
     checkpoint: str = replace(CHECKPOINT, help="of a run: best (default), latest, or a step")
     trust: bool = TRUST
@@ -67,14 +64,10 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Serves what `argv` asks for; returns the exit code (0 after SIGTERM; 2: bad input)."""
     if len(left) != 1:
-        raise ConfigError(
-            "`MODEL` is missing: name a model, a run or NAME@VERSION" if not left else "one MODEL"
-        )
+        raise ConfigError("one MODEL" if left else "`MODEL` is missing: name a model, a run or NAME@VERSION")
     if flags.runtime and flags.runtime not in RUNTIMES:
-        hint = did_you_mean(flags.runtime, RUNTIMES)
-        raise ConfigError(f"`--runtime` (={flags.runtime!r}) is none{hint}")
+        raise ConfigError(f"`--runtime` (={flags.runtime!r}) is none{did_you_mean(flags.runtime, RUNTIMES)}")
 
     from jaxrl.inference.serving import ServerOptions, served_policy, server
     from jaxrl.runs import web

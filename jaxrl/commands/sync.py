@@ -26,19 +26,15 @@ class _Flags(CommandArguments):
 
 @command_line.command(__doc__, _Flags, known_only=True)
 def main(flags: _Flags, folders: Sequence[str]) -> int:
-    """Copies what `argv` asks for; returns the exit code (1: not all, 2: bad input)."""
     for argument in folders:
         if argument.startswith("-"):
             raise ConfigError(f"unknown flag `{argument}`; valid: --dry-run, --debug")
     named = [folder for folder in folders if folder]  # "" would be the working folder
     if len(folders) != 2 or len(named) != 2:
         raise ConfigError(f"two folders are needed, SOURCE and DESTINATION; {len(named)} were given")
-    dry_run = flags.dry_run
-    report = sync(folders[0], folders[1], dry_run)
-    done = "would be copied" if dry_run else "copied"
-    counts = (
-        f"{text.counted(len(report.copied), 'file')} ({text.size(report.size)}) {done}, "
-        f"{len(report.unchanged)} unchanged"
-    )
-    print(counts + (f", {len(report.vanished)} vanished meanwhile" if report.vanished else ""))
+    report = sync(folders[0], folders[1], flags.dry_run)
+    done = "would be copied" if flags.dry_run else "copied"
+    files = f"{text.counted(len(report.copied), 'file')} ({text.size(report.size)}) {done}"
+    vanished = f", {len(report.vanished)} vanished meanwhile" if report.vanished else ""
+    print(f"{files}, {len(report.unchanged)} unchanged{vanished}")
     return 0

@@ -24,7 +24,7 @@ class _Flags(CommandArguments):
         "RUN|PLAYER...", "two or more: folders of runs, random, greedy, mcts-N, minimax, baseline"
     )
     games: int = flag(
-        "--games=N", "of each pair, half from each seat (default: {default})", 400, low=2, high=_MOST_GAMES
+        "--games=N", "of each pair, half from each seat (default: {default})", 400, within=(2, _MOST_GAMES)
     )
     seed: int = replace(SEED, help="decides the games (default: {default})")
     best_moves: bool = flag("--best-moves", "policies play greedily instead of sampling moves")

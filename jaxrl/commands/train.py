@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from jaxrl.commands import command_line, resumption, run_arguments
 from jaxrl.commands.arguments import help_text
-from jaxrl.commands.training_arguments import ARGUMENTS
+from jaxrl.commands.field_flags import ARGUMENTS
 from jaxrl.config import ConfigError, check_config, text
-from jaxrl.config.built_in import DEFAULT
+from jaxrl.config.configuration import DEFAULT
 from jaxrl.config.listing import config_file, field_list, json_file, section_list, yaml_file
 from jaxrl.reporting.logs import log_level
 from jaxrl.runs.signals import catch_signals
@@ -39,7 +39,6 @@ def _help(argv: Sequence[str], part: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the training that `argv` asks for; returns the exit code (2: bad input)."""
     started = time.perf_counter()
     gc.set_threshold(*_GARBAGE)
     given = list(sys.argv if argv is None else argv)
@@ -75,8 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = hardware_profile.fit(config, arguments.workdir, command_line.say)
         if arguments.most_devices:
             config.num_devices = limit_devices(config, arguments.most_devices, arguments.processes)
-        several = check_config(config).population.seeds > 1
-        start = run_population if several else run
+        start = run_population if check_config(config).population.seeds > 1 else run
         log_level.set(arguments.log_level)
         invocation = Invocation(debug, arguments.processes, started, arguments.notes)
         outcome = start(config, arguments.workdir, interruption, invocation)

@@ -27,15 +27,13 @@ class _Flags(RunFlags):
     step: int | None = flag(
         "--step=N",
         "only this checkpoint (default: all, and what lies beside them)",
-        low=0,
-        high=LARGEST_COUNT,
+        within=(0, LARGEST_COUNT),
     )
     as_json: bool = JSON
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, left: Sequence[str]) -> int:
-    """Verifies what `argv` asks for; returns the exit code (0 intact, 1 damaged, 2 bad input)."""
     workdir = flags.folder(left)
     import jax
 
@@ -68,7 +66,7 @@ def _show(workdir: str, entries: Sequence[CheckpointEntry]) -> None:
     headings = ("step", "iteration", "size", "arrays", "return", "state")
     table.show(headings, [_cells(entry) for entry in entries], names=0)
     problems = (entry.problem for entry in entries if entry.problem)
-    if lines := [*_holdings(entries), *_metadata(entries), *problems]:
+    if lines := [*_notes(entries), *problems]:
         print()
         table.show_fields([("", line) for line in lines], 0)
 
@@ -90,24 +88,19 @@ def _cells(entry: CheckpointEntry) -> tuple[str | Text, ...]:
     )
 
 
-def _holdings(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
-    """The contents of the checkpoints, each different answer once: `step 5 holds: params (4), key (1)`."""
-    steps: dict[str, list[str]] = {}
+def _notes(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
+    """The contents of the checkpoints and the notes of users, each different one once, with its steps."""
+    held: dict[str, list[str]] = {}
+    noted: dict[str, list[str]] = {}
     for entry in entries:
+        at = "?" if entry.step is None else f"{entry.step:,}"
         if entry.kind == "checkpoint" and entry.arrays:
-            held = ", ".join(f"{field} ({count})" for field, count in entry.arrays.items())
-            steps.setdefault(held, []).append(f"{entry.step:,}")
-    for held, names in steps.items():
-        yield f"step {', '.join(names)}: arrays of {held}" if len(steps) > 1 else f"arrays of {held}"
-
-
-def _metadata(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
-    """The notes of users, each different content once: `notes: with the new reward (step 5)`."""
-    steps: dict[str, list[str]] = {}
-    for entry in entries:
+            arrays = ", ".join(f"{field} ({count})" for field, count in entry.arrays.items())
+            held.setdefault(arrays, []).append(at)
         for name, value in entry.metadata.items():
             line = f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
-            at = "?" if entry.step is None else f"{entry.step:,}"
-            steps.setdefault(" ".join(line.split()), []).append(at)
-    for line, names in steps.items():
-        yield f"{line} (step {', '.join(names)})"
+            noted.setdefault(" ".join(line.split()), []).append(at)
+    for arrays, steps in held.items():
+        yield f"step {', '.join(steps)}: arrays of {arrays}" if len(held) > 1 else f"arrays of {arrays}"
+    for line, steps in noted.items():
+        yield f"{line} (step {', '.join(steps)})"

@@ -32,14 +32,12 @@ class _Flags(CommandArguments):
         "--simulate=N",
         "how many episodes of replays are simulated again (default: {default})",
         20,
-        low=0,
-        high=command_line.MOST_EPISODES,
+        within=(0, command_line.MOST_EPISODES),
     )
 
 
 @command_line.command(__doc__, _Flags)
 def main(flags: _Flags, _: Sequence[str]) -> int:
-    """Verifies what `argv` names; returns the exit code (0 intact, 1 at fault, 2 bad input)."""
     given = str(flags.data or flags.data_dir or "")
     if not given:
         raise ConfigError("`--data` is missing: name a folder that jaxrl prepare-data has written")

@@ -22,13 +22,12 @@ from jaxrl.runs import records, storage
 class _Flags(CommandArguments):
     dir = Argument("DIR...", "run folders, folders that hold some, or patterns; local or gs://")
     interval: float | None = flag(
-        "--interval=S", "seconds between looks (default: 1; 5 with gs://)", low=0.1, high=command_line.LONGEST
+        "--interval=S", "seconds between looks (default: 1; 5 with gs://)", within=(0.1, command_line.LONGEST)
     )
 
 
 @command_line.command(__doc__, _Flags, positional=True)
 def main(flags: _Flags, names: Sequence[str]) -> int:
-    """Watches what `argv` names until a key ends it; returns the exit code (2: bad input)."""
     if not names:
         raise ConfigError("no folder is named: jaxrl watch DIR [DIR...]")
     for name in names:

@@ -10,18 +10,15 @@ from jaxrl.config.construction import (
     versions,
     with_planned_updates,
 )
-from jaxrl.config.curriculum import CurriculumConfig
+from jaxrl.config.curriculum import CurriculumConfig, LevelsConfig, SelfPlayConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.environment import check_same_spaces, environment_spec, task_environment
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import field
-from jaxrl.config.imitation import BehaviorCloningConfig, DAggerConfig
-from jaxrl.config.levels import LevelsConfig
-from jaxrl.config.minibatches import MinibatchConfig
+from jaxrl.config.minibatches import A2CConfig, BehaviorCloningConfig, MinibatchConfig, PPOConfig, PQNConfig
 from jaxrl.config.network import NetworkConfig
 from jaxrl.config.off_policy import DQNConfig, R2D2Config, SACConfig
-from jaxrl.config.on_policy import A2CConfig, PPOConfig, PQNConfig
-from jaxrl.config.replay import MemoryConfig, ReplayConfig
+from jaxrl.config.replay import DAggerConfig, MemoryConfig, ReplayConfig
 from jaxrl.config.resolution import changed_fields, check_config, fixed_fields, largest_device_count, resolve
 from jaxrl.config.sections import (
     CheckpointConfig,
@@ -34,7 +31,6 @@ from jaxrl.config.sections import (
     StopConfig,
     StorageConfig,
 )
-from jaxrl.config.selfplay import SelfPlayConfig
 
 __all__ = [
     "A2CConfig",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 from jaxrl.config.errors import ConfigError
 
@@ -32,68 +32,48 @@ class AlgorithmConfig:
         return 1
 
     def carry_interval(self, num_envs: int) -> int:
-        """Time steps from one stored carry to the next, through which gradients flow; divides the rollout.
-
-        Default: the whole rollout.
-        """
+        """Time steps from one stored carry to the next, through which gradients flow; divides the rollout."""
         return self.rollout_length
 
     @property
     def updates_per_iteration(self) -> int:
-        """Planned optimiser steps on one rollout. Default: one."""
+        """Planned optimiser steps on one rollout."""
         return 1
 
     def idle_iterations(self, num_envs: int) -> int:
-        """First iterations of a run, without an update, of `num_envs` environments. Default: none."""
+        """First iterations of a run, without an update, of `num_envs` environments."""
         return 0
 
     def envs_multiple(self, num_envs: int) -> int:
-        """Each device must hold a multiple of so many environments, of `num_envs` in all. Default: one."""
+        """Each device must hold a multiple of so many environments, of `num_envs` in all."""
         return 1
 
     @property
     def accumulation_field(self) -> str:
-        """The field, without its section, with the number of parts of a minibatch; 0 and 1: one.
-
-        Default: "", there is no such field.
-        """
+        """The field, without its section, with the parts of a minibatch (0: one); "": there is none."""
         return ""
 
     @property
     def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
-        """(what it is, field without its section, value) of changes that take less memory.
-
-        Not all need be valid.
-
-        Default: none.
-        """
+        """(what it is, field without its section, value) of changes that take less memory, valid or not."""
         return ()
 
     def steps_per_update(self, num_envs: int) -> int:
-        """Environment steps that one optimiser step learns from, with `num_envs` environments.
-
-        Default: the whole rollout.
-        """
+        """Environment steps that one optimiser step learns from, with `num_envs` environments."""
         return num_envs * self.rollout_length
 
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
         """Raises ConfigError if counts do not divide; `device_count` divides `num_envs`.
 
-        `name` is the section's, for the error.
-
-        Default: all counts do.
+        `name` is the section's, for the error. Default: all counts do.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class UnreadSection(AlgorithmConfig):
-    """The section of a stored configuration whose algorithm names a module that is not imported.
+    """The section of a stored algorithm whose module is not imported; see `jaxrl.config.construction`.
 
-    Every property raises ConfigError. See `jaxrl.config.trust`.
-
-    Attributes:
-      algorithm: `module:Class`, as it was stored.
-      data: the whole configuration as JSON text.
+    `data` is the whole configuration as JSON. Every property raises ConfigError.
     """
 
     algorithm: str
@@ -107,14 +87,7 @@ class UnreadSection(AlgorithmConfig):
             "--trust"
         )
 
-    _refused: ClassVar[Any] = property(refuse)
-    collects: ClassVar[Any] = _refused
-    rollout_length: ClassVar[Any] = _refused
-    carry_interval: ClassVar[Any] = _refused
-    updates_per_iteration: ClassVar[Any] = _refused
-    idle_iterations: ClassVar[Any] = _refused
-    envs_multiple: ClassVar[Any] = _refused
-    accumulation_field: ClassVar[Any] = _refused
-    memory_remedies: ClassVar[Any] = _refused
-    steps_per_update: ClassVar[Any] = _refused
-    check_counts: ClassVar[Any] = _refused
+
+for _name in {*vars(AlgorithmConfig)} - {"constants"}:
+    if not _name.startswith("__"):
+        setattr(UnreadSection, _name, property(UnreadSection.refuse))

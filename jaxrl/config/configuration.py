@@ -1,19 +1,50 @@
-"""The configuration as everything else sees it: its sections, and every count that follows from them."""
+"""The configuration as everything else sees it: its sections, and every count that follows from them.
+
+An algorithm that comes with this package is a line of `BuiltInSections`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from jaxrl.config import sections
 from jaxrl.config.algorithm import AlgorithmConfig
-from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
-from jaxrl.config.curriculum import LEARNABILITY, CurriculumConfig
+from jaxrl.config.curriculum import LEARNABILITY, CurriculumConfig, LevelsConfig, SelfPlayConfig
 from jaxrl.config.fields import between, bounds, field, one_of
-from jaxrl.config.levels import LevelsConfig
+from jaxrl.config.minibatches import A2CConfig, BehaviorCloningConfig, PPOConfig, PQNConfig
 from jaxrl.config.network import NetworkConfig
-from jaxrl.config.selfplay import SelfPlayConfig
+from jaxrl.config.off_policy import DQNConfig, R2D2Config, SACConfig
+from jaxrl.config.replay import DAggerConfig
+
+
+class BuiltInSections:
+    """The sections of the built-in algorithms; `Config` has the chosen algorithm's section.
+
+    The class of each algorithm is in `jaxrl/algorithms/registry.py`, under the same name.
+    """
+
+    ppo: PPOConfig
+    a2c: A2CConfig
+    pqn: PQNConfig
+    dqn: DQNConfig
+    r2d2: R2D2Config
+    sac: SACConfig
+    behavior_cloning: BehaviorCloningConfig
+    dagger: DAggerConfig
+
+
+BUILT_IN: dict[str, type[AlgorithmConfig]] = get_type_hints(BuiltInSections)
+DEFAULT = "ppo"
+
+
+def constant_of(name: str) -> Any:
+    """The value of a former field, dotted, that is a constant of its section by now; None of other names."""
+    section, _, attribute = name.rpartition(".")
+    kind = BUILT_IN.get(section, AlgorithmConfig)
+    return getattr(kind, attribute) if attribute in kind.constants else None
+
 
 _Section = TypeVar("_Section", bound=AlgorithmConfig)
 # Log entries of a run without a set interval: a curve, even if dispatches or iterations are long.
@@ -57,10 +88,9 @@ class Config(BuiltInSections):
     nonfinite: str = field(
         "halt",
         one_of("halt", "skip", "rollback"),
-        help="reaction to a NaN or an infinity in observations, rewards, losses or gradients: "
-        "halt saves the state before it and names its origin, skip drops the affected "
-        "updates, rollback returns to the last checkpoint and continues with other "
-        "random numbers",
+        help="reaction to a NaN or an infinity in observations, rewards, losses or gradients: halt saves the "
+        "state before it and names its origin, skip drops the affected updates, rollback returns to the last "
+        "checkpoint and continues with other random numbers",
     )
     resume_from: str = field(
         "",

@@ -1,28 +1,43 @@
 """A configuration from plain data, its fields checked one by one and together, and back.
 
 This module imports no jax, so that bad input is answered at once.
+
+A run folder may come from anyone. Its checkpoints hold arrays, and its configuration plain values, but among
+these are names of modules, and importing one runs its code. So nothing is imported that only a stored
+configuration names, unless the user trusts it. A field that may hold a name is marked in its declaration
+(`names_module`); environments, wrappers and suites have rules of their own. What an installed package
+registers is imported like that package itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jaxrl.config import words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
-from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
-from jaxrl.config.built_in import constant_of
-from jaxrl.config.configuration import Config
-from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
+from jaxrl.config.configuration import Config, constant_of
+from jaxrl.config.data_files import read_yaml
+from jaxrl.config.declarations import (
+    COMMON,
+    algorithm_of,
+    declared_fields,
+    flatten,
+    is_unread,
+    section_of,
+    values_of,
+)
 from jaxrl.config.environment import check_task_counts
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, Field, bounds, check, require_divides
+from jaxrl.config.files import shipped_file
 from jaxrl.config.minibatches import MinibatchConfig
-from jaxrl.config.success import Success
+from jaxrl.config.sections import Success
 from jaxrl.config.version import __version__
 from jaxrl.envs.suites import SUITES
 
@@ -30,18 +45,16 @@ _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(mem
 
 
 def build(data: Mapping[str, Any], device_count: int) -> Config:
-    """The configuration of plain values by name; keys, types, ranges and divisibility are checked.
-
-    Raises:
-      ConfigError: one of them is wrong.
-    """
+    """The configuration of plain values by name; ConfigError if a key, type, range or count is wrong."""
     algorithm = algorithm_of(data)
     section = section_of(algorithm)
     parts = _parts(data, declared_fields(algorithm), section.name)
     config = _assemble(parts, section.name, section.kind(**parts[section.name]), device_count)
     # With agents of an unknown number, the rows are counted when the environment is made.
     unknown = isinstance(config.learner, MinibatchConfig) and not config.env.num_agents
-    check_counts(config, of_rows=not (unknown and _may_have_agents(config.env.name)))
+    suite = config.env.name.partition(":")[0]
+    may_have = suite in ("jaxmarl", "pettingzoo") or suite not in {suite.name for suite in SUITES}
+    check_counts(config, of_rows=not (unknown and may_have))
     _check_rules(config)
     return config
 
@@ -51,22 +64,24 @@ def to_json(config: Config) -> dict[str, Any]:
 
     Of the algorithms it has the section of the one that learns.
     """
+    derived = {name: getattr(config, name) for name in _DERIVED}
+    return plain(config) | {"device_count": config.device_count, "derived": derived}
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The fields alone, as `to_json` has them."""
     data: dict[str, Any] = {}
     for field, value in values_of(config):
         target = data.setdefault(field.section, {}) if field.section else data
         target[field.name.rpartition(".")[2]] = list(value) if isinstance(value, tuple) else value
-    derived = {name: getattr(config, name) for name in _DERIVED}
-    return data | {"device_count": config.device_count, "derived": derived}
+    return data
 
 
 def from_json(data: Mapping[str, Any]) -> Config:
     """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed again.
 
     A module is not imported because the data names it: an algorithm that nothing else has named leaves the
-    configuration with an `UnreadSection`, see `jaxrl.config.trust`.
-
-    Raises:
-      ConfigError: the data is not from `to_json`.
+    configuration with an `UnreadSection`, as this module says above. Other data is refused by ConfigError.
     """
     fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
     if is_unread(algorithm_of(fields)):
@@ -101,11 +116,7 @@ def planned_after(config: Config, earlier: Config, iteration: int) -> int:
 
 
 def read_section(config: Config) -> Config:
-    """Returns the configuration with the section of its algorithm, whose module is imported.
-
-    Raises:
-      ConfigError: it cannot be imported, or its section differs from the stored one.
-    """
+    """Returns the configuration with the section of its algorithm, imported now; ConfigError if it cannot."""
     if not isinstance(config.learner, UnreadSection):
         return config
     return build(json.loads(config.learner.data), config.device_count)
@@ -113,13 +124,10 @@ def read_section(config: Config) -> Config:
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python, of this package and of the installed packages that decide results."""
-    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "gymnax", "envpool", "numpy")
     found = {"python": platform.python_version(), "jaxrl": __version__}
-    for name in names:
-        try:
+    for name in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "gymnax", "envpool", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -158,21 +166,8 @@ def _assemble(
     )
 
 
-def _may_have_agents(name: str) -> bool:
-    """True if the name of an environment leaves open whether it has several agents."""
-    suite = name.partition(":")[0]
-    return suite in ("jaxmarl", "pettingzoo") or suite not in {suite.name for suite in SUITES}
-
-
 def check_counts(config: Config, of_rows: bool = True) -> None:
-    """Environments divide among devices as the algorithm needs it, and arrays can be indexed.
-
-    Args:
-      of_rows: False leaves out what depends on the number of agents.
-
-    Raises:
-      ConfigError: they do not.
-    """
+    """Raises ConfigError unless environments, and their rows, divide among devices and can be indexed."""
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
     check_task_counts(config)
@@ -213,3 +208,91 @@ def _check_rules(config: Config) -> None:
             f"`resume_from` (={config.resume_from!r}) continues a whole run, so `init_from` "
             f"(={config.init_from!r}) must be empty"
         )
+
+
+def memory_remedies(config: Config) -> str:
+    """Changes for less memory that all other fields allow, such as `bfloat16 (--config...)`; never empty."""
+    wanted: list[tuple[str, str, Any]] = [
+        ("fewer environments", "env.num_envs", config.env.num_envs // 2),
+        *((what, f"{config.section}.{name}", x) for what, name, x in config.learner.memory_remedies),
+        ("bfloat16", "network.compute_dtype", "bfloat16"),
+    ]
+    found = [f"{what} (--config.{name}={x})" for what, name, x in wanted if _may_become(config, name, x)]
+    return ", ".join(found) or "a smaller network (--config.network.core_size, --config.network.hidden_sizes)"
+
+
+def _may_become(config: Config, name: str, value: Any) -> bool:
+    data = to_json(config)
+    section, _, field = name.partition(".")
+    before = data[section][field]
+    data[section][field] = value
+    try:
+        from_json(data)
+    except ConfigError:
+        return False
+    return bool(before != value)
+
+
+def require_trusted(config: Config, workdir: str) -> None:
+    """Raises ConfigError if training a stored configuration would import modules that it names."""
+    suite = config.evaluate.suite
+    try:
+        data = read_yaml(shipped_file(suite, "suites")) if suite else None
+    except (OSError, ValueError):
+        data = None  # nothing can be made of it
+    of_suite = (("evaluate.suite", name, is_wrapper) for name, is_wrapper in _texts(data, False))
+    _refuse_first((*_named_modules(config), *_modules_of_environments(of_suite)), workdir)
+
+
+def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -> Config:
+    """A stored configuration with its algorithm's section; ConfigError if it needs `trust` and has none."""
+    if not trust:
+        # What acts plays no suite of the configuration: that file is not even read.
+        _refuse_first(_named_modules(config), workdir, said_by)
+    return read_section(config)
+
+
+def needs_trust(config: Config) -> bool:
+    """True if commands import a run of this configuration only with --trust."""
+    return next(_named_modules(config), None) is not None
+
+
+def _refuse_first(named: Iterable[tuple[str, str, str]], workdir: str, said_by: str = "--trust") -> None:
+    for field, name, module in named:
+        raise ConfigError(
+            f"`{field}` (={name!r}) of the run {workdir} names the module {module}, which is only imported "
+            f"with {said_by}: it can run any code, so use that only for trusted runs"
+        )
+
+
+def _named_modules(config: Config) -> Iterator[tuple[str, str, str]]:
+    """(field, its value, the module) of each field that names one."""
+    for field, value in values_of(config):
+        # `module:attribute`, or several as `key=module:attribute` with commas between.
+        for part in value.split(",") if field.names_module else ():
+            if ":" in part:
+                yield field.name, value, part.rpartition("=")[2].rpartition(":")[0].strip()
+    unseen = config.evaluate.unseen
+    named = [("env.name", config.env.name, False), *(("env.wrappers", x, True) for x in config.env.wrappers)]
+    yield from _modules_of_environments([*named, ("evaluate.unseen", unseen, False)] if unseen else named)
+
+
+def _modules_of_environments(named: Iterable[tuple[str, str, bool]]) -> Iterator[tuple[str, str, str]]:
+    """As `_named_modules`, of environments, and if True wrappers, whose names may have arguments."""
+    from jaxrl.envs import registry, wrappers  # imports jax, which the rest of this package does without
+
+    for field, name, is_wrapper in named:
+        if (module := (wrappers if is_wrapper else registry).module_of(name)) is not None:
+            yield field, name, module
+
+
+def _texts(data: Any, is_wrapper: bool) -> Iterator[tuple[str, bool]]:
+    """(text, whether it is a wrapper) of every text in the content of a suite's file."""
+    if isinstance(data, str):
+        yield data, is_wrapper
+    elif isinstance(data, dict):
+        for name, value in data.items():
+            yield from _texts(value, name == "wrappers")
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value, is_wrapper)

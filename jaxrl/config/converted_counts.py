@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ml_collections import ConfigDict
 
-from jaxrl.config.algorithms import algorithm_of, section_of
+from jaxrl.config.declarations import algorithm_of, section_of
 from jaxrl.config.overrides import assign
 
 _INTERVALS = ("log.every_steps", "evaluate.every_steps", "checkpoint.every_steps")
@@ -38,8 +38,11 @@ def convert(config: ConfigDict, sizes: Mapping[str, Size], said: Collection[str]
     """
     if "envs_per_worker" in sizes:
         yield _environments(config, sizes["envs_per_worker"], said)
-    if line := _groups(config):
-        yield line
+    groups = config.host.num_groups
+    fitting = math.gcd(groups, config.host.num_workers, config.env.num_envs)
+    if fitting != groups:
+        assign(config, "host.num_groups", fitting)
+        yield f"host.num_groups is {fitting}, which divides workers and environments"
     if "layers" in sizes:
         yield _layers(config, sizes["layers"])
     section = section_of(algorithm_of(config)).name
@@ -49,18 +52,13 @@ def convert(config: ConfigDict, sizes: Mapping[str, Size], said: Collection[str]
     elif "num_minibatches" in fields:
         yield from _minibatches(config, section, sizes, said)
     else:
-        unread = [
-            str(sizes[word]) for word in ("batch", "minibatch", "rollout", "accumulation") if word in sizes
-        ]
-        yield from [f"left out: {', '.join(unread)}"] if unread else []
-    yield from _intervals(config, config.env.num_envs * fields.get("rollout_length", 1), said)
-
-
-def _intervals(config: ConfigDict, steps: int, said: Collection[str]) -> Iterator[str]:
-    """Intervals that are too small for environment steps count iterations."""
+        words = ("batch", "minibatch", "rollout", "accumulation")
+        if unread := [str(sizes[word]) for word in words if word in sizes]:
+            yield f"left out: {', '.join(unread)}"
+    steps = config.env.num_envs * fields.get("rollout_length", 1)
     for name in _INTERVALS:
-        section, _, field = name.partition(".")
-        count = config[section][field]
+        count = config[name.partition(".")[0]].every_steps
+        # Intervals that are too small for environment steps count iterations.
         if name in said and 0 < count < _LEAST_INTERVAL:
             assign(config, name, count * steps)
             yield f"{name} is {count * steps}, since {count} is taken for iterations, of {steps:,} steps each"
@@ -78,16 +76,6 @@ def _environments(config: ConfigDict, size: Size, said: Collection[str]) -> str:
         return f"left out: {size}, since the file sets the number of environments"
     count = multiply_workers(config, size.value)
     return f"{size} of {max(1, config.host.num_workers)} workers: {count} environments"
-
-
-def _groups(config: ConfigDict) -> str:
-    """Has as many groups of environments as divide both the workers and the environments."""
-    groups = config.host.num_groups
-    fitting = math.gcd(groups, config.host.num_workers, config.env.num_envs)
-    if fitting == groups:
-        return ""
-    assign(config, "host.num_groups", fitting)
-    return f"host.num_groups is {fitting}, which divides workers and environments"
 
 
 def _layers(config: ConfigDict, size: Size) -> str:
@@ -142,31 +130,25 @@ def _minibatches(
     updates = fields.num_minibatches / (times if given else 1)
     wanted = max(1.0, steps / (size.value * times) if size else updates)
     units = fields.rollout_length // (fields.sequence_length or 1)
-    possible = [
-        n
-        for n in {a * b for a in _divisors(num_envs) for b in _divisors(units)}
-        if units % (n // math.gcd(n, num_envs)) == 0
-    ]
+    products = {a * b for a in _divisors(num_envs) for b in _divisors(units)}
+    possible = [n for n in products if units % (n // math.gcd(n, num_envs)) == 0]
     count = min(possible, key=lambda n: (abs(math.log(n / wanted)), n))
     changed = count != fields.num_minibatches
     assign(config, f"{section}.num_minibatches", count)
     line = f"{count} minibatch{'es' if count > 1 else ''} of {steps // count:,} steps"
     if accumulation:
-        parts = _parts(num_envs // math.gcd(count, num_envs), times, sizes)
+        # At most so many parts of the environments of a minibatch, shared out to the devices first.
+        envs = num_envs // math.gcd(count, num_envs)
+        devices = sizes["devices"].value if "devices" in sizes else 1
+        each = envs // devices if envs % devices == 0 else envs
+        parts = max(n for n in _divisors(each) if n <= times)
         assign(config, f"{section}.gradient_accumulation", parts)
         line += f", each in {parts} parts" if parts > 1 else ""
         yield f"{f'{size} times ' if size else ''}{accumulation}: {line}"
-    elif size or changed:
-        yield (
-            f"{size}: {line}" if size else f"{section}.num_minibatches is {count}, which divides the rollout"
-        )
-
-
-def _parts(num_envs: int, most: int, sizes: Mapping[str, Size]) -> int:
-    """At most so many parts of the environments of a minibatch, shared out to the devices first."""
-    devices = sizes["devices"].value if "devices" in sizes else 1
-    each = num_envs // devices if num_envs % devices == 0 else num_envs
-    return max(n for n in _divisors(each) if n <= most)
+    elif size:
+        yield f"{size}: {line}"
+    elif changed:
+        yield f"{section}.num_minibatches is {count}, which divides the rollout"
 
 
 def _divisors(number: int) -> list[int]:

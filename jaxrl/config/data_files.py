@@ -80,16 +80,10 @@ def read_objects(path: FilePath) -> Iterator[dict[str, Any]]:
 def require_yaml(
     given: str, path: FilePath, name: str = "", shipped: Callable[[], Collection[str]] | None = None
 ) -> Any:
-    """`read_yaml` of a file that a user names.
+    """`read_yaml` of a file that a user names; ConfigError if it cannot be read, or is no YAML.
 
-    Args:
-      given: the flag or field with its value, for the message.
-      path: the file.
-      name: its value.
-      shipped: returns the names of shipped files, one of which may be meant.
-
-    Raises:
-      ConfigError: it cannot be read, or is no YAML.
+    `given` is the flag or field with its value, for the message; `name` the value, and `shipped` returns the
+    names of shipped files, one of which may be meant.
     """
     try:
         return read_yaml(path)
@@ -103,9 +97,7 @@ def require_yaml(
 def read_yaml(path: FilePath) -> Any:
     """Reads a file of YAML 1.2 (its core schema), which contains JSON.
 
-    Raises:
-      OSError: as `read_bytes`.
-      ValueError: it is no YAML, or too deep, or its aliases stand for too much.
+    Raises OSError as `read_bytes`; ValueError if it is no YAML, too deep, or its aliases stand for too much.
     """
     import yaml
 
@@ -146,37 +138,31 @@ def _loader() -> type[yaml.SafeLoader]:
     return Loader
 
 
-def _require_single_keys(node: yaml.MappingNode) -> None:
-    seen = set()
-    for key, _ in node.value:
-        if isinstance(key.value, str) and key.value in seen:
-            raise ValueError(f"the key {key.value!r} comes twice (line {key.start_mark.line + 1})")
-        seen.add(key.value if isinstance(key.value, str) else None)
-
-
 def _extent(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
     """(nodes, levels) of a tree with its aliases written out; `known` has the nodes seen before."""
     import yaml
 
-    if id(node) in known:
-        found = known[id(node)]
-        if found is None:
-            raise ValueError("an alias stands inside of what it names")
+    if (found := known.get(id(node))) is not None:
         return found
+    if id(node) in known:
+        raise ValueError("an alias stands inside of what it names")
     known[id(node)] = None
     parts: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
-        _require_single_keys(node)
-        parts = [part for pair in node.value for part in pair]
+        seen = set()
+        for key, value in node.value:
+            if isinstance(key.value, str) and key.value in seen:
+                raise ValueError(f"the key {key.value!r} comes twice (line {key.start_mark.line + 1})")
+            seen.add(key.value if isinstance(key.value, str) else None)
+            parts += [key, value]
     elif isinstance(node, yaml.SequenceNode):
         parts = node.value
     elif not node.tag.endswith(":str") and len(node.value) > _LONGEST_SCALAR:
         raise ValueError(f"a value that is no text has more than {_LONGEST_SCALAR} characters")
-    nodes = 1
-    levels = 1
+    nodes, levels = 1, 1
     for part in parts:
         more, below = _extent(part, known)
-        nodes = nodes + more
+        nodes += more
         levels = max(levels, below + 1)
     if nodes > MOST_NODES:
         raise ValueError(f"it holds more than {MOST_NODES:,} values, with each alias written out")

@@ -1,22 +1,103 @@
-"""The environment of a configuration: its full name, and what is checked of it, which imports jax."""
+"""The environment of a configuration: its name with a suite, and what is checked of it, which imports jax."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config.common_names import full_name_here
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import with_arguments
-from jaxrl.config.sections import EnvConfig, HostConfig
+from jaxrl.config.sections import EnvConfig, Success
 from jaxrl.config.stages import parse
-from jaxrl.config.success import Success
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
+
+_LONGEST = 1000  # characters of a name; more is none
+_ASK = "import sys; from jaxrl.config import {module}; sys.exit({module}.tell(sys.argv[1]))"
+
+
+def full_name(field: str, environment: str) -> tuple[str, str]:
+    """Returns `suite:Name` for a name that may lack the suite, and in words which suites have it.
+
+    The name is as elsewhere: `CartPole-v1`, `ALE/Pong-v5`. If no suite has it, a ConfigError about `field`
+    lists what may have to be installed.
+    """
+    if not _is_short(environment):
+        return environment, ""
+    first, *others = ask("environment", field, environment).split("\t")
+    also = f"; also {', '.join(others)}" if others else ""
+    return first, f"{environment} is {first}{also}"
+
+
+def full_name_here(field: str, environment: str) -> str:
+    """The name of `full_name`, found in this process, which must have chosen its devices."""
+    if not _is_short(environment):
+        return environment
+    from jaxrl.envs import catalogue, modules
+
+    try:
+        found = catalogue.find(environment)
+        if not found:
+            raise catalogue.not_found(environment)
+    except Exception as error:  # whatever a suite raises when it is imported for its names
+        reason = " ".join(str(error).split()) if isinstance(error, ValueError) else modules.one_line(error)
+        raise ConfigError(f"`{field}` (={environment!r}): {reason}") from error
+    return found[0]
+
+
+def tell(environment: str) -> int:
+    """Prints the environments of that name, or what is wrong; returns the exit code (2: wrong)."""
+    from jaxrl.envs import catalogue
+
+    found = catalogue.find(environment)
+    print("\t".join(found) if found else catalogue.not_found(environment))
+    return 0 if found else 2
+
+
+def import_path() -> str:
+    """The folders from which this process imports, as PYTHONPATH names them."""
+    return os.pathsep.join(p for p in sys.path if p)
+
+
+def _is_short(environment: str) -> bool:
+    short = environment.partition("(")[0]
+    return bool(short and len(environment) <= _LONGEST and (":" not in short or short.startswith("procgen:")))
+
+
+def ask(module: str, field: str, environment: str) -> str:
+    """Returns the last line that `tell(environment)` of a module of this package prints, in its own process.
+
+    To make an environment may start jax's devices, which must not happen before they are chosen. Raises
+    ConfigError with that line if it returns another code than 0.
+    """
+    return _answer(module, field, environment, import_path())
+
+
+# A configuration is checked more than once on its way to a run, and each question takes seconds. Errors are
+# not kept: what is missing may be installed meanwhile.
+@functools.cache
+def _answer(module: str, field: str, environment: str, path: str) -> str:
+    with errors_as(ConfigError, f"`{field}` (={environment!r})", ConfigError):
+        return last_line(["-c", _ASK.format(module=module), environment], path)
+
+
+def last_line(arguments: Sequence[str], path: str, sent: str = "") -> str:
+    """The last line that Python prints on a CPU, with `sent` on its input; if it fails, a ConfigError."""
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    asked = subprocess.run([sys.executable, *arguments], env=env, input=sent, capture_output=True, text=True)
+    lines = (asked.stdout if asked.returncode in (0, 2) else asked.stderr).strip().splitlines()
+    if asked.returncode:
+        raise ConfigError(lines[-1] if lines else "the environment cannot be made")
+    return lines[-1]
+
 
 _CENTRAL = "central_observation"  # the wrapper
 
@@ -60,7 +141,7 @@ def _with_central(config: Config) -> tuple[str, ...]:
 
 
 def check_task_counts(config: Config) -> None:
-    """Every device holds as many environments of each task as the others."""
+    """Every device holds as many environments of each task as the others, and evaluations play each task."""
     period = config.env.task_period
     shares = config.env.task_shares
     if shares and len(shares) != len(config.env.tasks):
@@ -68,8 +149,12 @@ def check_task_counts(config: Config) -> None:
             f"`env.task_shares` (={shares!r}) must be one number for each of the {len(config.env.tasks)} of "
             "`env.tasks`"
         )
+    described = "the sum of `env.task_shares`" if shares else "the number of `env.tasks`"
+    if config.evaluate.episodes < period:
+        raise ConfigError(
+            f"`evaluate.episodes` (={config.evaluate.episodes}) must be at least {period}, {described}"
+        )
     if config.envs_per_device % period:
-        described = "the sum of `env.task_shares`" if shares else "the number of `env.tasks`"
         raise ConfigError(
             f"`env.num_envs` (={config.env.num_envs}) on {config.device_count} devices must be a multiple of "
             f"{period} on each, {described}"
@@ -106,28 +191,22 @@ def check_environment(c: Config) -> EnvSpec:
         raise _takes_no_tasks(c)
     if c.selfplay.enabled:
         _check_game(c.env)
-    if registry.is_host(c.env.name) and c.collects:
-        _check_host(c.host, c.env.num_envs)
+    groups = c.host.num_groups
+    for name, count in (("env.num_envs", c.env.num_envs), ("host.num_workers", c.host.num_workers)):
+        if registry.is_host(c.env.name) and c.collects and count % groups:
+            raise ConfigError(f"`host.num_groups` (={groups}) must divide `{name}` (={count})")
     if c.env.tasks and c.evaluate.unseen:
         raise ConfigError(
             f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, whose tasks are "
             "evaluated"
         )
-    if c.evaluate.episodes < c.env.task_period:
-        described = "the sum of `env.task_shares`" if c.env.task_shares else "the number of `env.tasks`"
-        raise ConfigError(
-            f"`evaluate.episodes` (={c.evaluate.episodes}) must be at least {c.env.task_period}, {described}"
-        )
     return spec
 
 
 def task_environment(given: str, env: EnvConfig, names: Sequence[str]) -> str:
-    """The environment that plays one of several tasks alone, if `given` is its name; else `given`.
+    """The environment that plays one of several tasks alone, if `given` is its short name; else `given`.
 
-    Args:
-      given: the name of an environment, or the short name of a task.
-      env: the section that a policy of several tasks was trained with.
-      names: the short names of its tasks.
+    The tasks, with their short `names`, are those of the section `env` with which a policy was trained.
     """
     return with_arguments("env.name", env.name, only=given) if given in names else given
 
@@ -163,39 +242,35 @@ def is_on_host(name: str) -> bool:
 
 
 def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
-    """Returns the spec of an environment.
+    """Returns the spec of the environment `name` with its wrappers, from the innermost to the outermost.
 
-    Args:
-      field: the field that names it, or its wrappers, for the error.
-      value: the value of that field.
-      name: the environment.
-      wrappers: their names, from the innermost to the outermost.
-
-    Raises:
-      ConfigError: it cannot be made.
+    Raises ConfigError, with the `field` that names it or its wrappers and its `value`, if it cannot be made.
     """
+    with errors_as(ConfigError, f"`{field}` (={value!r})", ConfigError):
+        return make_spec(name, wrappers)
+
+
+def make_spec(name: str, wrappers: tuple[str, ...] = ()) -> EnvSpec:
+    """As `environment_spec`, with an error that does not say which field names the environment."""
     from jaxrl.envs import modules, registry
 
     try:
         return registry.spec_of(name, wrappers)
     except (ValueError, ImportError) as error:
-        raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
+        raise ConfigError(" ".join(str(error).split())) from error
     except Exception as error:  # whatever code of a suite, or the user's, makes of its arguments
-        raise ConfigError(f"`{field}` (={value!r}): making it raised {modules.one_line(error)}") from error
+        raise ConfigError(f"making it raised {modules.one_line(error)}") from error
 
 
 def _takes_no_tasks(c: Config) -> ConfigError:
     """The error about a curriculum of an environment without tasks; it names the first stage with one."""
     plain = f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose"
-    asked = [
-        f"`curriculum.stages`: stage {number}: `task.{field}`: "
-        for number, stage in enumerate(parse(c.curriculum.stages), 1)
-        for field in stage.task
-    ]
-    if not asked:
-        return ConfigError(plain)
-    other = "`stages`, each with an `env.name` and a `return`, are a curriculum of whole environments"
-    return ConfigError(f"{asked[0]}{plain}; {other}")
+    for number, stage in enumerate(parse(c.curriculum.stages), 1):
+        for field in stage.task:
+            asked = f"`curriculum.stages`: stage {number}: `task.{field}`: {plain}"
+            other = "`stages`, each with an `env.name` and a `return`, are a curriculum of whole environments"
+            return ConfigError(f"{asked}; {other}")
+    return ConfigError(plain)
 
 
 def _check_game(env: EnvConfig) -> None:
@@ -210,13 +285,3 @@ def _check_game(env: EnvConfig) -> None:
         raise ConfigError(
             f"`env.wrappers` (={env.wrappers}) must be empty with `selfplay.enabled`: a wrapper sees one seat"
         )
-
-
-def _check_host(host: HostConfig, num_envs: int) -> None:
-    """Groups have the same number of environments and of workers."""
-    groups = host.num_groups
-    workers = host.num_workers
-    if num_envs % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={num_envs})")
-    if workers % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `host.num_workers` (={workers})")

@@ -38,10 +38,7 @@ def told(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, valid: Iterable[str], prefix: str = "") -> str:
-    """Ends an error about an unknown `name` with the nearest valid one, or with all if they are few.
-
-    `prefix` is put before each valid name that is shown.
-    """
+    """Ends an error about an unknown `name` with the nearest valid one, or all if few, after `prefix`."""
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1)
     if near:

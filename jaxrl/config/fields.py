@@ -69,23 +69,19 @@ def matches(pattern: str, text: str) -> Rule:
     return Rule(text, lambda x: re.fullmatch(pattern, x) is not None)
 
 
-def at_least_elements(count: int) -> Rule:
-    """A tuple is not shorter."""
-    return Rule(f"hold at least {count} element{'s' if count > 1 else ''}", lambda xs: len(xs) >= count)
+def not_empty() -> Rule:
+    return Rule("hold at least 1 element", lambda xs: len(xs) > 0)
 
 
 def at_most_elements(count: int) -> Rule:
-    """A tuple is not longer."""
     return Rule(f"hold at most {count} elements", lambda xs: len(xs) <= count)
 
 
 def each(rule: Rule) -> Rule:
-    """The rule for every element of a tuple."""
     return Rule(f"hold elements that each must {rule.text}", lambda xs: all(rule.holds(x) for x in xs))
 
 
 def distinct() -> Rule:
-    """No element of a tuple comes twice."""
     return Rule("hold no element twice", lambda xs: len(set(xs)) == len(xs))
 
 
@@ -97,8 +93,7 @@ class Field:
       name: the dotted name that users write, such as "ppo.gamma".
       attribute: its name in the dataclass of its section.
       kind: bool, int, float, str, `tuple[T, ...]` or `T | None`.
-      default: its value if nobody gives another.
-      rules: the conditions on a value.
+      rules: the conditions on a value; None is exempt.
       help: its meaning, without a capital letter and a full stop.
       fixed: True if a resumed run must keep its value, because the stored state depends on it.
       names_module: True if its value may be `module:attribute`, which is imported.
@@ -129,10 +124,8 @@ def field(
     """Declares a field of a section's dataclass.
 
     Args:
-      default: its default, of the annotated type.
-      rules: the conditions on a value; None is exempt.
-      help: its meaning.
-      fixed: True if a resumed run must keep its value.
+      default: of the annotated type.
+      rules, help, fixed: see `Field`.
       key: the name that users write, if Python reserves that word.
       names_module: of a string, which may be `module:attribute`, or several of them as `key=module:attribute`
         with commas between. A module that only a stored run names is not imported without --trust.
@@ -143,24 +136,13 @@ def field(
 
 
 def with_default(section: type, name: str, default: T, help: str = "", fixed: bool = False) -> T:
-    """Declares a field of `section` again in one that derives from it, with another default.
+    """Declares a field of `section` again in another one, with another default, of the annotated type.
 
-    Args:
-      section: has the rules, and the rest.
-      name: of the field.
-      default: of the annotated type.
-      help: its meaning there; "": the same.
-      fixed: a resumed run may not change it there, also if it may elsewhere.
+    It has the same rules, and the same meaning without `help`; with `fixed` a resumed run may not change it.
     """
-    (before,) = (f for f in dataclasses.fields(section) if f.name == name)
-    return dataclasses.field(
-        default=default,
-        metadata={
-            **before.metadata,
-            **({"help": help} if help else {}),
-            "fixed": fixed or before.metadata["fixed"],
-        },
-    )
+    (before,) = (f.metadata for f in dataclasses.fields(section) if f.name == name)
+    changed = {"help": help or before["help"], "fixed": fixed or before["fixed"]}
+    return dataclasses.field(default=default, metadata={**before, **changed})
 
 
 def declarations(cls: type, prefix: str = "") -> Iterator[Field]:
@@ -180,14 +162,8 @@ def check(name: str, value: Any, kind: Any, *rules: Rule) -> Any:
     tuple of strings a dict becomes its JSON; nothing else is converted: True is no integer and "1" is no
     number.
 
-    Args:
-      name: the dotted name of the field, for the error.
-      value: the user's value.
-      kind: bool, int, float, str, `tuple[T, ...]` or `T | None`.
-      rules: the conditions on the value; None is exempt.
-
-    Raises:
-      ConfigError: the type is wrong, the number is not finite, or a rule does not hold.
+    Raises ConfigError with the dotted `name` if the type is wrong, a number is not finite, or a rule does not
+    hold. `kind` and `rules` are as of `Field`.
     """
     converted = _convert(value, kind)
     if converted is _WRONG:
@@ -251,7 +227,11 @@ def _convert(value: Any, kind: Any) -> Any:
         return _WRONG
     if kind is int:
         return int(value) if isinstance(value, numbers.Integral) else _WRONG
-    return _finite(value) if isinstance(value, numbers.Real) else _WRONG
+    try:
+        number = float(value) if isinstance(value, numbers.Real) else math.nan
+    except OverflowError:
+        return _WRONG
+    return number if math.isfinite(number) else _WRONG
 
 
 def _as_text(value: Any) -> Any:
@@ -262,14 +242,6 @@ def _as_text(value: Any) -> Any:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
         return _WRONG
-
-
-def _finite(value: Any) -> Any:
-    try:
-        number = float(value)
-    except OverflowError:
-        return _WRONG
-    return number if math.isfinite(number) else _WRONG
 
 
 def _is_optional(kind: Any) -> bool:

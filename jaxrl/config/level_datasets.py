@@ -10,8 +10,6 @@ from jaxrl.envs.native.platformer.level import CATEGORIES
 from jaxrl.envs.native.platformer.level_files import PARTS, read_levels
 
 _MAKE = "jaxrl prepare-data --env=jaxrl:Platformer --output=data/levels makes data/levels/train and /test"
-
-
 _GAME = "jaxrl:Platformer"
 _EVERYTHING = "observation=('state', 'local', 'global', 'graph')"
 
@@ -35,11 +33,10 @@ def absolute(place: str) -> str:
 
 @dataclass(frozen=True)
 class LevelDataset:
-    """Levels of the platform game.
+    """Levels of the platform game, of all categories.
 
     Attributes:
       folder: of `Platformer(levels=...)`: a folder, or train and test of the package.
-      categories: the ones that it has.
     """
 
     folder: str
@@ -47,12 +44,9 @@ class LevelDataset:
 
     @classmethod
     def of(cls, flag: str, given: str) -> LevelDataset:
-        """Reads every level once.
-
-        Raises:
-          ConfigError: one line on what is missing, and how to make it.
-        """
+        """Reads every level once; ConfigError says in one line what is missing, and how to make it."""
         given_as = f"`{flag}` (={given!r})"
+        known = ", ".join(CATEGORIES)
         if given.endswith(".pkl"):
             raise ConfigError(
                 f"{given_as} is a pickle, which could run any code and is never read: save its arrays "
@@ -61,20 +55,15 @@ class LevelDataset:
         place = Path(given).expanduser()
         if given not in PARTS:
             if not place.is_dir():
-                raise ConfigError(
-                    f"{given_as} is no folder: looked for {', '.join(CATEGORIES)} in it; {_MAKE}"
-                )
+                raise ConfigError(f"{given_as} is no folder: looked for {known} in it; {_MAKE}")
             pickles = sorted(place.rglob("*.pkl"))
             if pickles:
                 raise ConfigError(
                     f"{given_as} holds {pickles[0]}, a pickle, which is never read: save it as .npz"
                 )
-            there = [name for name in CATEGORIES if (place / name).is_dir()]
-            if not there:
-                raise ConfigError(
-                    f"{given_as} has no folder of a category ({', '.join(CATEGORIES)}); {_MAKE}"
-                )
-            missing = [name for name in CATEGORIES if name not in there]
+            missing = [name for name in CATEGORIES if not (place / name).is_dir()]
+            if len(missing) == len(CATEGORIES):
+                raise ConfigError(f"{given_as} has no folder of a category ({known}); {_MAKE}")
             if missing:
                 raise ConfigError(f"{given_as} lacks the folder {place / missing[0]}; {_MAKE}")
             given = str(place.resolve())

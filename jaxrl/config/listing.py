@@ -7,10 +7,9 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from jaxrl.config.algorithms import section_of
-from jaxrl.config.built_in import BUILT_IN, DEFAULT
-from jaxrl.config.configuration import Config
-from jaxrl.config.declarations import declared_fields, section_meanings, values_of
+from jaxrl.config.configuration import BUILT_IN, DEFAULT, Config
+from jaxrl.config.construction import plain
+from jaxrl.config.declarations import declared_fields, section_meanings, section_of, values_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import Field, describe
 
@@ -20,18 +19,15 @@ _NAME_WIDTH = 30
 
 
 def config_file(config: Config, about: str = "", changed_only: bool = False) -> str:
-    """Returns a config file that sets every field, with its meaning beside it.
-
-    Its `get_config()` resolves to `config`, on as many devices.
+    """Returns a config file whose `get_config()` resolves to `config`, with the meaning beside each field.
 
     Args:
-      config: its content.
       about: its docstring; "" is the one for a list of all fields.
       changed_only: leave out fields that have their defaults.
     """
     return "\n".join(
         [
-            f'"""{about}"""' if about else '"""Every field, as `jaxrl train --print-config` printed it."""',
+            f'"""{about or "Every field, as `jaxrl train --print-config` printed it."}"""',
             "",
             "from ml_collections import ConfigDict",
             "",
@@ -48,7 +44,7 @@ def config_file(config: Config, about: str = "", changed_only: bool = False) -> 
 
 def yaml_file(config: Config, about: str = "") -> str:
     """Returns the same in YAML, as `--config=FILE.yaml` reads it."""
-    lines = [f"# {about}"] if about else ["# Every field, as `jaxrl train --print-config=yaml` printed it."]
+    lines = [f"# {about or 'Every field, as `jaxrl train --print-config=yaml` printed it.'}"]
     last = ""
     for field, value in values_of(config):
         section = field.section
@@ -57,23 +53,13 @@ def yaml_file(config: Config, about: str = "") -> str:
             lines += ["", f"{section}:"]
             last = section
         indent = "  " if section else ""
-        line = f"{indent}{key}: {_yaml_value(value)}"
-        if len(line) + len(field.help) + 4 <= _FILE_WIDTH:
-            lines.append(f"{line}  # {field.help}")
-            continue
-        comment = f"{indent}# "
-        lines += textwrap.wrap(field.help, _FILE_WIDTH, initial_indent=comment, subsequent_indent=comment)
-        lines.append(line)
+        lines += _explained(f"{indent}{key}: {_yaml_value(value)}", field, indent)
     return "\n".join(lines)
 
 
 def json_file(config: Config) -> str:
     """Returns the same in JSON, without the meanings."""
-    nested: dict[str, Any] = {}
-    for field, value in values_of(config):
-        target = nested.setdefault(field.section, {}) if field.section else nested
-        target[field.name.rpartition(".")[2]] = value
-    return json.dumps(nested, indent=2, ensure_ascii=False)
+    return json.dumps(plain(config), indent=2, ensure_ascii=False)
 
 
 def _yaml_value(value: Any) -> str:
@@ -98,13 +84,15 @@ def _assignments(config: Config, changed_only: bool) -> Iterator[str]:
         target = f"c.{section}" if section else "c"
         # A key that is no attribute is a word that Python reserves.
         target += f".{key}" if key == field.attribute else f'["{key}"]'
-        line = f"    {target} = {_literal(value)}"
-        meaning = f"  # {field.help}"
-        if len(line + meaning) <= _FILE_WIDTH:
-            yield line + meaning
-            continue
-        yield from textwrap.wrap(field.help, _FILE_WIDTH, initial_indent="    # ", subsequent_indent="    # ")
-        yield line
+        yield from _explained(f"    {target} = {_literal(value)}", field, "    ")
+
+
+def _explained(line: str, field: Field, indent: str) -> list[str]:
+    """The line with the meaning of its field as a comment, beside it or above."""
+    if len(line) + len(field.help) + 4 <= _FILE_WIDTH:
+        return [f"{line}  # {field.help}"]
+    comment = f"{indent}# "
+    return [*textwrap.wrap(field.help, _FILE_WIDTH, initial_indent=comment, subsequent_indent=comment), line]
 
 
 def _literal(value: Any) -> str:
@@ -117,26 +105,17 @@ def _literal(value: Any) -> str:
 
 
 def section_list(algorithm: str = "") -> str:
-    """Returns each section with its meaning, at most 80 columns wide.
-
-    Args:
-      algorithm: leave out the sections of others; "" lists all built-in algorithms' sections.
-
-    Raises:
-      ConfigError: there is no such algorithm.
-    """
+    """Returns each section, of other algorithms only for "", with its meaning, at most 80 columns wide."""
     meanings = section_meanings(algorithm or DEFAULT)
     own = section_of(algorithm).name if algorithm else ""
     names = [name for name in meanings if not own or name not in BUILT_IN or name == own]
     fields = declared_fields(algorithm or DEFAULT)
     indent = " " * (max(map(len, names)) + 5)
-
-    def lines(name: str) -> list[str]:
+    listed = []
+    for name in names:
         start = f"  {name}".ljust(len(indent))
-        return textwrap.wrap(meanings[name], _HELP_WIDTH, initial_indent=start, subsequent_indent=indent)
-
+        listed += textwrap.wrap(meanings[name], _HELP_WIDTH, initial_indent=start, subsequent_indent=indent)
     alone = ", ".join(name for name, field in fields.items() if not field.section)
-    listed = [line for name in names for line in lines(name)]
     return "\n".join(
         [
             "Sections of fields, which are set as in --config.env.num_envs=128:",
@@ -154,12 +133,7 @@ def section_list(algorithm: str = "") -> str:
 def field_list(algorithm: str = DEFAULT, part: str = "") -> str:
     """Returns fields with type, default, rules and meaning, by section, at most 80 columns wide.
 
-    Args:
-      algorithm: its section is listed too, if it comes from outside.
-      part: a section or a field; "" lists all.
-
-    Raises:
-      ConfigError: there is no such algorithm, section or field.
+    They are those of a section or a field, `part`, or all; ConfigError if there is no such one.
     """
     meanings = section_meanings(algorithm)
     fields = declared_fields(algorithm)
@@ -177,14 +151,13 @@ def field_list(algorithm: str = DEFAULT, part: str = "") -> str:
             last = section
         indent = " " * _NAME_WIDTH
         text = f"{field.help} ({_facts(field)})"
-        wrapped = textwrap.wrap(
-            text, _HELP_WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-        )
+        wrapped = textwrap.wrap(text, _HELP_WIDTH - _NAME_WIDTH, break_on_hyphens=False)
         start = f"  {name} ".ljust(_NAME_WIDTH)
         if len(start) > _NAME_WIDTH:
-            lines += [start.rstrip(), *wrapped]
+            lines.append(start.rstrip())
         else:
-            lines += [start + wrapped[0].lstrip(), *wrapped[1:]]
+            lines.append(start + wrapped.pop(0))
+        lines += [indent + line for line in wrapped]
     return "\n".join(lines)
 
 

@@ -20,11 +20,7 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Opens a stream for the new content of a local file, which replaces the old at the end of the block.
-
-    Raises:
-      OSError: the file cannot be written. The old one is then unchanged.
-    """
+    """A stream for new content of a local file, which replaces the old unless the block raises an error."""
     part = Path(path).with_name(f".{Path(path).name}{PARTIAL}")
     part.unlink(missing_ok=True)  # From a kill, or a link that leads elsewhere.
     try:

@@ -1,26 +1,93 @@
-"""The section `network`: the fields of every network."""
+"""The section `network`: the architecture by name with what differs from it, and fields of every network."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.architecture import ArchitectureConfig
-from jaxrl.config.fields import above, at_least, at_most, at_most_elements, bounds, each, field, one_of
+from jaxrl.config.fields import (
+    above,
+    at_least,
+    at_most,
+    at_most_elements,
+    bounds,
+    distinct,
+    each,
+    field,
+    one_of,
+)
 
+MODALITIES = ("state", "local", "global", "graph")
 _MOST_UNITS = 65_536
 _MOST_LAYERS = 64
 _MOST_CORES = 4
 _LONGEST_MEMORY = 65_536
 _MOST_COMPONENTS = 1_024
+_AS_NAMED = "as the architecture has it"
+# Units or channels of each layer.
+_SIZES = (each(at_least(1)), each(at_most(_MOST_UNITS)), at_most_elements(_MOST_LAYERS))
 
 
 @dataclasses.dataclass(frozen=True)
-class NetworkConfig(ArchitectureConfig):
+class NetworkConfig:
     """The policy's network.
 
     Names of its parts are checked where they are registered, in `jaxrl.networks`.
     """
 
+    architecture: str = field(
+        "",
+        help="a network by name, instead of `encoder` and `hidden_sizes` (docs/architectures.md): full_hgt, "
+        "simplified_hgt, gat, gcn, vision_free, local_only, mlp_baseline, impala, nature, or your own as "
+        "module:attribute; empty: none",
+        fixed=True,
+        names_module=True,
+    )
+    sees: tuple[str, ...] = field(
+        (),
+        each(one_of(*MODALITIES)),
+        distinct(),
+        help=f"the parts of an observation that it uses: {', '.join(MODALITIES)}; (): {_AS_NAMED}",
+        fixed=True,
+    )
+    graph_layers: int | None = field(
+        None, *bounds(1, _MOST_LAYERS), help=f"layers of its graph network; none: {_AS_NAMED}", fixed=True
+    )
+    graph_width: int | None = field(
+        None, *bounds(1, _MOST_UNITS), help=f"units of a node; none: {_AS_NAMED}", fixed=True
+    )
+    graph_heads: int | None = field(
+        None, *bounds(1, _MOST_UNITS), help=f"heads, which share those units; none: {_AS_NAMED}", fixed=True
+    )
+    local_channels: tuple[int, ...] = field(
+        (),
+        *_SIZES,
+        help=f"channels of each 3x3 convolution of stride 2 on the local picture; (): {_AS_NAMED}",
+        fixed=True,
+    )
+    global_channels: tuple[int, ...] = field(
+        (),
+        *_SIZES,
+        help=f"the same on the picture of the whole level; (): {_AS_NAMED}",
+        fixed=True,
+    )
+    state_sizes: tuple[int, ...] = field(
+        (),
+        *_SIZES,
+        help=f"units of each dense layer on the state; (): {_AS_NAMED}",
+        fixed=True,
+    )
+    fusion: str = field(
+        "",
+        one_of("", "concatenate", "gated", "attention"),
+        help=f"fusion of the parts: concatenate, gated, attention; empty: {_AS_NAMED}",
+        fixed=True,
+    )
+    fusion_size: int | None = field(
+        None,
+        *bounds(0, _MOST_UNITS),
+        help=f"units after fusion; 0: no further layer; none: {_AS_NAMED}",
+        fixed=True,
+    )
     encoder: str = field(
         "auto",
         help="auto (by the observation), mlp, joint (mlp over a whole dict), minatar, nature, impala, graph, "
@@ -37,9 +104,7 @@ class NetworkConfig(ArchitectureConfig):
     )
     hidden_sizes: tuple[int, ...] = field(
         (128,),
-        each(at_least(1)),
-        each(at_most(_MOST_UNITS)),
-        at_most_elements(_MOST_LAYERS),
+        *_SIZES,
         help="units of the encoder's dense layers",
         fixed=True,
     )

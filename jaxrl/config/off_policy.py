@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, above, at_least, between, bounds, field, one_of, with_default
-from jaxrl.config.replay import ReplayConfig
-
-_MOST_ROWS = 100_000  # of one sequence
+from jaxrl.config.minibatches import MinibatchConfig, PQNConfig
+from jaxrl.config.replay import MOST_ROWS, ReplayConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,18 +15,12 @@ class DQNConfig(ReplayConfig):
     """DQN (Mnih et al. 2015) with parts of Rainbow, each a field."""
 
     learning_rate: float = field(2.5e-4, at_least(0), help="peak learning rate of Adam")
-    schedule: str = field(
-        "constant",
-        one_of("constant", "linear", "cosine"),
-        help="the learning rate over the run: constant, or falling to 0",
-    )
+    schedule: str = with_default(MinibatchConfig, "schedule", "constant")
     max_grad_norm: float = field(10.0, above(0), help="the gradient is scaled down to this norm")
     double: bool = field(
         True, help="the network chooses the action, the target network values it (van Hasselt et al. 2016)"
     )
-    dueling: bool = field(
-        False, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True
-    )
+    dueling: bool = with_default(PQNConfig, "dueling", False)
     target_period: int = field(
         50, *bounds(1, LARGEST_INT32), help="updates between changes of the target network"
     )
@@ -52,13 +44,10 @@ class DQNConfig(ReplayConfig):
 
 @dataclasses.dataclass(frozen=True)
 class R2D2Config(DQNConfig):
-    """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences.
-
-    Attributes:
-      priority_eta: share of the largest error in the priority of a sequence; the rest is the mean's.
-    """
+    """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences."""
 
     constants: ClassVar[tuple[str, ...]] = (*DQNConfig.constants, "priority_eta")
+    # The share of the largest error in the priority of a sequence; the rest is the mean's.
     priority_eta: ClassVar[float] = 0.9
 
     rollout_length: int = with_default(DQNConfig, "rollout_length", 40)
@@ -79,19 +68,19 @@ class R2D2Config(DQNConfig):
     exploration: str = with_default(DQNConfig, "exploration", "ladder")
     burn_in: int = field(
         20,
-        *bounds(0, _MOST_ROWS),
+        *bounds(0, MOST_ROWS),
         help="steps at the start of each sequence that only renew the carry",
         fixed=True,
     )
     trace_length: int = field(
         80,
-        *bounds(1, _MOST_ROWS),
+        *bounds(1, MOST_ROWS),
         help="steps of each sequence that are learnt from, after the burn-in",
         fixed=True,
     )
     overlap: int = field(
         40,
-        *bounds(0, _MOST_ROWS),
+        *bounds(0, MOST_ROWS),
         help="steps that a sequence shares with the next one of its environment",
         fixed=True,
     )
@@ -99,33 +88,10 @@ class R2D2Config(DQNConfig):
         True, help="targets are rescaled (Pohlen et al. 2018), so that rewards need no clipping"
     )
 
-    @property
-    def interval(self) -> int:
-        """Steps from the start of one sequence to the start of the next."""
-        return self.trace_length - self.overlap
-
-    @property
-    def window(self) -> int:
-        """Steps of a sequence, with its burn-in and those that its last return sums."""
-        return self.burn_in + self.trace_length + self.n_step
-
-    def carry_interval(self, num_envs: int) -> int:
-        return max(self.interval, 1)
-
-    def steps_per_update(self, num_envs: int) -> int:
-        return self.batch_size * self.trace_length
-
-    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
-        _check_sequences(self, name, num_envs, unseen)
-
 
 @dataclasses.dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018).
-
-    Attributes:
-      priority_eta: as of R2D2.
-    """
+    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018)."""
 
     constants: ClassVar[tuple[str, ...]] = (*ReplayConfig.constants, "priority_eta")
     priority_eta: ClassVar[float] = R2D2Config.priority_eta
@@ -153,54 +119,9 @@ class SACConfig(ReplayConfig):
     )
     trace_length: int = field(
         0,
-        *bounds(0, _MOST_ROWS),
+        *bounds(0, MOST_ROWS),
         help="steps of each sequence that a recurrent network learns from; 0: single steps",
         fixed=True,
     )
     overlap: int = with_default(R2D2Config, "overlap", 0)
     burn_in: int = with_default(R2D2Config, "burn_in", 0)
-
-    @property
-    def interval(self) -> int:
-        """Steps from the start of one sequence to the start of the next."""
-        return self.trace_length - self.overlap
-
-    @property
-    def window(self) -> int:
-        """As of R2D2, or of single steps."""
-        return self.burn_in + self.trace_length + self.n_step if self.trace_length else super().window
-
-    def carry_interval(self, num_envs: int) -> int:
-        return max(self.interval, 1) if self.trace_length else super().carry_interval(num_envs)
-
-    def steps_per_update(self, num_envs: int) -> int:
-        return self.batch_size * max(self.trace_length, 1)
-
-    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
-        if self.trace_length:
-            _check_sequences(self, name, num_envs, unseen)
-        else:
-            super().check_sizes(name, num_envs, unseen)
-
-
-def _check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, unseen: int) -> None:
-    """Raises ConfigError if sequences begin where no carry is stored, or if no batch of them can be had."""
-    if section.interval < 1:
-        raise ConfigError(
-            f"`{name}.overlap` (={section.overlap}) must be below "
-            f"`{name}.trace_length` (={section.trace_length})"
-        )
-    if section.rollout_length % section.interval:
-        raise ConfigError(
-            f"`{name}.trace_length` (={section.trace_length}) less `{name}.overlap` (={section.overlap}) "
-            f"must divide `{name}.rollout_length` (={section.rollout_length}): sequences begin at stored "
-            "carries"
-        )
-    window = section.window
-    skipped = -(-unseen // section.interval)
-    kept = max((section.rows(num_envs) - window) // section.interval + 1 - skipped, 0) * num_envs
-    if kept < section.batch_size:
-        raise ConfigError(
-            f"`{name}.capacity` (={section.capacity}) is below a batch: {num_envs} environments keep {kept} "
-            f"whole sequences of {window} steps; `{name}.batch_size` is {section.batch_size}"
-        )

@@ -1,25 +1,23 @@
-"""Fields that are set from text, as on a command line."""
+"""Fields of a config that are set from text, or reset for another environment."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Collection
 from typing import Any, get_args, get_origin
 
 from ml_collections import ConfigDict
 
 from jaxrl.config import words
-from jaxrl.config.algorithms import algorithm_of, section_of
-from jaxrl.config.built_in import BUILT_IN, constant_of
-from jaxrl.config.declarations import declared_fields
+from jaxrl.config.configuration import BUILT_IN, constant_of
+from jaxrl.config.declarations import algorithm_of, declared_fields, section_of
 from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import shorten
 
 
 def override(config: ConfigDict, name: str, value: Any) -> None:
-    """Sets the field `name` (dotted) of `config` to a value, or to one parsed from a text.
-
-    Raises:
-      ConfigError: there is no such field, or the value is not of its type.
-    """
+    """Sets the field `name` (dotted) to a value, or one parsed from a text; ConfigError if it is wrong."""
     algorithm = algorithm_of(config)
     declared = declared_fields(algorithm)
     if name not in declared:
@@ -35,33 +33,23 @@ def override(config: ConfigDict, name: str, value: Any) -> None:
 
 
 def assign(config: ConfigDict, name: str, value: Any) -> None:
-    """Sets the field `name` (dotted, declared) of `config`.
+    """Sets the field `name` (dotted, declared) of `config`; ConfigError if the value is not allowed.
 
     Another algorithm takes the section of one from outside away, since it knows no such fields.
-
-    Raises:
-      ConfigError: the value is not of the field's type, or breaks a rule of it.
     """
     value = declared_fields(algorithm_of(config))[name].check(value)
-    *section, field = name.split(".")
+    section, _, field = name.rpartition(".")
     with config.unlocked():
         if name == "algorithm":
-            _remove_section(config, value)
-        target = config
-        for key in section:
-            if key not in target:
-                target[key] = ConfigDict()
-            target = target[key]
+            present = section_of(algorithm_of(config)).name
+            if present in config and present not in {*BUILT_IN, section_of(value).name}:
+                del config[present]
+        if section and section not in config:
+            config[section] = ConfigDict()
+        target = config[section] if section else config
         # Of the innermost section alone: of the whole configuration it takes a hundred times as long.
         with target.unlocked(), target.ignore_type():
             target[field] = value
-
-
-def _remove_section(config: ConfigDict, algorithm: str) -> None:
-    """Removes the section of the present algorithm if `algorithm`, the next one, has another."""
-    section = section_of(algorithm_of(config)).name
-    if section in config and section not in {*BUILT_IN, section_of(algorithm).name}:
-        del config[section]
 
 
 def read_value(value: Any, kind: Any) -> Any:
@@ -108,3 +96,68 @@ def _split_at_commas(text: str) -> tuple[str, ...]:
         else:
             parts[-1] += character
     return tuple(part.strip() for part in parts)
+
+
+_OF_LEVELS = ("stop.return", "stop.every_mode", "evaluate.unseen", "evaluate.suite")
+# What is seen of the environment, its scale of rewards, and when it counts as solved.
+_OF_ENVIRONMENT = (
+    "env.num_agents",
+    "env.wrappers",
+    "env.success",
+    "curriculum.name",
+    "curriculum.file",
+    "curriculum.stages",
+    "curriculum.start_stage",
+    *_OF_LEVELS,
+)
+_SCALES = ("normalize.observations", "normalize.rewards", "normalize.clip_rewards")
+
+
+def move(config: ConfigDict, environment: str, given: Collection[str] = ()) -> str:
+    """Sets `env.name`, and resets the fields that `config` sets for its own environment alone.
+
+    The same environment of another suite, or with other arguments, keeps them. Returns in words what was left
+    out, except of the `given` fields, which the user sets too, and which scales were kept; "" is nothing.
+    """
+    own = str(_value(config, "env.name"))
+    left_out = []
+    if _task(own) != _task(environment):
+        left_out = _reset(config, _OF_ENVIRONMENT, given)
+    assign(config, "env.name", environment)
+    if not left_out:
+        return ""
+    scales = [name for name in _SCALES if name not in given and _value(config, name)]
+    kept = f"; kept {_list_values(config, scales)}" if scales else ""
+    return f"left out fields of {own}: {', '.join(left_out)}{kept}"
+
+
+def forget_levels(config: ConfigDict) -> None:
+    """Resets the fields for an environment's specific levels, such as unseen ones, to their defaults."""
+    _reset(config, _OF_LEVELS)
+
+
+def _reset(config: ConfigDict, names: Collection[str], given: Collection[str] = ()) -> list[str]:
+    """Sets fields to their defaults; returns the changed ones, unless they are in `given`."""
+    changed = []
+    for name in names:
+        default = declared_fields()[name].default
+        if _value(config, name) not in (None, default):
+            changed += [] if name in given else [_list_values(config, [name])]
+            assign(config, name, default)
+    return changed
+
+
+def _value(config: ConfigDict, name: str) -> Any:
+    section, _, field = name.partition(".")
+    return config[section][field] if section in config and field in config[section] else None
+
+
+def _list_values(config: ConfigDict, names: Collection[str]) -> str:
+    return ", ".join(f"{name}={shorten(_value(config, name))}" for name in names)
+
+
+def _task(environment: str) -> str:
+    """The name without arguments, and without the suite if several may have that environment."""
+    name = environment.partition("(")[0]
+    # Only names of suites have versions: CartPole-v1 is the same task in gymnax, envpool and Gymnasium.
+    return re.split("[:/]", name)[-1] if re.search(r"-v\d+$", name) else name

@@ -1,4 +1,4 @@
-"""The fields of algorithms that learn from a replay memory."""
+"""The fields of algorithms that learn from a memory, and the section of DAgger."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ from typing import ClassVar
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import LARGEST_INT32, between, bounds, field, one_of
+from jaxrl.config.fields import (
+    LARGEST_INT32,
+    above,
+    at_least,
+    between,
+    bounds,
+    field,
+    one_of,
+    require_divides,
+    with_default,
+)
 
 STRATEGIES = ("future", "final", "episode", "random")  # of hindsight
 _MOST_UPDATES = 10_000  # on one rollout
 _MOST_STEPS = 1_000  # of one return
 _MOST_GOALS = 1_000  # for each row
+MOST_ROWS = 100_000  # of one sequence
+SOLVER = "solver"  # a teacher of DAgger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,15 +87,23 @@ class MemoryConfig(AlgorithmConfig):
         """Raises ConfigError if the memory holds no batch; overridden for each kind of sample."""
         raise NotImplementedError(f"{type(self).__name__} must define the needs of a batch")
 
+    def require_sequences(self, name: str, num_envs: int, interval: int, unseen: int = 0) -> None:
+        """Raises ConfigError if the memory holds no batch of sequences that begin every `interval` steps."""
+        skipped = -(-unseen // interval)
+        kept = max((self.rows(num_envs) - self.window) // interval + 1 - skipped, 0) * num_envs
+        if kept < self.batch_size:
+            raise ConfigError(
+                f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "
+                f"whole sequences of {self.window} steps; `{name}.batch_size` is {self.batch_size}"
+            )
+
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
         """The memory holds a batch and the start of learning; devices share out the groups."""
         self.check_sizes(name, num_envs)
-        rows = self.rows(num_envs)
-        kept = f"`{name}.capacity` (={self.capacity})"
-        if self.learning_starts > rows * num_envs:
+        if self.learning_starts > self.rows(num_envs) * num_envs:
             raise ConfigError(
-                f"{kept} must be at least `{name}.learning_starts` (={self.learning_starts}), "
-                "in whole rollouts"
+                f"`{name}.capacity` (={self.capacity}) must be at least `{name}.learning_starts` "
+                f"(={self.learning_starts}), in whole rollouts"
             )
         if self.groups(num_envs) % device_count:
             raise ConfigError(
@@ -94,14 +114,13 @@ class MemoryConfig(AlgorithmConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig(MemoryConfig):
-    """Values learnt from what the memory replays.
-
-    Attributes:
-      priority_beta_draws: draws until the exponent of the importance weights is 1.
-    """
+    """Values learnt from what the memory replays."""
 
     constants: ClassVar[tuple[str, ...]] = ("priority_beta_draws",)
+    # Draws until the exponent of the importance weights is 1.
     priority_beta_draws: ClassVar[int] = 100_000
+    # Of single steps; fields of an algorithm that learns from sequences.
+    trace_length = burn_in = overlap = 0
 
     n_step: int = field(3, *bounds(1, _MOST_STEPS), help="steps whose rewards a target sums")
     gamma: float = field(0.99, between(0, 1), help="discount factor")
@@ -138,30 +157,101 @@ class ReplayConfig(MemoryConfig):
     )
 
     @property
+    def interval(self) -> int:
+        """Steps from the start of one sequence to the start of the next."""
+        return self.trace_length - self.overlap
+
+    @property
     def window(self) -> int:
-        """Rows of a transition: its own, and those that its return may need."""
-        return self.n_step + 1
+        """Rows of a step or of a sequence with its burn-in, and those that its last return sums."""
+        return self.n_step + (self.burn_in + self.trace_length if self.trace_length else 1)
+
+    def carry_interval(self, num_envs: int) -> int:
+        return max(self.interval, 1) if self.trace_length else super().carry_interval(num_envs)
 
     def steps_per_update(self, num_envs: int) -> int:
-        return self.batch_size
+        return self.batch_size * max(self.trace_length, 1)
 
     def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
-        """Raises ConfigError if the memory holds no batch.
+        """Raises ConfigError if the memory holds no batch, or sequences begin where no carry is stored.
 
-        Default: of single steps.
-
-        Args:
-          name: of the section.
-          num_envs: of all devices.
-          unseen: the oldest rows of each that are never sampled, as some of their frames are gone.
+        Of each of the `num_envs`, the `unseen` oldest rows are never sampled: some of their frames are gone.
         """
+        if self.trace_length:
+            trace = f"`{name}.trace_length` (={self.trace_length})"
+            overlap = f"`{name}.overlap` (={self.overlap})"
+            if self.interval < 1:
+                raise ConfigError(f"{overlap} must be below {trace}")
+            if self.rollout_length % self.interval:
+                rollout = f"`{name}.rollout_length` (={self.rollout_length})"
+                rule = f"must divide {rollout}: sequences begin at stored carries"
+                raise ConfigError(f"{trace} less {overlap} {rule}")
+            self.require_sequences(name, num_envs, self.interval, unseen)
+            return
         rows = self.rows(num_envs)
-        kept = f"`{name}.capacity` (={self.capacity})"
         steps = (rows - self.n_step - unseen) * num_envs
         if steps < self.batch_size:
             first = f" and the first {unseen}, whose frames are gone" if unseen else ""
             raise ConfigError(
-                f"{kept} is below a batch: {rows} whole rows of {num_envs} environments, without the last "
-                f"`{name}.n_step` (={self.n_step}){first}, are fewer than `{name}.batch_size` "
-                f"(={self.batch_size})"
+                f"`{name}.capacity` (={self.capacity}) is below a batch: {rows} whole rows of {num_envs} "
+                f"environments, without the last `{name}.n_step` (={self.n_step}){first}, are fewer than "
+                f"`{name}.batch_size` (={self.batch_size})"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class DAggerConfig(MemoryConfig):
+    """Imitation on the learner's own episodes (Ross et al. 2011).
+
+    A teacher labels every step of them (docs/imitation.md).
+    """
+
+    rollout_length: int = with_default(MemoryConfig, "rollout_length", 32)
+    updates_per_rollout: int = with_default(MemoryConfig, "updates_per_rollout", 16)
+    batch_size: int = with_default(
+        MemoryConfig, "batch_size", 32, help="sequences of an update, over all devices"
+    )
+    capacity: int = with_default(
+        MemoryConfig,
+        "capacity",
+        50_000,
+        help="labelled steps kept from all environments, rounded down to whole rollouts; then "
+        "the oldest are dropped",
+    )
+    teacher: str = field(
+        "",
+        help="labels every step with the right action: a run folder, whose policy has the "
+        "learner's network, or solver, if the environment has one",
+        fixed=True,
+    )
+    beta: float = field(1.0, between(0, 1), help="share of the actions that are the teacher's, at the start")
+    beta_fraction: float = field(
+        0.1, between(0, 1), help="share of the run in which beta falls linearly to 0"
+    )
+    trace_length: int = field(
+        16,
+        *bounds(1, MOST_ROWS),
+        help="steps of each sequence that are learnt from; divides rollout_length",
+        fixed=True,
+    )
+    burn_in: int = field(
+        16, *bounds(0, MOST_ROWS), help="earlier steps that only renew the stored carry", fixed=True
+    )
+    learning_rate: float = field(1e-3, at_least(0), help="learning rate of Adam")
+    max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")
+
+    @property
+    def window(self) -> int:
+        """Steps of a sequence, with its burn-in."""
+        return self.burn_in + self.trace_length
+
+    def carry_interval(self, num_envs: int) -> int:
+        return self.trace_length
+
+    def steps_per_update(self, num_envs: int) -> int:
+        return self.batch_size * self.trace_length
+
+    def check_sizes(self, name: str, num_envs: int) -> None:
+        rollout = f"`{name}.rollout_length` (={self.rollout_length}): sequences begin at stored carries"
+        require_divides(f"{name}.trace_length", self.trace_length, self.rollout_length, rollout)
+        self.require_sequences(name, num_envs, self.trace_length)

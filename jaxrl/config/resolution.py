@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import stages, training_stages
 from jaxrl.config.configuration import Config
-from jaxrl.config.construction import build, check_counts, read_section, to_json, with_planned_updates
+from jaxrl.config.construction import build, check_counts, plain, read_section, with_planned_updates
 from jaxrl.config.curriculum import STAGES, CurriculumConfig
 from jaxrl.config.declarations import values_of
 from jaxrl.config.environment import (
@@ -27,7 +27,7 @@ from jaxrl.config.environment import (
     spec_of,
     with_full_names,
 )
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.config.fields import shorten, with_arguments
 from jaxrl.config.minibatches import MinibatchConfig
 
@@ -51,21 +51,18 @@ def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]
 
 def changed_fields(stored: Config, given: Config) -> list[str]:
     """Returns, in words, each field that a resumed run may not change and that differs."""
-    return [
-        f"`{name}` (={theirs!r} there, {ours!r} now)"
-        for name, theirs, ours in fixed_fields(stored, given)
-        if theirs != ours
-    ]
+    fixed = fixed_fields(stored, given)
+    return [f"`{name}` (={theirs!r} there, {ours!r} now)" for name, theirs, ours in fixed if theirs != ours]
 
 
 def resolve(config: ConfigDict, device_count: int) -> Config:
     """Checks everything that can be checked before compilation and returns the frozen configuration.
 
+    Environments that are named without a suite get the first that has them.
+
     Args:
       config: as `default_config` returns it, with changes; missing fields take their defaults.
       device_count: devices that share the environments, over all processes.
-
-    Environments that are named without a suite get the first that has them, see `common_names`.
 
     Raises:
       ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment
@@ -86,11 +83,7 @@ def require_config(config: object) -> None:
 
 
 def _with_agents(config: Config, spec: EnvSpec) -> Config:
-    """With the number of agents that the environment has.
-
-    Raises:
-      ConfigError: the configuration has another one, or the rows do not divide.
-    """
+    """With the number of agents that the environment has; ConfigError if it does not fit."""
     given = config.env.num_agents
     found = len(spec.agents)
     if given not in (0, found) and (given, found) != (1, 0):
@@ -105,28 +98,24 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
 
 
 def stage_configs(config: Config) -> tuple[Config, ...]:
-    """The configuration of each of its `stages`; without any, itself alone.
-
-    Raises:
-      ConfigError: a stage cannot follow the one before; the message names it.
-    """
+    """The configuration of each of its `stages`, or itself alone; ConfigError if one cannot follow."""
     found: list[Config] = []
     for i, stage in enumerate(training_stages.parse(config)):
         before = found[-1] if found else config
-        try:
+        with errors_as(ConfigError, f"`stages`: stage {i + 1}", ConfigError):
             found.append(_with_changes(before, stage.changes))
             if found[-1].env != before.env:
                 found[-1] = _with_agents(found[-1], check_environment(found[-1]))
                 require_spaces(found[-1].env, before.env)
-        except ConfigError as error:
-            raise training_stages.in_stage(i, error) from error
     return _with_planned_updates(config, found) if found else (config,)
 
 
 def _with_planned_updates(config: Config, found: Sequence[Config]) -> tuple[Config, ...]:
     """The stages with the updates of all of them, which schedules follow over the whole run."""
     rates = [stage.updates_per_iteration for stage in found]
-    idle = _idle_iterations(found)
+    # Of each stage the first iterations without an update: memories are empty at first, or emptied.
+    fills = [True, *(empties_memory(before, after) for before, after in pairwise(found))]
+    idle = [x.learner.idle_iterations(x.env.rows) * fill for x, fill in zip(found, fills, strict=True)]
     if len(set(rates)) == 1 and not any(idle[1:]):
         return tuple(found)
     parts = training_stages.parse(config)
@@ -141,17 +130,6 @@ def _with_planned_updates(config: Config, found: Sequence[Config]) -> tuple[Conf
     return tuple(with_planned_updates(stage, max(1, planned)) for stage in found)
 
 
-def _idle_iterations(found: Sequence[Config]) -> list[int]:
-    """The first iterations of each stage without an update: a memory is empty at first, and of another
-    environment again.
-    """
-    fills = [True, *(empties_memory(before, after) for before, after in pairwise(found))]
-    return [
-        stage.learner.idle_iterations(stage.env.rows) if begins_empty else 0
-        for stage, begins_empty in zip(found, fills, strict=True)
-    ]
-
-
 def empties_memory(before: Config, after: Config) -> bool:
     """True if the experience of a stage is of another environment than that of the stage after it."""
     one, other = ((stage.env.name, stage.env.wrappers) for stage in (before, after))
@@ -160,7 +138,7 @@ def empties_memory(before: Config, after: Config) -> bool:
 
 def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
     """With other values by dotted name; a curriculum that one of them gives takes the place of the other."""
-    data = to_json(config)
+    data = plain(config)
     if any(name.startswith("curriculum.") for name in changes):
         data["curriculum"] = {}
     for name, value in changes.items():
@@ -168,16 +146,13 @@ def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
         (data[section] if section else data)[field] = value
     if "env.name" in changes or "env.tasks" in changes:
         data["env"]["num_agents"] = 0  # of the environment before
-    derived = ("device_count", "derived")
-    plain = {name: value for name, value in data.items() if name not in derived}
-    return with_full_names(_with_stages(build(plain, config.device_count)))
+    return with_full_names(_with_stages(build(data, config.device_count)))
 
 
 def check_config(config: ConfigDict) -> Config:
     """Returns the configuration for one device, checked as by `resolve`, but without making the environment.
 
-    Raises:
-      ConfigError: `resolve` would raise it on any number of devices.
+    Raises ConfigError if `resolve` would raise it on any number of devices.
     """
     return _with_stages(build(config.to_dict(), device_count=1))
 
@@ -186,10 +161,8 @@ def largest_device_count(config: ConfigDict, available: int, processes: int = 1)
     """Returns the largest number of devices, at most `available`, that can share the environments evenly.
 
     Every device needs a multiple of `AlgorithmConfig.envs_multiple` environments, and each of several
-    processes as many devices as the others.
-
-    Raises:
-      ConfigError: the configuration is wrong on any number of devices, or on so many processes.
+    processes as many devices as the others. Raises ConfigError if the configuration is wrong on any number of
+    devices, or on so many processes.
     """
     c = check_config(config)
     multiple = math.lcm(c.learner.envs_multiple(c.env.num_envs), c.env.task_period)
@@ -230,8 +203,8 @@ def _with_training_stages(config: Config) -> Config:
     found = training_stages.parse(config)
     if found[-1].is_open:
         return config
-    iterations = training_stages.total_iterations(found)
-    steps = None if iterations is None else iterations * config.steps_per_iteration
+    counts = [stage.iterations for stage in found]
+    steps = None if None in counts else sum(filter(None, counts)) * config.steps_per_iteration
     return dataclasses.replace(config, stop=dataclasses.replace(config.stop, steps=steps))
 
 
@@ -240,15 +213,11 @@ def _with_rebuilt_environments(config: Config) -> Config:
 
     Where the environment's tasks have no field and no scale `curriculum.parameter`, each stage makes it anew,
     with another argument of that name. The last stage continues to the end of the run.
-
-    Raises:
-      ConfigError: the environment cannot be made, with that argument or without.
     """
     curriculum = config.curriculum
     env = config.env
-    listed = bool(curriculum.difficulties) and curriculum.name == STAGES
     other = curriculum.file or curriculum.stages or config.stages or env.tasks
-    if not listed or other:
+    if not curriculum.difficulties or curriculum.name != STAGES or other:
         return config
     fields = _task_fields(config)
     if fields is None or curriculum.parameter in fields:
@@ -259,7 +228,9 @@ def _with_rebuilt_environments(config: Config) -> Config:
             f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {len(values)}, the number "
             "of stages"
         )
-    names = [_name_with(env.name, curriculum.parameter, x) for x in values]
+    # A whole value is given without a point.
+    given = [{curriculum.parameter: int(x) if x.is_integer() else x} for x in values]
+    names = [with_arguments("env.name", env.name, **argument) for argument in given]
     for name in names:
         try:
             environment_spec("curriculum.parameter", curriculum.parameter, name, env.wrappers)
@@ -287,8 +258,3 @@ def _task_fields(config: Config) -> tuple[str, ...] | None:
     if registry.is_host(name):
         return None if not fields and registry.host_takes_tasks(name) else fields
     return (*fields, *task_scales(registry.make(name, config.env.wrappers)))
-
-
-def _name_with(name: str, parameter: str, value: float) -> str:
-    """The name of the environment with another value of an argument, a whole one without a point."""
-    return with_arguments("env.name", name, **{parameter: int(value) if value.is_integer() else value})

@@ -1,25 +1,31 @@
 """The sections of the configuration, field by field: a frozen dataclass each.
 
-The sections of the network and of the algorithms have their own modules.
+Those of the network, the curriculum and the algorithms have their own modules.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
 
+from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import (
     LARGEST_COUNT,
     LARGEST_INT32,
     above,
     at_least,
-    at_least_elements,
     at_most,
     bounds,
     distinct,
     each,
     field,
     matches,
+    not_empty,
     one_of,
+    shorten,
 )
 
 # The modes of evaluations: the most likely actions, or sampled ones.
@@ -204,7 +210,7 @@ class EvaluateConfig:
         (GREEDY, SAMPLED),
         each(one_of(GREEDY, SAMPLED)),
         distinct(),
-        at_least_elements(1),
+        not_empty(),
         help="modes of episodes: greedy (the most likely actions), sampled, or both; then the "
         "mode with the higher return over the last three evaluations decides",
     )
@@ -261,3 +267,45 @@ class ProfileConfig:
         0, at_least(0), help="steps of the trace, in whole iterations; 0: none, unless SIGUSR1 requests one"
     )
     host: bool = field(False, help="a profile of the host's Python over the whole run")
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_RULE = re.compile(r"(return|length|info\.(?P<key>[^\s<>=]+))\s*(?:(?P<sign>[<>]=?)\s*(?P<bound>\S+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Success:
+    """The rule of a success: `return >= 195`, `length <= 50`, `info.success`, `info.score > 3`.
+
+    Attributes:
+      text: as it was written.
+      subject: "return", "length", or a key of the environment's info, whose largest value counts.
+      is_info: which of the two.
+      compare, bound: without a comparison, more than 0.
+    """
+
+    text: str
+    subject: str
+    is_info: bool
+    compare: Callable[[Any, Any], Any]
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Success:
+        """Reads a rule; ConfigError, beginning with the field `where`, if it is none."""
+        found = _RULE.fullmatch(text.strip())
+        bare = found is not None and found["sign"] is None
+        if found is None or (bare and not found["key"]):
+            form = "a comparison such as `return >= 195`, `length <= 50` or `info.KEY > 0`, or `info.KEY`"
+            raise ConfigError(f"`{where}` (={shorten(text)}) must be {form}")
+        try:
+            bound = 0.0 if bare else float(found["bound"])
+        except ValueError as error:
+            raise ConfigError(f"`{where}` (={shorten(text)}) must compare with a number") from error
+        compare = operator.gt if bare else COMPARISONS[found["sign"]]
+        return cls(text.strip(), found["key"] or found[1], bool(found["key"]), compare, bound)

@@ -11,7 +11,7 @@ from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
 from jaxrl.config.data_files import parse_json, require_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, between, bounds, check, name_alone, shorten
-from jaxrl.config.files import curriculum_file, curriculum_names
+from jaxrl.config.files import shipped_file, shipped_names
 
 _LARGEST_WINDOW = 100_000
 # Of each field: its type and rules. A file sets them for all its stages, or for one.
@@ -43,7 +43,6 @@ class Stage:
     """One stage; it ends once its window is full and every threshold that it names is reached.
 
     Attributes:
-      name: for people.
       task: by field of the environment's tasks: a number, a range, or names; fields that it leaves out are
         as in the default task.
       success: the least mean success over the window, 0 to 1; None: no condition.
@@ -80,14 +79,9 @@ class Stage:
 
 
 def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
-    """Reads a file of stages; returns each as JSON, with the file's settings for all of them.
+    """Reads a file of stages, or a shipped one; returns each as JSON, with the settings for all of them.
 
-    Args:
-      name: the file, or the name of a shipped curriculum.
-      field: where that was given, for messages.
-
-    Raises:
-      ConfigError: there is no such file, or something in it is wrong; the message names stage and field.
+    Raises ConfigError with `field`, where `name` was given, and the stage and field that are wrong.
     """
     given = f"`{field}` (={shorten(name)})"
     data = _content(name, given)
@@ -100,21 +94,17 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
 
 
 def environment_for(curriculum: CurriculumConfig, environment: str) -> str:
-    """The environment with the arguments that a file of stages needs, if it is given without any.
-
-    Raises:
-      ConfigError: there is no such file, or it is wrong.
-    """
+    """The environment with the arguments that a file of stages needs, if it is given without any."""
     if not curriculum.file:
         return environment
-    name = _shipped_stages(environment) if curriculum.file == _AUTO else curriculum.file
+    name = _file_of(curriculum, environment)
     needed = _content(name, f"`curriculum.file` (={shorten(name)})").get(_ENVIRONMENT, "")
     return needed if needed and name_alone(_ENVIRONMENT, needed) == environment else environment
 
 
 def _content(name: str, given: str) -> Mapping[str, Any]:
     """A file's content, in which only the kinds of values are checked; `given` is for messages."""
-    data = require_yaml(given, curriculum_file(name), name, curriculum_names)
+    data = require_yaml(given, shipped_file(name, "curricula"), name, lambda: shipped_names("curricula"))
     if not isinstance(data, dict) or not isinstance(data.get("stages"), list) or not data["stages"]:
         raise ConfigError(f"{given} must hold `stages`, a list of them")
     environment = data.get(_ENVIRONMENT, "")
@@ -124,35 +114,25 @@ def _content(name: str, given: str) -> Mapping[str, Any]:
 
 
 def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stage, ...]:
-    """The stages of JSON texts, as `read_file` returns them.
-
-    Raises:
-      ConfigError: something in them is wrong; the message names stage and field.
-    """
+    """The stages of JSON texts, as `read_file` returns them; ConfigError names stage and field."""
     found = []
-    for i, text in enumerate(stages):
-        try:
-            found.append(_mapping(parse_json(text), i))
-        except ValueError as error:
-            if isinstance(error, ConfigError):
-                raise ConfigError(f"`{field}`: {error}") from error
-            raise ConfigError(f"`{field}`: stage {i + 1} must be JSON: {error}") from error
     with errors_as(ConfigError, f"`{field}`", ConfigError):
+        for i, text in enumerate(stages):
+            try:
+                found.append(_mapping(parse_json(text), i))
+            except ConfigError:
+                raise
+            except ValueError as error:
+                raise ConfigError(f"stage {i + 1} must be JSON: {error}") from error
         return _check_stages(found)
 
 
 def resolve_stages(
     curriculum: CurriculumConfig, environment: str, steps_per_iteration: int
 ) -> CurriculumConfig:
-    """The section with the stages alone, in place of a file's name or a list of difficulties.
+    """The section with the stages alone, in place of a file's name, "auto" or a list of difficulties.
 
-    Args:
-      curriculum: as it was given.
-      environment: its name, which decides the shipped stages of "auto".
-      steps_per_iteration: environment steps.
-
-    Raises:
-      ConfigError: the file is wrong, or the stages are, or something else goes with neither.
+    Raises ConfigError if its parts are wrong or exclude each other.
     """
     sources = {name: getattr(curriculum, name) for name in ("file", "difficulties", "stages")}
     given = [name for name, value in sources.items() if value]
@@ -160,13 +140,12 @@ def resolve_stages(
         given.append("name")
     if len(given) > 1 and given != ["stages", "name"]:
         first, other = given[:2]
-        raise ConfigError(
-            f"`curriculum.{first}` (={shorten(sources[first])}) must be empty where `curriculum.{other}` is "
-            "given"
-        )
+        value = shorten(sources[first])
+        rule = f"must be empty where `curriculum.{other}` is given"
+        raise ConfigError(f"`curriculum.{first}` (={value}) {rule}")
     stages = curriculum.stages
     if curriculum.file:
-        stages = read_file(_shipped_stages(environment) if curriculum.file == _AUTO else curriculum.file)
+        stages = read_file(_file_of(curriculum, environment))
     if curriculum.difficulties:
         stages = _plain_list(curriculum, steps_per_iteration)
     stages = stages[: curriculum.num_stages or None]
@@ -176,25 +155,17 @@ def resolve_stages(
             f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {most}, the number of "
             "stages"
         )
-    default = CurriculumConfig()
-    return dataclasses.replace(
-        curriculum,
-        file="",
-        difficulties=(),
-        parameter=default.parameter,
-        iterations=default.iterations,
-        num_stages=0,
-        stages=stages,
-    )
+    return CurriculumConfig(name=curriculum.name, stages=stages, start_stage=curriculum.start_stage)
 
 
-def _shipped_stages(environment: str) -> str:
-    """The name of the shipped stages of an environment."""
+def _file_of(curriculum: CurriculumConfig, environment: str) -> str:
+    if curriculum.file != _AUTO:
+        return curriculum.file
     name = environment.partition("(")[0].rpartition(":")[2].lower()
-    if name not in curriculum_names():
+    if name not in (names := shipped_names("curricula")):
         raise ConfigError(
             f"`curriculum.file` (='auto'): no stages are shipped for {environment}; "
-            f"there are {', '.join(curriculum_names())}"
+            f"there are {', '.join(names)}"
         )
     return name
 
@@ -202,24 +173,14 @@ def _shipped_stages(environment: str) -> str:
 def _plain_list(curriculum: CurriculumConfig, steps_per_iteration: int) -> tuple[str, ...]:
     """A stage as JSON for each of `curriculum.difficulties`, as long as all others."""
     steps = curriculum.iterations * steps_per_iteration
-    parameter = curriculum.parameter
     if steps > LARGEST_INT32:
         raise ConfigError(
             f"`curriculum.iterations` (={curriculum.iterations}) of {steps_per_iteration} steps each must be "
             f"at most {LARGEST_INT32} steps"
         )
-    return tuple(
-        json.dumps(
-            {
-                "name": f"{parameter} {x:g}",
-                "task": {parameter: x},
-                "least_steps": steps,
-                "most_steps": steps,
-                "earlier": 0.0,
-            }
-        )
-        for x in curriculum.difficulties
-    )
+    ends = {"least_steps": steps, "most_steps": steps, "earlier": 0.0}
+    named = ((f"{curriculum.parameter} {x:g}", {curriculum.parameter: x}) for x in curriculum.difficulties)
+    return tuple(json.dumps({"name": name, "task": task, **ends}) for name, task in named)
 
 
 def _check_stages(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
@@ -237,20 +198,19 @@ def _check_stages(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
 
 def _stage(given: Mapping[Any, Any], i: int) -> Stage:
     where = _label(i)
-    task = given.get("task", {})
+    rest = dict(given)
+    task, weights = (rest.pop(name, {}) for name in ("task", "weights"))
     if not isinstance(task, Mapping):
         raise ConfigError(f"{where}`task` (={shorten(task)}) must hold fields of the environment's tasks")
-    weights = given.get("weights", {})
     if not isinstance(weights, Mapping):
         raise ConfigError(f"{where}`weights` (={shorten(weights)}) must hold numbers by name of a task")
-    rest = {key: value for key, value in given.items() if key not in ("task", "weights")}
     fields = {"name": f"stage {i + 1}"} | _check_fields(rest, where, _FIELDS.keys())
     fields["returns"] = fields.pop("return", None)
-    stage = Stage(
-        **fields,
-        task={str(k): _task_value(f"{where}`task.{k}`", x) for k, x in task.items()},
-        weights={str(k): _weight(where, k, x) for k, x in weights.items()},
-    )
+    fields["task"] = {str(k): _task_value(f"{where}`task.{k}`", x) for k, x in task.items()}
+    with errors_as(ConfigError, where.removesuffix(": "), ConfigError):
+        limits = (float, between(0, _LARGEST_WEIGHT))
+        fields["weights"] = {str(k): check(f"weights.{k}", x, *limits) for k, x in weights.items()}
+    stage = Stage(**fields)
     if stage.collisions is not None and not stage.cost:
         raise ConfigError(f"{where}`collisions` needs `cost`, the report of the environment that counts them")
     if stage.most_steps is not None and stage.most_steps < stage.least_steps:
@@ -271,29 +231,19 @@ def _task_value(label: str, given: Any) -> TaskValue:
             return check("x", given, float)
         low, high = (check("x", x, float) for x in given)
     except ValueError as error:  # also of a list of another length
-        raise ConfigError(
-            f"{label} (={shorten(given)}) must be a number, a range [low, high] or names"
-        ) from error
+        rule = "must be a number, a range [low, high] or names"
+        raise ConfigError(f"{label} (={shorten(given)}) {rule}") from error
     if low > high:
         raise ConfigError(f"{label} (={shorten(given)}) must be a range whose low end comes first")
     return low, high
-
-
-def _weight(where: str, name: Any, given: Any) -> float:
-    try:
-        return check(f"weights.{name}", given, float, between(0, _LARGEST_WEIGHT))
-    except ConfigError as error:
-        raise ConfigError(f"{where}{error}") from error
 
 
 def _check_fields(given: Mapping[Any, Any], where: str, known: Any) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise ConfigError(f"{where}`{name}` is no field of a stage{did_you_mean(str(name), known)}")
-    try:
+    with errors_as(ConfigError, where.removesuffix(": "), ConfigError):
         return {name: check(name, value, *_FIELDS[name]) for name, value in given.items()}
-    except ConfigError as error:
-        raise ConfigError(f"{where}{error}") from error
 
 
 def _mapping(given: Any, i: int) -> Mapping[Any, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from jaxrl.config.configuration import Config
 from jaxrl.config.data_files import parse_json, require_yaml
 from jaxrl.config.declarations import declared_fields, flatten
-from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import LARGEST_COUNT, Field, Rule, above, bounds, check, shorten
 from jaxrl.config.overrides import read_value
 
@@ -41,7 +41,6 @@ class TrainingStage:
     """A part of a run with a budget of its own and fields that change where it begins.
 
     Attributes:
-      name: for people.
       iterations: of its budget; None: another budget ends it.
       seconds: of training; None as well.
       target_return: mean return of an evaluation in it that ends it before its budget; None: none does.
@@ -63,49 +62,37 @@ class TrainingStage:
 
 
 def read(given: Sequence[str]) -> tuple[str, ...]:
-    """Each of the stages as JSON.
+    """Each of the stages as JSON; ConfigError if the file cannot be read or a stage holds no fields.
 
-    Args:
-      given: of each stage JSON, or words such as "iterations=1000 learning_rate=1e-3"; or one file of YAML or
-        JSON, a list of stages.
-
-    Raises:
-      ConfigError: the file cannot be read, or a stage holds no fields.
+    They are given as JSON, as words such as "iterations=1000 learning_rate=1e-3", or as one file, a list.
     """
     if len(given) == 1 and given[0].endswith(_ENDINGS):
-        return tuple(json.dumps(stage) for stage in _from_file(given[0]))
+        named = f"`stages` (={shorten(given[0])})"
+        data = require_yaml(named, given[0])
+        if isinstance(data, dict) and data.keys() == {"stages"}:
+            data = data["stages"]
+        if not isinstance(data, list) or not data or not all(isinstance(x, Mapping) for x in data):
+            raise ConfigError(f"{named} must hold a list of stages, each with fields such as `iterations`")
+        return tuple(map(json.dumps, data))
     if len(given) > MOST_TRAINING_STAGES:
         raise ConfigError(f"`stages` must hold at most {MOST_TRAINING_STAGES} elements, not {len(given)}")
     return tuple(json.dumps(_fields(text, i)) for i, text in enumerate(given))
 
 
 def parse(config: Config) -> tuple[TrainingStage, ...]:
-    """The stages of a configuration, whose texts `read` has returned.
-
-    Raises:
-      ConfigError: something in them is wrong; the message names stage and field.
-    """
+    """The stages of a configuration, whose texts `read` has returned; ConfigError names stage and field."""
     found = []
     for i, text in enumerate(config.stages):
-        try:
+        with errors_as(ConfigError, f"`stages`: stage {i + 1}", ConfigError):
             found.append(_stage(_fields(text, i), i, config))
-        except ConfigError as error:
-            raise in_stage(i, error) from error
     for i, stage in enumerate(found[:-1]):
         if stage.is_open:
             raise in_stage(i, "needs an end: `iterations`, `steps`, `seconds` or `return`")
     counted = sum(stage.iterations or 0 for stage in found[:-1])
     if found and found[-1].is_open and config.stop.steps and counted >= config.num_iterations:
-        raise in_stage(
-            len(found) - 1, f"it never begins: `stop.steps` (={config.stop.steps}) ends the run before"
-        )
+        why = f"it never begins: `stop.steps` (={config.stop.steps}) ends the run before"
+        raise in_stage(len(found) - 1, why)
     return tuple(found)
-
-
-def total_iterations(stages: Sequence[TrainingStage]) -> int | None:
-    """The iterations of all stages together; None if one of them has another budget."""
-    counts = [stage.iterations for stage in stages]
-    return sum(n for n in counts if n is not None) if None not in counts else None
 
 
 def in_stage(i: int, error: object) -> ConfigError:
@@ -113,18 +100,7 @@ def in_stage(i: int, error: object) -> ConfigError:
     return ConfigError(f"`stages`: stage {i + 1}: {error}")
 
 
-def _from_file(path: str) -> list[Mapping[str, Any]]:
-    given = f"`stages` (={shorten(path)})"
-    data = require_yaml(given, path)
-    if isinstance(data, dict) and data.keys() == {"stages"}:
-        data = data["stages"]
-    if not isinstance(data, list) or not data or not all(isinstance(x, Mapping) for x in data):
-        raise ConfigError(f"{given} must hold a list of stages, each with fields such as `iterations`")
-    return data
-
-
 def _fields(text: str, i: int) -> Mapping[str, Any]:
-    """The fields that the text of a stage sets."""
     if text.lstrip().startswith("{"):
         try:
             found: Mapping[str, Any] = parse_json(text)
@@ -133,9 +109,8 @@ def _fields(text: str, i: int) -> Mapping[str, Any]:
         return found
     pairs = [word.partition("=") for word in text.split()]
     if not pairs or not all(sign for _, sign, _ in pairs):
-        raise in_stage(
-            i, f"(={shorten(text)}) must be fields, such as 'iterations=1000 learning_rate=1e-3', or JSON"
-        )
+        form = "must be fields, such as 'iterations=1000 learning_rate=1e-3', or JSON"
+        raise in_stage(i, f"(={shorten(text)}) {form}")
     return {name: value for name, _, value in pairs}
 
 
@@ -164,18 +139,20 @@ def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
         if field.name == "env.name" and config.env.tasks:
             raise ConfigError("`env.name` stays the same with `env.tasks`")
         changes[field.name] = field.check(read_value(value, field.kind))
+    rate, schedule = (f"{config.section}.{each}" for each in ("learning_rate", "schedule"))
+    if rate in changes and schedule in declared_fields(config.algorithm):
+        changes.setdefault(schedule, "constant")  # so that the rate is exactly this one
     return TrainingStage(
         name=name,
         iterations=iterations,
         seconds=budgets.get("seconds"),
         target_return=target,
         fresh=fresh,
-        changes=_with_exact_rate(changes, config),
+        changes=changes,
     )
 
 
 def _fresh(given: Any, i: int) -> tuple[str, ...]:
-    """The patterns of parameters that stage `i` initialises anew."""
     patterns = (given,) if isinstance(given, str) else given
     if not isinstance(patterns, list | tuple) or not all(isinstance(x, str) and x for x in patterns):
         raise ConfigError(f"`{_FRESH}` (={shorten(given)}) must be patterns of names of parameters")
@@ -184,20 +161,17 @@ def _fresh(given: Any, i: int) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-def _with_exact_rate(changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """With a constant schedule, if a stage sets the learning rate and no schedule."""
-    rate = f"{config.section}.learning_rate"
-    schedule = f"{config.section}.schedule"
-    if rate not in changes or schedule in changes or schedule not in declared_fields(config.algorithm):
-        return dict(changes)
-    return {**changes, schedule: "constant"}
-
-
 def _field(name: str, config: Config) -> Field:
     """The field of that name, or of that name in the section of the algorithm."""
     declared = declared_fields(config.algorithm)
     field = declared.get(name) or declared.get(f"{config.section}.{name}")
-    known = [field for field in declared.values() if _is_changeable(field, config.section)]
+    known = [
+        each
+        for each in declared.values()
+        if (each.section == config.section and not each.fixed)
+        or each.section == "curriculum"
+        or each.name in _CHANGEABLE
+    ]
     if field is None:
         names = [field.name for field in known]
         own = [each.rpartition(".")[2] for each in names if each.startswith(f"{config.section}.")]
@@ -209,8 +183,3 @@ def _field(name: str, config: Config) -> Field:
             f"the curriculum and what is not fixed of the section `{config.section}`"
         )
     return field
-
-
-def _is_changeable(field: Field, section: str) -> bool:
-    own = field.section == section and not field.fixed
-    return own or field.section == "curriculum" or field.name in _CHANGEABLE

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError, check_same_spaces, environment_spec, versions
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.errors import RunError, errors_as
 from jaxrl.envs import registry, wrappers
 from jaxrl.envs.base import EnvSpec

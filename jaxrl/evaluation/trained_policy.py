@@ -9,9 +9,9 @@ import jax
 from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec, from_json
+from jaxrl.config.construction import admit
 from jaxrl.config.errors import RunError, errors_as
 from jaxrl.config.sections import GREEDY, SAMPLED
-from jaxrl.config.trust import admit
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.host_env import HostEnvError
@@ -81,7 +81,7 @@ def load(
       workdir: folder of the run, local or gs://; of a population the best member's policy is read.
       checkpoint: "best" (by evaluation during training; the latest of a run without any), "latest" or a step.
       devices: how many are to hold it; None for all.
-      trust: import the modules that the run's configuration names, see `jaxrl.config.trust`.
+      trust: import the modules that the run's configuration names, see `jaxrl.config.construction`.
       trust_said_by: how the user would set it, for the error.
 
     Raises:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.config.success import Success
+from jaxrl.config.sections import Success
 from jaxrl.envs.base import EnvSpec, InfoMetric
 from jaxrl.envs.reports import entry, joined_key
 from jaxrl.types import Array, Axis, EpisodeRows, EpisodeStats, EpisodeTotals, PyTree, Tally

@@ -11,7 +11,7 @@ from jaxrl.config import ConfigError, flatten
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import did_you_mean, errors_as
 from jaxrl.config.fields import shorten
-from jaxrl.config.files import pipeline_file, pipeline_names
+from jaxrl.config.files import shipped_file, shipped_names
 from jaxrl.pipeline import settings
 from jaxrl.pipeline.gates import StageGate
 from jaxrl.pipeline.settings import STAGES
@@ -83,14 +83,14 @@ def read(given: str, flags: CommandFlags) -> PipelineDefinition:
     Raises:
       ConfigError: it cannot be read, or a key or a value in it is wrong.
     """
-    path = pipeline_file(given)
+    path = shipped_file(given, "pipelines")
     described = f"`FILE` (={given!r})"
     try:
         data = read_yaml(path)
         with open(path, encoding="utf-8") as stream:
             text = stream.read()
     except FileNotFoundError as error:
-        hint = did_you_mean(given, pipeline_names())
+        hint = did_you_mean(given, shipped_names("pipelines"))
         raise ConfigError(f"{described} is neither a file nor a shipped pipeline{hint}") from error
     except OSError as error:
         raise ConfigError(f"{described} cannot be read: {error.strerror or error}") from error

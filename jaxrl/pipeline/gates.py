@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxrl.config import flatten, text
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.success import COMPARISONS
+from jaxrl.config.sections import COMPARISONS
 from jaxrl.pipeline.digests import StagePlaces
 from jaxrl.runs.records import stored_object, suite_rows
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import flatten
-from jaxrl.config.files import config_path, curriculum_file, load_config, suite_file
+from jaxrl.config.files import load_config, shipped_file
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.digests import FILE, PRESENT, RESULT, RUN, TREE, StageOutput, StagePlaces
 from jaxrl.runs.clones import failed_check
 
-# What finds the file of a shipped one by its name.
-_SHIPPED = {"config": config_path, "suites": suite_file, "curriculum": curriculum_file}
+# Kinds of shipped files, by the setting that may name one.
+_SHIPPED = {"config": "configs", "suites": "suites", "curriculum": "curricula"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,7 +262,8 @@ class _Builder:
         for name, value in named.items():
             if not value or value.startswith(f"{self._places.folder}/"):
                 continue  # Outputs of stages count by their own digests.
-            path = _SHIPPED.get(name.partition(".")[0], str)(value)
+            kind = _SHIPPED.get(name.partition(".")[0])
+            path = shipped_file(value, kind) if kind else value
             if os.path.exists(path):
                 found[name] = path
         return found

@@ -13,10 +13,10 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve, text
+from jaxrl.config.construction import needs_trust
 from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import PopulationConfig
-from jaxrl.config.trust import needs_trust
 from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes

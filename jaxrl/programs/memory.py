@@ -12,9 +12,9 @@ import psutil
 
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, ReplayConfig, text
+from jaxrl.config.construction import memory_remedies
+from jaxrl.config.curriculum import SelfPlayConfig
 from jaxrl.config.errors import RunError
-from jaxrl.config.remedies import memory_remedies
-from jaxrl.config.selfplay import SelfPlayConfig
 from jaxrl.envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.jaxpr import largest_arrays

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
-from jaxrl.config.common_names import import_path
+from jaxrl.config.environment import import_path
 
 if TYPE_CHECKING:
     from jaxrl.runs.signals import Interruption

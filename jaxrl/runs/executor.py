@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from jaxrl.config import Config, to_json
-from jaxrl.config.common_names import import_path, last_line
+from jaxrl.config.environment import import_path, last_line
 from jaxrl.config.errors import RunError
 from jaxrl.config.listing import config_file
 from jaxrl.runs.child_process import (

@@ -18,7 +18,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config import Config, ConfigError, changed_fields, foreign_files, from_json, to_json
+from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json, words
 from jaxrl.config.data_files import read_bytes, read_object
 from jaxrl.config.errors import RunError
 from jaxrl.config.local_files import is_remote, require_no_links
@@ -196,7 +196,7 @@ class RunFolder:
             if isinstance(recovered, dict):
                 log.warning("%s is missing or damaged: the configuration comes from a checkpoint", file)
                 return from_json(recovered)
-            if foreign := foreign_files.in_place_of_run(str(self.path)):
+            if foreign := words.in_place_of_run(str(self.path)):
                 raise ConfigError(f"`--workdir` (={self.path}) {foreign}") from error
             if isinstance(error, FileNotFoundError):
                 text = f"`--workdir` (={self.path}) holds no config.json: is it a run folder?"

@@ -14,7 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, text
-from jaxrl.config.algorithms import algorithm_of
+from jaxrl.config.declarations import algorithm_of
 from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config

@@ -13,8 +13,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import check_config, installation, to_json
-from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.data_files import read_object
+from jaxrl.config.declarations import algorithm_of
 from jaxrl.config.local_files import replace_text
 from jaxrl.runs import ray_cluster
 from jaxrl.runs.child_process import POLL_SECONDS, take_lock

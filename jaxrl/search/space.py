@@ -11,9 +11,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, declared_fields, words
-from jaxrl.config.algorithms import section_of
-from jaxrl.config.built_in import DEFAULT
+from jaxrl.config.configuration import DEFAULT
 from jaxrl.config.data_files import require_yaml
+from jaxrl.config.declarations import section_of
 from jaxrl.config.overrides import assign
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.runs.executor import RunNames

@@ -17,9 +17,9 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, resolve, to_json, versions
+from jaxrl.config.construction import needs_trust
 from jaxrl.config.errors import RunError
 from jaxrl.config.resolution import stage_configs
-from jaxrl.config.trust import needs_trust
 from jaxrl.envs.adapters.suite import deferred_imports
 from jaxrl.envs.pictures import layout_notes
 from jaxrl.metrics import resources

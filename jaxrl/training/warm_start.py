@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from jaxrl.config import ConfigError, foreign_files
+from jaxrl.config import ConfigError, words
 from jaxrl.runs.checkpoint import CheckpointError, checkpoint_folder, state_arrays
 from jaxrl.runs.checkpoint.checkpoint_record import Record
 from jaxrl.types import Acting, LearnerState, PyTree, Transferable, marks
@@ -55,7 +55,7 @@ def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
     if not steps:
         beside = checkpoint_folder.find(folder.parent).steps if folder.name.isdecimal() else {}
         there = f"; available steps: {', '.join(map(str, beside))}" if beside else ""
-        foreign = "" if beside else foreign_files.in_place_of_run(str(folder))
+        foreign = "" if beside else words.in_place_of_run(str(folder))
         raise CheckpointError(f"`{name}` (={folder}) {foreign or f'holds no checkpoint{there}'}")
     return steps[max(steps)]
 

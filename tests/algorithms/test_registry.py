@@ -11,7 +11,7 @@ import pytest
 from jaxrl.algorithms import Algorithm, hyperparameters
 from jaxrl.algorithms.registry import algorithm_class
 from jaxrl.config import ConfigError, PPOConfig, check_config, default_config
-from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.configuration import BUILT_IN
 
 
 class Half(Algorithm):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.config.known_environments import (
+from jaxrl.config.selection import (
     KnownEnvironment,
     MeasuredReturn,
     PublishedReturn,

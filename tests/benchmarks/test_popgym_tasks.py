@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from jaxrl.config.known_environments import known_environment
+from jaxrl.config.selection import known_environment
 from tests.benchmarks.loading import load
 
 

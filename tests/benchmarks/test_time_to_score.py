@@ -130,7 +130,7 @@ def test_settings_of_the_zoo_become_arguments_of_its_algorithms():
 
 
 def test_our_command_names_environments_that_there_are():
-    from jaxrl.config.known_environments import known_environment
+    from jaxrl.config.selection import known_environment
 
     for task in scores.TASKS.values():
         assert known_environment(task.ours)

@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[2]
 
 class Example(CommandArguments):
     run = Argument("RUN", "a folder")
-    seconds: float = flag("--seconds=S", "how long (default: {default}); `--seconds=1` is short", 20.0, 0.5)
-    steps: int | None = flag("--steps=N", low=1, high=9)
+    seconds: float = flag(
+        "--seconds=S", "how long (default: {default}); `--seconds=1` is short", 20.0, (0.5, None)
+    )
+    steps: int | None = flag("--steps=N", within=(1, 9))
     words: dict[str, object] = group(
         Argument("--name=TEXT", "a custom word, which may be as long as a line of the help text is", str),
         Argument("--the-share=X", kind=float, default=0.5),

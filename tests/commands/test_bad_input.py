@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import declared_fields
-from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.configuration import BUILT_IN
 from jaxrl.config.fields import Field
 from tests.commands.refusals import refused
 

@@ -12,7 +12,7 @@ import pytest
 
 import jaxrl
 from jaxrl.commands import COMMANDS, module_of, run
-from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.configuration import BUILT_IN
 from jaxrl.config.declarations import declared_fields, section_meanings
 from jaxrl.envs import suites
 

@@ -9,7 +9,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, default_config, from_json, to_json
-from jaxrl.config.trust import needs_trust
+from jaxrl.config.construction import needs_trust
 from jaxrl.envs import entry_points, registry
 from jaxrl.networks import CORES, ENCODERS
 from tests.config.packages import install

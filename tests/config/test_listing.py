@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import check_config, declared_fields, default_config
-from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.configuration import BUILT_IN
 from jaxrl.config.files import load_config, shipped_names
 from jaxrl.config.listing import config_file, field_list
 

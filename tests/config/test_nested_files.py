@@ -9,10 +9,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, default_config
-from jaxrl.config.built_in import BUILT_IN
-from jaxrl.config.files import SHIPPED, load_config, shipped_names
+from jaxrl.config.configuration import BUILT_IN
+from jaxrl.config.files import SHIPPED, Remarks, load_config, shipped_names
 from jaxrl.config.listing import json_file, yaml_file
-from jaxrl.config.nested_files import Remarks
 
 Write = Callable[..., str]
 TEMPLATE = (

@@ -12,8 +12,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, default_config
 from jaxrl.config.declarations import flatten
-from jaxrl.config.files import load_config
-from jaxrl.config.nested_files import Remarks
+from jaxrl.config.files import Remarks, load_config
 
 LAYOUTS = Path(__file__).parent / "layouts"
 CHANGES: dict[str, dict[str, Any]] = {

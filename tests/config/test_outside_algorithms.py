@@ -23,10 +23,10 @@ from jaxrl.config import (
     from_json,
     to_json,
 )
+from jaxrl.config.construction import admit, needs_trust, require_trusted
 from jaxrl.config.files import load_config
 from jaxrl.config.listing import config_file, field_list
 from jaxrl.config.overrides import override
-from jaxrl.config.trust import admit, needs_trust, require_trusted
 from jaxrl.main import main
 from jaxrl.search.space import Space
 

@@ -10,9 +10,14 @@ import pytest
 
 from jaxrl.config import check_config, selection
 from jaxrl.config.files import load_config
-from jaxrl.config.known_environments import KnownEnvironment, known_environment, known_environments
-from jaxrl.config.own_environment import move
-from jaxrl.config.selection import choose, suitable_config
+from jaxrl.config.overrides import move
+from jaxrl.config.selection import (
+    KnownEnvironment,
+    choose,
+    known_environment,
+    known_environments,
+    suitable_config,
+)
 from jaxrl.envs import registry
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Space
 
@@ -92,7 +97,7 @@ def test_a_damaged_table_names_the_entry(
 ) -> None:
     table = tmp_path / "known_environments.yaml"
     table.write_text(f"environments:\n  - {entry}\n")
-    monkeypatch.setattr("jaxrl.config.known_environments.TABLE", table)
+    monkeypatch.setattr("jaxrl.config.selection.TABLE", table)
     with pytest.raises(ValueError, match=rf"^known_environments.yaml: the entry .*a:B.*{what}"):
         known_environments.__wrapped__()
 
@@ -100,7 +105,7 @@ def test_a_damaged_table_names_the_entry(
 def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) -> None:
     family = KnownEnvironment(("suite:Walker*",), "ppo_mujoco")
     own = KnownEnvironment(("suite:Walker2d-v4",), "ppo_mujoco", {"ppo.gamma": 0.98})
-    monkeypatch.setattr("jaxrl.config.known_environments.known_environments", lambda: (family, own))
+    monkeypatch.setattr("jaxrl.config.selection.known_environments", lambda: (family, own))
     assert known_environment("suite:Walker2d-v4(frame_skip=4)") == own
     assert known_environment("suite:Walker-v1") == family
     assert known_environment("suite:Hopper-v4") is None

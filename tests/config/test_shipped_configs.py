@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import resolve
-from jaxrl.config.files import load_config, suite_file
+from jaxrl.config.files import load_config, shipped_file
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
@@ -42,10 +42,10 @@ def test_shipped_config_is_an_experiment_record(path: Path) -> None:
 def test_shipped_suite_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shipped = ROOT / "configs/suites/cartpole.yaml"
-    assert Path(suite_file("cartpole")).samefile(shipped)
-    assert suite_file("mine.yaml") == "mine.yaml"
+    assert Path(shipped_file("cartpole", "suites")).samefile(shipped)
+    assert shipped_file("mine.yaml", "suites") == "mine.yaml"
     Path("cartpole").touch()
-    assert suite_file("cartpole") == "cartpole"  # a file of the user's own comes first
+    assert shipped_file("cartpole", "suites") == "cartpole"  # a file of the user's own comes first
 
 
 def test_gradients_of_the_memory_config_reach_the_cue() -> None:

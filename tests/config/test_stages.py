@@ -17,7 +17,7 @@ from jaxrl.config import (
     to_json,
     training_stages,
 )
-from jaxrl.config.files import curriculum_names
+from jaxrl.config.files import shipped_names
 from jaxrl.config.resolution import stage_configs
 from jaxrl.config.stages import parse, read_file
 
@@ -36,7 +36,7 @@ def test_a_file_says_what_all_of_its_stages_have(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["navigation", "platformer"])
 def test_shipped_stages(name: str) -> None:
-    assert name in curriculum_names()
+    assert name in shipped_names("curricula")
     stages = parse(read_file(name))
     assert [stage.success for stage in stages] == [0.80, 0.75, 0.70, None]
     assert [stage.collisions for stage in stages] == [None, None, 0.2, None]

@@ -9,7 +9,7 @@ import pytest
 
 from jaxrl.commands import COMMANDS, arguments_of, module_of
 from jaxrl.commands.arguments import help_text
-from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.configuration import BUILT_IN
 from jaxrl.config.listing import field_list, section_list
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.commands import COMMANDS
-from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.configuration import BUILT_IN
 from tests import processes
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import pytest
 
 from jaxrl.commands import run_arguments
 from jaxrl.config import ConfigError, default_config
-from jaxrl.config.common_names import full_name
+from jaxrl.config.environment import full_name
 from jaxrl.config.resolution import resolve
 from jaxrl.envs import catalogue, suites
 

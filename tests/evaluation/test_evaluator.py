@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl.config.success import Success
+from jaxrl.config.sections import Success
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric
 from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.vector import VectorEnv

@@ -12,7 +12,7 @@ import pytest
 
 import jaxrl
 from jaxrl.commands import evaluate, export, inference_benchmark
-from jaxrl.config import ConfigError, trust
+from jaxrl.config import ConfigError, construction
 from jaxrl.envs import modules, registry, wrappers
 from jaxrl.main import main as train
 from tests.inference.runs import save_run
@@ -130,7 +130,7 @@ def test_a_suite_that_a_run_names_is_not_read_where_it_is_not_played(
 ) -> None:
     change(run, "env", "name", "gymnax:CartPole-v1")
     change(run, "evaluate", "suite", "/dev/zero")
-    monkeypatch.setattr(trust, "read_yaml", lambda file: pytest.fail(f"{file} was read"))
+    monkeypatch.setattr(construction, "read_yaml", lambda file: pytest.fail(f"{file} was read"))
     job, always = COMMANDS[command]
     # The parameters of the saved run are of another environment.
     assert job([f"jaxrl {command}", f"--workdir={run}", *always]) == 2

@@ -186,7 +186,7 @@ ALLOWED = {
     ("envs/native/platformer/level.py", "np.load"),
     ("envs/native/platformer/level.py", "zipfile"),
     ("jaxrl/config/data_files.py", "yaml"),
-    ("jaxrl/config/foreign_files.py", "zipfile"),  # the names of members alone
+    ("jaxrl/config/words.py", "zipfile"),  # the names of members alone
     ("jaxrl/experience/demonstrations/episode.py", "zipfile"),
     ("jaxrl/inference/numpy_policy.py", "np.load"),
     ("jaxrl/training/conversion.py", "np.load"),

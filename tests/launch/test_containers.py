@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from jaxrl.commands import COMMANDS
-from jaxrl.config.files import pipeline_names
+from jaxrl.config.files import shipped_names
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -103,7 +103,7 @@ def test_the_workflow_trains_with_shipped_pipelines_and_keeps_the_model() -> Non
     workflow = yaml.safe_load((ROOT / ".github/workflows/train.yml").read_text())
     jobs = workflow["jobs"]
     named = re.findall(r"'([a-z]+)' \|\| '([a-z]+)'", jobs["train"]["env"]["PIPELINE"])
-    assert set(named[0]) <= set(pipeline_names())
+    assert set(named[0]) <= set(shipped_names("pipelines"))
     uploads = [s["with"] for s in jobs["train"]["steps"] if "upload-artifact" in s.get("uses", "")]
     assert {"name": "trained-model", "path": "results/models/", "if-no-files-found": "error"} in uploads
     for name in named[0]:

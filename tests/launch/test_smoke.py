@@ -82,7 +82,7 @@ def test_all_checks_run_and_one_that_fails_shows_its_last_words(
 
 
 def test_every_algorithm_has_a_check(smoke: ModuleType) -> None:
-    from jaxrl.config.built_in import BUILT_IN
+    from jaxrl.config.configuration import BUILT_IN
 
     stack = smoke.Stack("Python 3.13.0", "python3", ROOT)
     names = " ".join(check.name for group in smoke.smoke_checks.groups(stack, None) for check in group)

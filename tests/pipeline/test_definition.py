@@ -8,7 +8,7 @@ import pytest
 
 from jaxrl.commands import run
 from jaxrl.commands.pipeline import command_flags
-from jaxrl.config.files import load_config, pipeline_file, pipeline_names
+from jaxrl.config.files import load_config, shipped_file, shipped_names
 from jaxrl.pipeline import definition
 from jaxrl.pipeline.digests import StagePlaces
 from jaxrl.pipeline.pipeline_folder import StageRecord, difference
@@ -193,9 +193,9 @@ def test_bad_flags_are_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", pipeline_names())
+@pytest.mark.parametrize("name", shipped_names("pipelines"))
 def test_shipped_pipelines_are_valid(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = Path(pipeline_file(name)).read_text()
+    text = Path(shipped_file(name, "pipelines")).read_text()
     assert "Command:  jaxrl pipeline" in text
     assert "Minutes:" in text
     assert run(["jaxrl", "pipeline", name, f"--output={tmp_path}", "--dry-run"]) == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError, from_json, resolve, to_json
-from jaxrl.config.remedies import memory_remedies
+from jaxrl.config.construction import memory_remedies
 from jaxrl.programs.memory import explain, replay_bytes
 from jaxrl.programs.runtime import Runtime
 from jaxrl.training.assembly import Assembly

@@ -24,7 +24,7 @@ from jaxrl.algorithms.replay import SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, after_burn_in, usable_sum
 from jaxrl.algorithms.rollout_state import with_observations
 from jaxrl.config import Config, ConfigError, DAggerConfig
-from jaxrl.config.imitation import SOLVER
+from jaxrl.config.replay import SOLVER
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Mean, Metric, Metrics

@@ -11,8 +11,8 @@ from typing import Any
 from jaxrl.config.data_files import require_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean, errors_as
 from jaxrl.config.fields import above, at_least, check
-from jaxrl.config.files import suite_file, suite_names
-from jaxrl.config.success import Success
+from jaxrl.config.files import shipped_file, shipped_names
+from jaxrl.config.sections import Success
 from jaxrl.envs.base import InfoMetric
 from jaxrl.evaluation.result import MODES
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
@@ -91,8 +91,8 @@ def read(name: str, field: str = "--suite") -> Suite:
       ConfigError: there is no such file, or something in it is wrong; the message names the field.
     """
     given = f"`{field}` (={name!r})"
-    file = suite_file(name)
-    data = require_yaml(given, file, name, suite_names)
+    file = shipped_file(name, "suites")
+    data = require_yaml(given, file, name, lambda: shipped_names("suites"))
     if not isinstance(data, dict) or not isinstance(data.get("categories"), dict) or not data["categories"]:
         raise ConfigError(f"{given} must hold `categories`, each a list of environments")
     with errors_as(ConfigError, given, ConfigError):

@@ -111,7 +111,7 @@ def enter(
       label: the name that the user has for the game, for errors.
       checkpoint: of runs that do not name one.
       samples: True if policies sample their moves.
-      trust: import the modules that runs name, see `jaxrl.config.trust`.
+      trust: import the modules that runs name, see `jaxrl.config.construction`.
 
     Raises:
       ConfigError: one is neither, is no policy of a two-player game, or plays another game than the others.

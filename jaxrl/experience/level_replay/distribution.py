@@ -7,7 +7,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.config.levels import L1_VALUE_LOSS, MAX_MONTE_CARLO, POSITIVE_VALUE_LOSS
+from jaxrl.config.curriculum import L1_VALUE_LOSS, MAX_MONTE_CARLO, POSITIVE_VALUE_LOSS
 from jaxrl.types import Array, EpisodeRows
 
 # The signal that each score is made of.

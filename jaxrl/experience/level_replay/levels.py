@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import Config, ConfigError, LevelsConfig
-from jaxrl.config.levels import RANK
+from jaxrl.config.curriculum import RANK
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.tasks import default_task, level_pool, method_of_tasks
 from jaxrl.experience.level_replay import distribution

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import Config, ConfigError, LevelsConfig
-from jaxrl.config.curriculum import ACCEL, ROBUST_PLR
-from jaxrl.config.levels import MAX_MONTE_CARLO
+from jaxrl.config.curriculum import ACCEL, MAX_MONTE_CARLO, ROBUST_PLR
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.tasks import method_of_tasks
 from jaxrl.envs.trees import select_rows

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
-from jaxrl.config.selfplay import OLDEST, PRIORITIZED, SelfPlayConfig
+from jaxrl.config.curriculum import OLDEST, PRIORITIZED, SelfPlayConfig
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.games import game_of
 from jaxrl.experience.opponents.matches import DRAWS, WINS, Matches, Seats

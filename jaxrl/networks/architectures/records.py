@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jaxrl.config.architecture import MODALITIES
+from jaxrl.config.network import MODALITIES
 from jaxrl.envs.base import Box, Dict, Space
 from jaxrl.envs.graphs import GraphSpace
 from jaxrl.envs.pictures import picture_shape

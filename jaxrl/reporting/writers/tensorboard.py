@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl.config import default_config, flatten
-from jaxrl.config.algorithms import algorithm_of
-from jaxrl.config.declarations import COMMON
+from jaxrl.config.declarations import COMMON, algorithm_of
 from jaxrl.config.local_files import is_remote
 from jaxrl.reporting.writers.writer import Writer, finite_samples
 

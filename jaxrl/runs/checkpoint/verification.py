@@ -11,7 +11,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config import foreign_files
+from jaxrl.config import words
 from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
@@ -84,7 +84,7 @@ def verify(
         entries += [CheckpointEntry(UNFINISHED, str(p), f"{p} {text}", _size(p)) for p in contents.unfinished]
         entries += [_stray(path, kind, run) for path, kind in contents.ignored.items()]
     if not any(entry.kind in (CHECKPOINT, SET_ASIDE) for entry in entries):
-        found = foreign_files.in_place_of_run(workdir) or "holds no checkpoints"
+        found = words.in_place_of_run(workdir) or "holds no checkpoints"
         raise ConfigError(f"`--workdir` (={workdir}) {found}")
     return entries
 

@@ -14,7 +14,7 @@ from typing import Any
 from jaxrl.config.data_files import parse_json
 from jaxrl.config.errors import ConfigError, RunError, did_you_mean, errors_as
 from jaxrl.config.local_files import is_remote
-from jaxrl.config.success import COMPARISONS
+from jaxrl.config.sections import COMPARISONS
 from jaxrl.runs.registry.model_files import CHECKSUMS, BucketModels, LocalModels, damage
 
 DEFAULT = "results/models"
