@@ -15,8 +15,7 @@ from jaxrl.algorithms.auxiliary import PARAMS, AuxiliaryLoss
 from jaxrl.config import NetworkConfig, NormalizeConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.networks import Head, HeadOnTrunk, Network, NetworkOutput, ValueHead
-from jaxrl.networks.distributions import Distribution, draw_noise, elementwise
-from jaxrl.networks.mixed import parameters_of
+from jaxrl.networks.distributions import Distribution, draw_noise, elementwise, parameters_of
 from jaxrl.types import Acting, Array, PyTree
 
 # Keeps the keys of auxiliary losses apart from the keys of the network.

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NormalizeConfig
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space, zeros
 from jaxrl.envs.mixture import task_of
-from jaxrl.networks import Network, NetworkOutput, normalizer, task_normalizer
+from jaxrl.networks import Network, NetworkOutput, normalizer
 from jaxrl.networks.graphs import is_graph
 from jaxrl.types import Acting, Array, PyTree
 
@@ -134,8 +134,7 @@ class Agent(abc.ABC):
         if self.normalize_config.observations:
             space = self.spec.observation_space
             example = quantities(space, zeros(space))
-            tasks = len(self.spec.task_names)
-            stats = task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
+            stats = normalizer.init(example, len(self.spec.task_names))
         return Acting(self.init_params(key), stats)
 
     def moments(self, acting: Acting) -> list[tuple[Array, Array]]:
@@ -165,10 +164,7 @@ class Agent(abc.ABC):
             return obs
         obs = quantities(self.spec.observation_space, obs)
         clip = self.normalize_config.clip_observations if self.normalize_config.observations else 0.0
-        task = task_of(self.spec, obs)
-        if task is not None:
-            return task_normalizer.normalize(acting.obs_stats, obs, task, clip)
-        return normalizer.normalize(acting.obs_stats, obs, clip)
+        return normalizer.normalize(acting.obs_stats, obs, clip, task_of(self.spec, obs))
 
     def apply(
         self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxrl.algorithms.advantage import discounted_returns
 from jaxrl.config import NormalizeConfig
 from jaxrl.envs.base import EnvSpec
-from jaxrl.networks import normalizer, task_normalizer
+from jaxrl.networks import normalizer
 from jaxrl.types import Array, Axis, PyTree, Trajectory
 
 
@@ -28,9 +28,7 @@ class ScaledRewards:
 
 def initial_stats(spec: EnvSpec) -> PyTree:
     """Statistics of nothing, of each of several tasks."""
-    zero = jnp.zeros((), jnp.float32)
-    tasks = len(spec.task_names)
-    return task_normalizer.init(zero, tasks) if tasks else normalizer.init(zero)
+    return normalizer.init(jnp.zeros((), jnp.float32), len(spec.task_names))
 
 
 def scale(
@@ -62,9 +60,5 @@ def scale(
         gamma,
         axis.unroll,
     )
-    if task_TB is not None:
-        stats = task_normalizer.update(stats, returns_TB, task_TB, trajectory.valid, axis.psum)
-        reward = task_normalizer.scale_rewards(stats, trajectory.reward, task_TB, clip)
-        return ScaledRewards(reward, stats, last_B)
-    stats = normalizer.update(stats, returns_TB, trajectory.valid, axis.psum)
-    return ScaledRewards(normalizer.scale_rewards(stats, trajectory.reward, clip), stats, last_B)
+    stats = normalizer.update(stats, returns_TB, trajectory.valid, axis.psum, task_TB)
+    return ScaledRewards(normalizer.scale_rewards(stats, trajectory.reward, clip, task_TB), stats, last_B)

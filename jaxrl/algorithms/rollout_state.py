@@ -13,7 +13,7 @@ from jaxrl.algorithms.agent import quantities
 from jaxrl.algorithms.minibatches import MinibatchState
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.mixture import task_of
-from jaxrl.networks import normalizer, task_normalizer
+from jaxrl.networks import normalizer
 from jaxrl.types import Array, Axis, PyTree, Sharded, Transferable
 
 
@@ -42,9 +42,7 @@ def with_observations(stats: PyTree, spec: EnvSpec, obs: PyTree, valid: Array | 
     """
     task = task_of(spec, obs)
     obs = quantities(spec.observation_space, obs)
-    if task is None:
-        return normalizer.update(stats, obs, valid, axis.psum)
-    return task_normalizer.update(stats, obs, task, valid, axis.psum)
+    return normalizer.update(stats, obs, valid, axis.psum, task)
 
 
 def with_finite_statistics(before: Any, after: Any) -> Any:

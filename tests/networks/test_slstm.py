@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.networks.xlstm import SLSTM
+from jaxrl.networks.cores import Recurrent
+from jaxrl.networks.kernels.cells import SLSTM
 
 L, N, F, HEADS, WIDTH = 11, 3, 5, 2, 3
 D = HEADS * WIDTH
-CORE = SLSTM(D, HEADS)
+CORE = Recurrent(D, SLSTM, heads=HEADS)
 
 
 def sigmoid(x):
