@@ -90,12 +90,7 @@ _AS_NAMED = (None, (), "")  # values of fields that change nothing
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an observation.
-
-    Attributes:
-      modality: state, local, global or graph.
-      key: its key in the observation; "" if that is no dict.
-    """
+    """A part of an observation: state, local, global or graph, by its key; "" if that is no dict."""
 
     modality: str
     key: str

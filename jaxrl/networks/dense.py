@@ -71,7 +71,6 @@ def outputs_by_kernel(
     """The outputs of all heads; None if `network.dense` is not "pallas", or the kernels do not apply.
 
     Args:
-      network: the configuration.
       trunks: bound encoders by name; nothing follows them but heads.
       heads: (name, trunk, bound module) of each.
       obs: [L, N, *O].

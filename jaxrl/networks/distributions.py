@@ -77,12 +77,9 @@ def uniform_of_normal(noise: Array) -> Array:
 
 
 def kl_divergence(p: Any, q: Any) -> Array:
-    """float32[...]: KL(p || q) = E_p[log p(a) - log q(a)] in nats, summed over components.
+    """float32[...]: KL(p || q) = E_p[log p(a) - log q(a)] in nats, of distributions of one class.
 
     It is exact, but of mixtures an upper bound (`GaussianMixture`). Actions that are masked in both add 0.
-
-    Args:
-      p, q: distributions [...] of the same class, as one head gives them.
     """
     if type(p) is not type(q):
         raise TypeError(f"{type(p).__name__} and {type(q).__name__} have no divergence")
@@ -102,15 +99,12 @@ def elementwise(distribution: Any) -> Any:
 
 
 def mask_logits(logits: Array, mask: Array | None) -> Array:
-    """Gives forbidden actions probability 0, with every value and gradient finite.
+    """float32[..., A]: gives forbidden actions probability 0, with every value and gradient finite.
 
     Args:
       logits: float[..., A].
       mask: bool, broadcastable to `logits`; True if the action is allowed; None allows all. At least
         one action (of each component) must be allowed, else all of them become equally likely.
-
-    Returns:
-      float32[..., A].
     """
     logits = logits.astype(jnp.float32)
     if mask is None:
@@ -208,8 +202,7 @@ class Categorical:
 class MultiCategorical:
     """Independent categorical components; actions are int32[..., n] with n = len(nvec).
 
-    Attributes:
-      logits: float[..., sum(nvec)]; the components' logits one after the other.
+    `logits` are float[..., sum(nvec)], the components' one after the other.
     """
 
     logits: Array
@@ -271,12 +264,7 @@ def parameters_of(distribution: Any) -> dict[str, Array]:
 
 @flax.struct.dataclass
 class ProductDistribution:
-    """Independent parts; actions are float32[..., n], the numbers of all parts (`jaxrl.envs.base.Mixed`).
-
-    Attributes:
-      parts: a `Distribution` for each part of the space.
-      space: static.
-    """
+    """Independent parts; actions are float32[..., n], the numbers of all parts (`jaxrl.envs.base.Mixed`)."""
 
     parts: tuple[Any, ...]
     space: Mixed = flax.struct.field(pytree_node=False)

@@ -37,8 +37,7 @@ class GaussianMixture:
 
     Attributes:
       logits: float[..., K], of the components, unnormalised.
-      mean: float[..., K, D].
-      log_std: float[..., K, D], natural logarithm of the standard deviation.
+      mean, log_std: float[..., K, D]; natural logarithm of the standard deviation.
     """
 
     logits: Array

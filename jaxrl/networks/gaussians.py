@@ -35,11 +35,8 @@ class Gaussian:
     """Independent normal components; actions are float32[..., D] and unbounded.
 
     The action is not clipped here: its log-probability is the unclipped action's, and the scaled and clipped
-    copy goes to the environment only. A density of the clipped action would be wrong at the bounds.
-
-    Attributes:
-      mean: float[..., D].
-      log_std: float[..., D], natural logarithm of the standard deviation.
+    copy goes to the environment only. A density of the clipped action would be wrong at the bounds. Mean and
+    natural logarithm of the standard deviation are float[..., D].
     """
 
     mean: Array
@@ -88,11 +85,8 @@ class TanhGaussian:
     Actions are the PRE-squash u, float32[..., D]: atanh(a) of a stored a loses everything once tanh
     saturates. `log_prob` and `entropy` refer to a. `squash` maps u into the action space; the further
     affine map to the bounds would add the constant -sum_d log((high_d - low_d) / 2) to `log_prob`. It is
-    left out: it cancels in the probability ratio and has no gradient in the entropy.
-
-    Attributes:
-      mean: float[..., D], of u.
-      log_std: float[..., D], of u.
+    left out: it cancels in the probability ratio and has no gradient in the entropy. `mean` and `log_std`
+    are float[..., D], of u.
     """
 
     mean: Array
@@ -134,14 +128,9 @@ class TanhGaussian:
 
 
 def squash(pre_squash: Array, low: Array, high: Array) -> Array:
-    """Environment actions from a `TanhGaussian`'s: low + (tanh(u) + 1) / 2 * (high - low).
+    """Environment actions from a `TanhGaussian`'s u: low + (tanh(u) + 1) / 2 * (high - low).
 
-    Args:
-      pre_squash: float[..., D], u.
-      low, high: finite bounds, float[D] or scalars.
-
-    Returns:
-      float32[..., D] within the bounds, rounding included.
+    Float32[..., D] within the bounds, rounding included, which are finite float[D] or scalars.
     """
     unit = 0.5 * (jnp.tanh(pre_squash.astype(jnp.float32)) + 1.0)
     low, high = (to_rank_of(unit, jnp.asarray(bound, jnp.float32)) for bound in (low, high))

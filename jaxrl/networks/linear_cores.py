@@ -170,8 +170,7 @@ class S5(Core):
 def zero_order_hold(spectrum: Array) -> tuple[Number, Number]:
     """exp(lambda dt) and (exp(lambda dt) - 1) / lambda, as real and imaginary parts.
 
-    Args:
-      spectrum: float32[3, P], log(-Re lambda), Im lambda and log dt.
+    `spectrum` is float32[3, P]: log(-Re lambda), Im lambda and log dt.
     """
     real = -jnp.exp(spectrum[0])
     imaginary = spectrum[1]

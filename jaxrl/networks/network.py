@@ -37,11 +37,7 @@ _SEVERAL = (2, 3)  # steps and environments, to see that a part tells them apart
 
 @dataclass(frozen=True)
 class HeadOnTrunk:
-    """A head, and the name of the trunk whose features it reads.
-
-    Attributes:
-      module: linen module, (features [..., F], action_mask or None) -> output of the head.
-    """
+    """A head, (features [..., F], action_mask or None) -> output, and the trunk whose features it reads."""
 
     module: nn.Module
     trunk: str
@@ -49,11 +45,7 @@ class HeadOnTrunk:
 
 @flax.struct.dataclass
 class NetworkOutput:
-    """The outputs of a network for [L, N] observations; `carry` is the one after the last step.
-
-    Attributes:
-      features: [L, N, F] by trunk, what the heads have read.
-    """
+    """For [L, N] observations: the outputs of heads, the features [L, N, F] they read, the last carry."""
 
     heads: dict[str, Any]
     features: dict[str, Array]
@@ -97,10 +89,8 @@ class Network:
     ) -> NetworkOutput:
         """The outputs for observations [L, N, *O].
 
-        Args:
-          carry: [N, ...], before the first step.
-          reset: bool[L, N].
-          mask: of actions, bool[L, N, A], or None.
+        The carry of [N, ...] is before the first step; `reset` is bool[L, N], `mask` bool[L, N, A] of
+        actions, or None.
         """
         variables = {"params": params}
         if TABLES in params:

@@ -128,16 +128,13 @@ def freeze(mean: tuple[Array, ...], std: tuple[Array, ...]) -> RunningStats:
 def normalize(
     stats: RunningStats | None, tree: PyTree, clip: float = 0.0, task: Array | None = None
 ) -> PyTree:
-    """(x - mean) / std of each float leaf, clipped to [-clip, clip]; other leaves pass unchanged.
+    """(x - mean) / std of each float leaf in float32, clipped to [-clip, clip]; other leaves pass unchanged.
 
     Args:
       stats: statistics of such trees; with a count of 0, x is only clipped. None returns the tree as it is.
       tree: a tree like the example's, with any leading dimensions.
       clip: in standard deviations, static; 0 does not clip.
       task: int, of the leading dimensions of `tree`, if statistics are of several.
-
-    Returns:
-      The tree, its float leaves in float32.
     """
     if stats is None:
         return tree

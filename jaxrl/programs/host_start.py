@@ -34,12 +34,9 @@ def deal_tasks(sampler: TaskSampler, tasks: PyTree, keys_B: Array, length: int) 
 
 
 def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> tuple[Array, Array]:
-    """Samples (seeds, lengths of staggered first episodes) for environments that start at an iteration.
+    """Samples (seeds, lengths of staggered first episodes) for environments of global indices.
 
-    Args:
-      key: the base key of the state.
-      iteration: the state's; environments that start later in a run get other numbers.
-      index: global indices.
+    `key` and `iteration` are the state's: environments that start later in a run get other numbers.
     """
     key = jax.random.fold_in(jax.random.fold_in(key, _SEEDS), iteration)
     seed_keys, stagger_keys = jax.vmap(jax.random.split, out_axes=1)(environment_keys(key, index))

@@ -112,14 +112,10 @@ class Iteration:
     def repeat(
         self, state: TrainState, interval: Interval, iterations: Array
     ) -> tuple[TrainState, Interval, Array]:
-        """Up to `iterations` (int32[], traced) times `iterate`.
+        """Up to `iterations` (int32[], traced) times `iterate`; `state` is donated by callers.
 
         Unless the configuration skips such updates, the loop ends before an iteration in which a NaN or an
         infinity appeared: the state returned is the one that led to it.
-
-        Args:
-          state: donated by callers.
-          interval: the metrics so far.
 
         Returns:
           (state, interval, failed): `failed` is bool[], True if the loop ended early.

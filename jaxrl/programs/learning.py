@@ -251,7 +251,6 @@ class Learning:
         Args:
           before: the state before the rollout; returned if the iteration must not count.
           state: the state after the rollout.
-          interval: the metrics so far.
 
         Returns:
           (state, interval, failed): `failed` is bool[], True if the iteration was not finite.

@@ -66,16 +66,12 @@ def interprets() -> bool:
 
 
 def dense_heads(activation: Activation, dtype: Dtype, x: Array, trunks: Sequence[Trunk]) -> list[list[Array]]:
-    """The outputs of the heads on each trunk, by a kernel in programs for NVIDIA GPUs if they fit it.
+    """float32[..., N] of the heads on each trunk, by a kernel in programs for NVIDIA GPUs if they fit it.
 
     Args:
       activation: after each hidden layer.
       dtype: of the hidden layers' operands and outputs; heads compute in float32.
       x: [..., K], the input of all trunks.
-      trunks: their parameters.
-
-    Returns:
-      float32[..., N] of each head, by trunk.
     """
     leading = x.shape[:-1]
     x_NK = x.reshape(-1, x.shape[-1])
@@ -165,12 +161,7 @@ def fault(activation: Activation, dtype: Dtype, hidden_sizes: Sequence[int]) -> 
 
 
 class Trunk(NamedTuple):
-    """Parameters, float32, as (weights [K, N], bias [N]).
-
-    Attributes:
-      hidden: the layers, one on the other, each with an activation.
-      heads: linear layers on the last of them.
-    """
+    """Float32 (weights [K, N], bias [N]) of hidden layers with activations, and of linear heads on them."""
 
     hidden: Layers
     heads: Layers

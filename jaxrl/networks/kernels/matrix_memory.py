@@ -102,12 +102,10 @@ def step_by_sums(corrects: bool, state: Array, inputs: MemoryInputs, reset_N: Ar
 def matrix_memory(
     state: Array, inputs: MemoryInputs, reset_LN: Array, corrects: bool = False
 ) -> tuple[Array, Array]:
-    """(state after the last step, y float32[L, N, heads, V]) of a sequence.
+    """(state after the last step, y float32[L, N, heads, V]) of a sequence of [L, N] inputs.
 
     Args:
-      state: float32[N, heads, V, K], before it.
-      inputs: of [L, N] steps.
-      reset_LN: bool; the state counts as zeros before step t.
+      state: float32[N, heads, V, K], before it; it counts as zeros before steps of `reset_LN`.
       corrects: True for the delta rule.
     """
     length = len(reset_LN)

@@ -61,8 +61,7 @@ def remember(memory: Array, valid: Array, x_LNF: Array, reset_LN: Array) -> tupl
     Args:
       memory: float32[N, M, F], before it.
       valid: float32[N, M], what `memory` holds.
-      x_LNF: the entries of the sequence.
-      reset_LN: bool; an episode begins at step t.
+      x_LNF: the entries of the sequence; an episode begins at steps of `reset_LN`.
     """
     places = memory.shape[1]
     if len(x_LNF) == 1:
