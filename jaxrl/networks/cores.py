@@ -19,7 +19,8 @@ from jaxrl.networks.core import Core, CoreStack
 from jaxrl.networks.dense import check_dense
 from jaxrl.networks.fast_weights import MLSTM, GatedDelta, LinearAttention, Mamba2
 from jaxrl.networks.gated_transformer import GatedTransformer
-from jaxrl.networks.kernels.cells import GRU, LSTM, SLSTM, Cell
+from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
+from jaxrl.networks.kernels.cells import SLSTM as SLSTM_CELL
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, per_block_orthogonal, weights_of
@@ -72,19 +73,14 @@ CORES: Registry[Callable[[NetworkConfig], Core]] = Registry(
 
 
 class Recurrent(Core):
-    """A gated recurrent layer: all gates in one matrix product per step.
-
-    Each gate of a head of an sLSTM (Beck et al. 2024, "xLSTM: extended long short-term memory") sees the last
-    output of its own head alone. Without the convolution over the last four steps that the paper's block puts
-    before the gates, and without the group norm and the dense layers after it.
-    """
+    """A gated recurrent layer: all gates in one matrix product per step."""
 
     waits_for_the_carry: ClassVar[bool] = True
     size: int
     cell: Cell
     dtype: jnp.dtype = jnp.float32
     kernel: bool = False  # an LSTM may run as one kernel, see `kernels.lstm_kernel`
-    heads: int | None = None  # of SLSTM
+    heads: int | None = None  # a gate of a head sees the last output of its own head alone
 
     def initial_carry(self, n: int) -> Carry:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
@@ -111,10 +107,18 @@ class Recurrent(Core):
 
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
         bias = jnp.zeros(shape, dtype)
-        if self.cell is SLSTM:
+        if self.cell is SLSTM_CELL:
             return bias.at[self.size : 2 * self.size].set(jnp.linspace(*_FORGET_BIAS, self.size))
         # A forget gate that starts open lets gradients pass: Jozefowicz et al. 2015.
         return bias.at[self.size : 2 * self.size].set(1.0) if self.cell is LSTM else bias
+
+
+class SLSTM(Recurrent):
+    """With the cell of Beck et al. 2024, "xLSTM: extended long short-term memory", and sigmoid forget gates.
+
+    Without the convolution over the last four steps that the paper's block puts before the gates, and without
+    the group norm and the dense layers after it. Checkpoints name its parameters by this class.
+    """
 
 
 def _of_heads(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
@@ -169,7 +173,7 @@ def _require_heads(network: NetworkConfig, name: str = "core_size") -> None:
 def _slstm(network: NetworkConfig) -> Core:
     _require_heads(network)
     dtype = DTYPES[network.compute_dtype]
-    return Recurrent(network.core_size, SLSTM, dtype, heads=network.core_heads)
+    return SLSTM(network.core_size, SLSTM_CELL, dtype, heads=network.core_heads)
 
 
 def _with_heads(core: type[Core], network: NetworkConfig) -> Core:

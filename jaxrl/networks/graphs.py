@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import flax.linen as nn
 import flax.struct
@@ -260,12 +260,11 @@ class TransformerEncoder(LevelEncoder):
 
 
 class HomogeneousEncoder(LevelEncoder):
-    """Layers for which all nodes and edges are alike; the agent has what its node holds.
+    """Layers for which all nodes and edges are alike; the agent has what its node holds."""
 
-    Graph attention (Velickovic et al. 2018), or graph convolution (Kipf and Welling 2017).
-    """
-
-    attends: bool
+    def layer(self) -> Any:
+        """One layer."""
+        raise NotImplementedError
 
     @nn.compact
     def levels(self) -> tuple[tuple[tuple[Array, Array], ...], Array]:
@@ -273,18 +272,30 @@ class HomogeneousEncoder(LevelEncoder):
         kind = jax.nn.one_hot(self.graphs.kind_of, len(self.graphs.kinds), dtype=x.dtype)
         x = nn.relu(Dense(self.width, math.sqrt(2), self.dtype)(jnp.concatenate([x, kind], axis=-1)))
         for _ in range(self.layers):
-            if self.attends:
-                x = GraphAttention(self.width, self.heads, self.dtype)(x, self.graphs.edges)
-            else:
-                x = GraphConvolution(self.width, self.dtype)(x, self.graphs.edges)
+            x = self.layer()(x, self.graphs.edges)
         return (), x
 
     def agents(self, tables: GraphStates, place: Array) -> Array:
         return tables.nodes[place]
 
 
-LEVEL_ENCODERS: dict[str, Callable[..., LevelEncoder]] = {
+class AttentionEncoder(HomogeneousEncoder):
+    """Graph attention (Velickovic et al. 2018)."""
+
+    def layer(self) -> nn.Module:
+        return GraphAttention(self.width, self.heads, self.dtype)
+
+
+class ConvolutionEncoder(HomogeneousEncoder):
+    """Graph convolution (Kipf and Welling 2017)."""
+
+    def layer(self) -> nn.Module:
+        return GraphConvolution(self.width, self.dtype)
+
+
+# Checkpoints have parameters under the names of these classes.
+LEVEL_ENCODERS: dict[str, type[LevelEncoder]] = {
     "hgt": TransformerEncoder,
-    "gat": functools.partial(HomogeneousEncoder, attends=True),
-    "gcn": functools.partial(HomogeneousEncoder, attends=False),
+    "gat": AttentionEncoder,
+    "gcn": ConvolutionEncoder,
 }

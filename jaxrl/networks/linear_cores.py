@@ -149,8 +149,9 @@ class S5(Core):
         u = LayerNorm(name="norm")(x)
         a, held = zero_order_hold(self.param("spectrum", _spectrum, (3, states)))
         normal = nn.initializers.normal
-        driven = product(self, "input", u, normal(math.sqrt(0.5 / size)), 2 * states, self.dtype)
-        b = times(_add_ranks(held), tuple(jnp.split(driven, 2, axis=-1)))
+        inputs = product(self, "input", u, normal(math.sqrt(0.5 / size)), 2 * states, self.dtype)
+        driven = tuple(jnp.split(inputs, 2, axis=-1))
+        b = times(_add_ranks(held), driven)
         real, imaginary = linear_recurrence(_add_ranks(a), b, (carry["real"], carry["imaginary"]), reset_LN)
 
         # Twice the real part of a complex product, the factor within the weights.

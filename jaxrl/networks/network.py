@@ -6,7 +6,6 @@ Only this package knows flax. An algorithm's agent chooses the heads (`jaxrl.alg
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -71,10 +70,7 @@ class Network:
     core: Core
     trunks: tuple[str, ...]
     waits_for_the_carry: bool
-
-    @functools.cached_property
-    def prepare(self) -> Callable[[PyTree], PyTree] | None:
-        return self._with_tables if self.network.architecture and TABLES in self._shapes() else None
+    prepare: Callable[[PyTree], PyTree] | None = None
 
     def init(self, key: Array) -> PyTree:
         """float32 parameters."""
@@ -146,8 +142,7 @@ class Network:
 
     def _shapes(self, *size: int) -> PyTree:
         """The shapes of all that `init` of the module makes, tables that follow from parameters too."""
-        example = self._example(*size)
-        return jax.eval_shape(lambda key: self.module.init(key, *example), jax.random.key(0))
+        return jax.eval_shape(lambda key: self.module.init(key, *self._example(*size)), jax.random.key(0))
 
     @property
     def _precision(self) -> AbstractContextManager[Any]:
@@ -190,6 +185,8 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     if ":" in encoder:
         for trunk in trunks:
             require_separate_rows(network, spec.observation_space, trunk)
+    if network.architecture and TABLES in built._shapes():
+        return dataclasses.replace(built, prepare=built._with_tables)
     return built
 
 

@@ -166,9 +166,9 @@ def scale_rewards(stats: RunningStats, reward: Array, clip: float = 0.0, task: A
       task: int[...], if statistics are of several.
     """
     if task is not None:
-        found = scale_rewards(jax.tree.map(lambda x: x[0], stats), reward, clip)
-        for i in range(1, len(stats.count)):
-            own = scale_rewards(jax.tree.map(lambda x, i=i: x[i], stats), reward, clip)
+        of_tasks = [jax.tree.map(lambda x, i=i: x[i], stats) for i in range(len(stats.count))]
+        found, *others = [scale_rewards(own, reward, clip) for own in of_tasks]
+        for i, own in enumerate(others, 1):
             found = jnp.where(task == i, own, found)
         return found
     (scale,) = std(stats)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +55,21 @@ def from_file(file: str, config: Config, workdir: str) -> int:
         shapes |= {f"normalizer.{name}.{what}": own[f"{_STATS}mean/{i}"].shape for what in ("mean", "std")}
     _require_same(given, shapes, file)
     own |= {place: np.asarray(given[name], np.float32) for name, place in wanted.items()}
-    for i, name in enumerate(moments):
-        mean, std = (np.asarray(given[f"normalizer.{name}.{what}"], np.float32) for what in ("mean", "std"))
-        own[f"{_STATS}mean/{i}"] = mean
-        own[f"{_STATS}m2/{i}"] = np.float32(_ROWS_OF_MOMENTS) * np.square(std)
-    if moments:
-        own[f"{_STATS}count"] = np.full_like(own[f"{_STATS}count"], _ROWS_OF_MOMENTS)
+    _take_moments(given, moments, own)
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), trees)
     state = type(state)(**{name: state_arrays.rebuild(name, tree, own) for name, tree in abstract.items()})
     progress = Progress(learning.empty_interval(), iteration=int(state.iteration))
     write_run(workdir, config, learning, state, progress, {})
     return len(shapes)
+
+
+def _take_moments(given: Mapping[str, Any], names: Sequence[str], own: dict[str, np.ndarray]) -> None:
+    for i, name in enumerate(names):
+        mean, std = (np.asarray(given[f"normalizer.{name}.{what}"], np.float32) for what in ("mean", "std"))
+        own[f"{_STATS}mean/{i}"] = mean
+        own[f"{_STATS}m2/{i}"] = np.float32(_ROWS_OF_MOMENTS) * np.square(std)
+    if names:
+        own[f"{_STATS}count"] = np.full_like(own[f"{_STATS}count"], _ROWS_OF_MOMENTS)
 
 
 def _read(file: str) -> dict[str, np.ndarray]:
