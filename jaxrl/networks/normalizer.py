@@ -138,19 +138,21 @@ def normalize(
     """
     if stats is None:
         return tree
-    scales = std(stats) if task is None else jax.vmap(std)(stats)
-    moments = zip(stats.mean, scales, strict=True)
+    leaves = _float_leaves(tree)
+    if task is None:
+        pairs = zip(leaves, stats.mean, std(stats), strict=True)
+        moments = [tuple(jax.lax.broadcast_to_rank(y, x.ndim) for y in pair) for x, *pair in pairs]
+    else:
+        tables = zip(leaves, stats.mean, jax.vmap(std)(stats), strict=True)
+        moments = [tuple(_of_task(table, task) for table in pair) for _, *pair in tables]
+    left = iter(moments)
 
     def standardize(x: Array) -> Array:
         if not _is_float(x):
             return x
-        if task is None:
-            mean, scale = (jax.lax.broadcast_to_rank(moment, x.ndim) for moment in next(moments))
-        else:
-            mean, scale = (_of_task(table, task) for table in next(moments))
+        mean, scale = next(left)
         return _clip((x.astype(jnp.float32) - mean) / scale, clip)
 
-    chex.assert_equal(len(_float_leaves(tree)), len(scales))
     return jax.tree.map(standardize, tree)
 
 
@@ -166,8 +168,10 @@ def scale_rewards(stats: RunningStats, reward: Array, clip: float = 0.0, task: A
       task: int[...], if statistics are of several.
     """
     if task is not None:
-        of_tasks = [jax.tree.map(lambda x, i=i: x[i], stats) for i in range(len(stats.count))]
-        found, *others = [scale_rewards(own, reward, clip) for own in of_tasks]
+        found, *others = [
+            scale_rewards(jax.tree.map(lambda x, i=i: x[i], stats), reward, clip)
+            for i in range(len(stats.count))
+        ]
         for i, own in enumerate(others, 1):
             found = jnp.where(task == i, own, found)
         return found
