@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ def from_file(file: str, config: Config, workdir: str) -> int:
       ConfigError: the file cannot be read, or its names and shapes do not match the network.
     """
     given = _read(file)
-    if (RunFolder(workdir).path / "config.json").exists():
+    if (RunFolder(os.path.expanduser(workdir)).path / "config.json").exists():
         raise ConfigError(f"`--workdir` (={workdir!r}) holds a run already: name another folder")
     runtime = Assembly.build(config).runtime
     learning = runtime.learning
