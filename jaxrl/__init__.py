@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxrl.inference.serving.client import Client
     from jaxrl.networks.core_check import check_core
     from jaxrl.population.make_population import make_population
-    from jaxrl.programs.make_train import hyperparameters, make_train
+    from jaxrl.programs.device_runtime import hyperparameters, make_train
     from jaxrl.training.callbacks import Callbacks
     from jaxrl.training.trainer import Trainer
 
@@ -72,11 +72,11 @@ _HOMES = {
     "__version__": "jaxrl.config.version",
     "check_core": "jaxrl.networks.core_check",
     "default_config": "jaxrl.config",
-    "hyperparameters": "jaxrl.programs.make_train",
+    "hyperparameters": "jaxrl.programs.device_runtime",
     "load": "jaxrl.inference.loaded_policy",
     "load_config": "jaxrl.config.files",
     "make_population": "jaxrl.population.make_population",
-    "make_train": "jaxrl.programs.make_train",
+    "make_train": "jaxrl.programs.device_runtime",
 }
 _OF_ENVIRONMENTS = ("Box", "Dict", "Discrete", "EnvSpec", "JaxEnv", "MultiDiscrete", "InfoMetric", "TimeStep")
 

@@ -19,8 +19,7 @@ from jaxrl.config.errors import ConfigError, errors_as
 from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec
 from jaxrl.networks import Head, HeadOnTrunk, Network, NetworkOutput, ValueHead
-from jaxrl.networks.distributions import Distribution, draw_noise, elementwise
-from jaxrl.networks.mixed import parameters_of
+from jaxrl.networks.distributions import Distribution, draw_noise, elementwise, parameters_of
 from jaxrl.types import Acting, Array, PyTree
 
 # The key of its parameters among the network's.

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NormalizeConfig
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space, zeros
 from jaxrl.envs.mixture import task_of
-from jaxrl.networks import Network, NetworkOutput, normalizer, task_normalizer
+from jaxrl.networks import Network, NetworkOutput, normalizer
 from jaxrl.networks.graphs import is_graph
 from jaxrl.types import Acting, Array, PyTree
 
@@ -153,10 +153,7 @@ class Agent(abc.ABC):
             return obs
         obs = quantities(self.spec.observation_space, obs)
         clip = self.normalize_config.clip_observations if self.normalize_config.observations else 0.0
-        task = task_of(self.spec, obs)
-        if task is not None:
-            return task_normalizer.normalize(acting.obs_stats, obs, task, clip)
-        return normalizer.normalize(acting.obs_stats, obs, clip)
+        return normalizer.normalize(acting.obs_stats, obs, clip, task_of(self.spec, obs))
 
     def apply(
         self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
@@ -184,8 +181,7 @@ class Agent(abc.ABC):
 
 def empty_statistics(spec: EnvSpec, example: PyTree) -> PyTree:
     """Running moments of nothing yet, for trees like the example; of each of several tasks."""
-    tasks = len(spec.task_names)
-    return task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
+    return normalizer.init(example, len(spec.task_names))
 
 
 def quantities(space: Space, obs: PyTree) -> PyTree:

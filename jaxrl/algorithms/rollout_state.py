@@ -20,7 +20,7 @@ from jaxrl.algorithms.optimizer import OptimizerShards, fits, require_fit
 from jaxrl.config import ConfigError, NormalizeConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.mixture import task_of
-from jaxrl.networks import normalizer, task_normalizer
+from jaxrl.networks import normalizer
 from jaxrl.types import Array, Axis, PyTree, Sharded, Trajectory, Transferable
 
 
@@ -60,10 +60,7 @@ def with_observations(
     start = jax.tree.map(jnp.zeros_like, stats) if anew else stats
     task = task_of(spec, obs)
     obs = quantities(spec.observation_space, obs)
-    if task is None:
-        after = normalizer.update(start, obs, valid, axis.psum)
-    else:
-        after = task_normalizer.update(start, obs, task, valid, axis.psum)
+    after = normalizer.update(start, obs, valid, axis.psum, task)
     policy = dataclasses.replace(learner.policy, obs_stats=jax.tree.map(choose, stats, after))
     return dataclasses.replace(learner, policy=policy)
 
@@ -107,12 +104,8 @@ def scaled_rewards(
         axis.unroll,
     )
     task_TB = task_of(spec, trajectory.obs)
-    if task_TB is None:
-        stats = normalizer.update(stats, returns_TB, trajectory.valid, axis.psum)
-        reward_TB = normalizer.scale_rewards(stats, reward_TB, clip)
-    else:
-        stats = task_normalizer.update(stats, returns_TB, task_TB, trajectory.valid, axis.psum)
-        reward_TB = task_normalizer.scale_rewards(stats, reward_TB, task_TB, clip)
+    stats = normalizer.update(stats, returns_TB, trajectory.valid, axis.psum, task_TB)
+    reward_TB = normalizer.scale_rewards(stats, reward_TB, clip, task_TB)
     return dataclasses.replace(learner, reward_stats=stats, discounted_return=last_B), reward_TB
 
 

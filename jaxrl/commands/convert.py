@@ -33,8 +33,8 @@ def main(flags: _Flags, left: Sequence[str]) -> int:
 
     from jaxrl.training import conversion
 
-    made = conversion.from_file(flags.input, resolve(arguments.config, 1), flags.workdir)
+    taken = conversion.from_file(flags.input, resolve(arguments.config, 1), flags.workdir)
     arguments.announce()
-    command_line.say(f"converted   {made.taken} arrays of {flags.input}")
-    command_line.say(f"written to  {flags.workdir}/checkpoints/{made.step}")
+    command_line.say(f"converted   {taken} arrays of {flags.input}")
+    command_line.say(f"written to  {flags.workdir}/checkpoints/0")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -36,20 +35,8 @@ class Core(nn.Module):
         raise NotImplementedError
 
     def __call__(self, x_LNF: Array, carry: PyTree, reset_LN: Array) -> tuple[Array, PyTree]:
-        """Runs over a sequence, zeroing the carry before every step where `reset_LN` is set.
-
-        Returns:
-          (y_LNH in the compute dtype, the carry after the last step).
-        """
+        """(y_LNH in the compute dtype, the last carry), with a carry of zeros before steps of `reset_LN`."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class _Layers:
-    """Bound modules: the cores from the lowest to the highest, and the norm before each but the first."""
-
-    cores: list[Core]
-    norms: list[LayerNorm]
 
 
 class CoreStack(Core):
@@ -76,35 +63,34 @@ class CoreStack(Core):
         return {_name(i): core.initial_carry(n) for i in range(self.layers)}
 
     @nn.compact
-    def parts(self) -> _Layers:
+    def parts(self) -> tuple[list[Core], list[LayerNorm]]:
+        """The cores from the lowest to the highest, and the norm before each but the first, if any."""
         cores = [self.make() for _ in range(self.layers)]
-        if cores[0].has_residual:
-            return _Layers(cores, [])
-        return _Layers(cores, [LayerNorm(self.norm_dtype) for _ in range(self.layers - 1)])
+        norms = 0 if cores[0].has_residual else self.layers - 1
+        return cores, [LayerNorm(self.norm_dtype) for _ in range(norms)]
 
     def __call__(self, x_LNF: Array, carry: PyTree, reset_LN: Array) -> tuple[Array, PyTree]:
-        parts = self.parts()
+        cores, norms = self.parts()
         run = nn.remat(_run) if self.remat else _run
         after = {}
-        y, after[_name(0)] = run(parts.cores[0], None, x_LNF, carry[_name(0)], reset_LN)
-        for i, core in enumerate(parts.cores[1:], 1):
-            norm = parts.norms[i - 1] if parts.norms else None
+        y, after[_name(0)] = run(cores[0], None, x_LNF, carry[_name(0)], reset_LN)
+        for i, core in enumerate(cores[1:], 1):
+            norm = norms[i - 1] if norms else None
             added, after[_name(i)] = run(core, norm, y, carry[_name(i)], reset_LN)
-            if parts.norms and added.shape != y.shape:
+            if norms and added.shape != y.shape:
                 raise ConfigError(
                     f"`network.core_layers` (={self.layers}) adds layers up: the core must return as many "
                     f"features from {y.shape[-1]} as it was given, not {added.shape[-1]}"
                 )
-            y = y + added if parts.norms else added
+            y = y + added if norms else added
         return y, after
 
     def describe(self) -> dict[str, Any] | None:
-        parts = self.parts()
-        cores = [description_of(core) for core in parts.cores]
-        if None in cores:
+        cores, norms = self.parts()
+        layers = [description_of(core) for core in cores]
+        if None in layers:
             return None
-        norms = [layer for norm in parts.norms for layer in norm.describe()]
-        return {"type": "stack", "layers": cores, "norms": norms}
+        return {"type": "stack", "layers": layers, "norms": [x for norm in norms for x in norm.describe()]}
 
 
 def _run(core: Core, norm: LayerNorm | None, x: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:

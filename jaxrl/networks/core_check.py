@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,18 +32,17 @@ class _Fault(Exception):
     """The message is one line that says what is wrong with which core."""
 
 
-@dataclass(frozen=True)
-class _Inputs:
+class _Inputs(NamedTuple):
     """Arguments of a core, and the gradient of a loss with respect to what it returns [L, N, H]."""
 
+    params: PyTree
     x: Array
     carry: PyTree
     reset: Array
     dy: Array
 
 
-@dataclass(frozen=True)
-class _Results:
+class _Results(NamedTuple):
     """The outputs of a core, and gradients with respect to its parameters, its input and its carry."""
 
     y: np.ndarray
@@ -116,18 +114,22 @@ class _Check:
 
     def run(self) -> None:
         """Raises _Fault at the first thing that is wrong."""
-        params, inputs = self._begin()
-        found = self._results(params, inputs)
-        self._require_finite(found)
-        self._compare_steps(params, inputs, found)
-        self._change_what_was_before(params, inputs, found)
-        self._change_another_environment(params, inputs, found)
-        self._require_fresh_start(params, inputs, found)
-        self._require_no_gradient_across(params, inputs)
+        inputs = self._begin()
+        found = self._results(inputs)
+        for name, x in (("", found.y), ("a carry of ", found.carry)):
+            if not _finite(x):
+                self._fail(f"returns {name}NaN or infinite numbers for ordinary input")
+        if not _finite((found.params, found.dx, found.dcarry)):
+            self._fail("has gradients that are NaN or infinite for ordinary input")
+        self._compare_steps(inputs, found)
+        self._change_what_was_before(inputs, found)
+        self._change_another_environment(inputs, found)
+        self._require_fresh_start(inputs, found)
+        self._require_no_gradient_across(inputs)
         if any(f.name == "dtype" for f in dataclasses.fields(self._core)):
-            self._compute_in_bfloat16(params, inputs, found)
+            self._compute_in_bfloat16(inputs, found)
 
-    def _begin(self) -> tuple[PyTree, _Inputs]:
+    def _begin(self) -> _Inputs:
         x = self._normal(_LENGTH, _ENVS, _FEATURES)
         zeros = self._core.initial_carry(_ENVS)
         reset = jnp.zeros((_LENGTH, _ENVS), bool).at[_RESET, :2].set(True).at[0, 0].set(True)
@@ -138,25 +140,23 @@ class _Check:
         self._require_shapes(y, carry)
         # A carry as acting leaves it, not zeros, so that it matters.
         _, carry = jax.jit(self._core.apply)(params, self._normal(*x.shape), zeros, jnp.zeros_like(reset))
-        return params, _Inputs(x=x, carry=carry, reset=reset, dy=self._normal(*y.shape))
+        return _Inputs(params, x, carry, reset, dy=self._normal(*y.shape))
 
     def _require_shapes(self, y: Any, carry: PyTree) -> None:
         if y.ndim != 3 or y.shape[:2] != (_LENGTH, _ENVS) or not jnp.issubdtype(y.dtype, jnp.floating):
             self._fail(f"returns {y.dtype}{list(y.shape)}, not floats of [steps, environments, features]")
-        structures: list[Any] = [jax.tree.structure(x) for x in (carry, self._carry)]
-        if structures[0] != structures[1]:
+        if jax.tree.structure(carry) != jax.tree.structure(self._carry):  # type: ignore[operator]
             self._fail("returns a carry with other parts than `initial_carry`")
-        for (path, got), given in zip(
-            jax.tree_util.tree_leaves_with_path(carry), jax.tree.leaves(self._carry), strict=True
-        ):
+        leaves = jax.tree_util.tree_leaves_with_path(carry)
+        for (path, got), given in zip(leaves, jax.tree.leaves(self._carry), strict=True):
             if (got.shape, got.dtype) != (given.shape, given.dtype):
                 self._fail(
                     f"returns a carry with {jax.tree_util.keystr(path)} {got.dtype}{list(got.shape)}, but "
                     f"`initial_carry` has {given.dtype}{list(given.shape)}"
                 )
 
-    def _compare_steps(self, params: PyTree, inputs: _Inputs, found: _Results) -> None:
-        steps = self._results(params, inputs, self._steps)
+    def _compare_steps(self, inputs: _Inputs, found: _Results) -> None:
+        steps = self._results(inputs, self._steps)
         if not _close(found.y, steps.y):
             t = int(np.argmax(_distance(found.y, steps.y).max(axis=(1, 2)) > _TOLERANCE))
             self._fail(
@@ -169,11 +169,11 @@ class _Check:
             if not _close(getattr(found, of), getattr(steps, of), _OF_GRADIENTS):
                 self._fail(f"has other gradients of its {name} over a sequence than over its steps")
 
-    def _change_what_was_before(self, params: PyTree, inputs: _Inputs, found: _Results) -> None:
+    def _change_what_was_before(self, inputs: _Inputs, found: _Results) -> None:
         for value in (1.0, jnp.nan):
             x = inputs.x.at[:_RESET, :2].add(value)
             carry = jax.tree.map(lambda x, value=value: x.at[:2].add(value), inputs.carry)
-            y = self._results(params, dataclasses.replace(inputs, x=x, carry=carry)).y
+            y = self._results(inputs._replace(x=x, carry=carry)).y
             if not np.array_equal(y[_RESET:, :2], found.y[_RESET:, :2]):
                 what = "NaN of" if jnp.isnan(value) else "something of"
                 hint = ": select with `where`, 0 * NaN is NaN" if jnp.isnan(value) else ""
@@ -181,35 +181,32 @@ class _Check:
             if not np.array_equal(y[:, 2], found.y[:, 2]):
                 self._fail("lets an environment see another one")
 
-    def _change_another_environment(self, params: PyTree, inputs: _Inputs, found: _Results) -> None:
+    def _change_another_environment(self, inputs: _Inputs, found: _Results) -> None:
         x = inputs.x.at[:, 2].add(1.0)
         reset = inputs.reset.at[:, 2].set(True)
-        y = self._results(params, dataclasses.replace(inputs, x=x, reset=reset)).y
+        y = self._results(inputs._replace(x=x, reset=reset)).y
         if not np.array_equal(y[:, :2], found.y[:, :2]):
             self._fail("lets an environment see another one")
 
-    def _require_fresh_start(self, params: PyTree, inputs: _Inputs, found: _Results) -> None:
+    def _require_fresh_start(self, inputs: _Inputs, found: _Results) -> None:
         """An episode inside a sequence is one that begins with the first carry."""
-        carry = jax.tree.map(jnp.zeros_like, inputs.carry)
-        alone = dataclasses.replace(
-            inputs, x=jnp.roll(inputs.x, -_RESET, axis=0), carry=carry, reset=jnp.zeros_like(inputs.reset)
-        )
-        count = _LENGTH - _RESET
-        y = self._results(params, alone).y[:count, :2]
-        if not _close(found.y[_RESET:, :2], y):
+        carry, reset = jax.tree.map(jnp.zeros_like, (inputs.carry, inputs.reset))
+        x = jnp.roll(inputs.x, -_RESET, axis=0)
+        y = self._results(inputs._replace(x=x, carry=carry, reset=reset)).y
+        if not _close(found.y[_RESET:, :2], y[: _LENGTH - _RESET, :2]):
             self._fail("does not begin an episode inside a sequence as it begins with the first carry")
 
-    def _require_no_gradient_across(self, params: PyTree, inputs: _Inputs) -> None:
+    def _require_no_gradient_across(self, inputs: _Inputs) -> None:
         dy = inputs.dy.at[:_RESET].set(0.0)
-        found = self._results(params, dataclasses.replace(inputs, dy=dy))
+        found = self._results(inputs._replace(dy=dy))
         crossing = [found.dx[:_RESET, :2], *(x[:2] for x in jax.tree.leaves(found.dcarry))]
         if any((np.asarray(x) != 0).any() for x in crossing):
             self._fail("lets a gradient of an episode reach the one before, across `reset`")
 
-    def _compute_in_bfloat16(self, params: PyTree, inputs: _Inputs, found: _Results) -> None:
+    def _compute_in_bfloat16(self, inputs: _Inputs, found: _Results) -> None:
         half = self._core.clone(dtype=jnp.bfloat16)
         x = inputs.x.astype(jnp.bfloat16)
-        y, carry = jax.jit(half.apply)(params, x, inputs.carry, inputs.reset)
+        y, carry = jax.jit(half.apply)(inputs.params, x, inputs.carry, inputs.reset)
         if y.dtype != jnp.bfloat16:
             self._fail(f"returns {y.dtype} with dtype bfloat16")
         if any(x.dtype != jnp.float32 for x in jax.tree.leaves(carry)):
@@ -217,20 +214,11 @@ class _Check:
         if not _close(np.asarray(y, np.float32), np.asarray(found.y, np.float32), _ROUNDED):
             self._fail("returns something else in bfloat16 than in float32, by more than rounding")
 
-    def _require_finite(self, found: _Results) -> None:
-        for name, of in (("", "y"), ("a carry of ", "carry")):
-            if not _finite(getattr(found, of)):
-                self._fail(f"returns {name}NaN or infinite numbers for ordinary input")
-        if not _finite((found.params, found.dx, found.dcarry)):
-            self._fail("has gradients that are NaN or infinite for ordinary input")
-
     def _fail(self, what: str) -> None:
         raise _Fault(f"core {self._label} {what}")
 
-    def _results(self, params: PyTree, inputs: _Inputs, program: Any = None) -> _Results:
-        program = self._sequence if program is None else program
-        found = jax.device_get(program(params, inputs.x, inputs.carry, inputs.reset, inputs.dy))
-        return _Results(*found)
+    def _results(self, inputs: _Inputs, program: Any = None) -> _Results:
+        return _Results(*jax.device_get((program or self._sequence)(*inputs)))
 
     def _of_sequence(self, params: PyTree, x: Array, carry: PyTree, reset: Array, dy: Array) -> PyTree:
         def run(params: PyTree, x: Array, carry: PyTree) -> PyTree:

@@ -1,6 +1,6 @@
 """Cores by name: gated recurrent layers, linear ones, fast weights, attention, and none.
 
-A factory takes `network`. A custom class is taken as well: it gets the `_FIELDS` that it declares.
+A factory takes `network`. A class is taken as well: it gets the `_FIELDS` that it declares.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from functools import partial
 from typing import Any, ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.core import Core, CoreStack
 from jaxrl.networks.dense import check_dense
-from jaxrl.networks.fast_weights import FastWeights, GatedDelta, LinearAttention, Mamba2
-from jaxrl.networks.ffm import FFM
+from jaxrl.networks.fast_weights import MLSTM, GatedDelta, LinearAttention, Mamba2
 from jaxrl.networks.gated_transformer import GatedTransformer
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
+from jaxrl.networks.kernels.cells import SLSTM as SLSTM_CELL
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, per_block_orthogonal, weights_of
-from jaxrl.networks.linear_cores import LRU, S5, MinGRU
+from jaxrl.networks.linear_cores import FFM, LRU, S5, MinGRU
 from jaxrl.networks.registry import Registry
-from jaxrl.networks.xlstm import MLSTM, SLSTM
 from jaxrl.types import Array, Axis, Carry
 
 # What the class of a core may declare as fields, and which field of `network` gives each.
@@ -37,6 +37,8 @@ _FIELDS = {
     "size": "core_size",
     "state_size": "state_size",
 }
+# Of the first and the last unit of an sLSTM at first: one forgets half in a step, the other in a hundred.
+_FORGET_BIAS = (0.0, 5.0)
 
 
 def constructor(given: str, core: type) -> Callable[[NetworkConfig], Core]:
@@ -48,10 +50,8 @@ def constructor(given: str, core: type) -> Callable[[NetworkConfig], Core]:
     if core is nn.Module:  # the one module without fields of its own
         raise ConfigError(f"{given} is a base class; name a core derived from it")
     declared = [f for f in dataclasses.fields(core) if f.init and f.name not in ("parent", "name")]
-    missing = dataclasses.MISSING
-    unknown = [f for f in declared if f.name not in _FIELDS]
-    for f in unknown:
-        if f.default is missing and f.default_factory is missing:
+    for f in declared:
+        if f.name not in _FIELDS and f.default is f.default_factory is dataclasses.MISSING:
             raise ConfigError(
                 f"{given} has the field {f.name} without a default; only {', '.join(_FIELDS)} are given"
             )
@@ -80,6 +80,7 @@ class Recurrent(Core):
     cell: Cell
     dtype: jnp.dtype = jnp.float32
     kernel: bool = False  # an LSTM may run as one kernel, see `kernels.lstm_kernel`
+    heads: int | None = None  # a gate of a head sees the last output of its own head alone
 
     def initial_carry(self, n: int) -> Carry:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
@@ -89,7 +90,11 @@ class Recurrent(Core):
         gates = self.cell.gates
         init = per_block_orthogonal(gates)
         weight_x = self.param("input", init, (x_LNF.shape[-1], gates * self.size))
-        weight_h = self.param("recurrent", init, (self.size, gates * self.size))
+        if self.heads is None:
+            weight_h = self.param("recurrent", init, (self.size, gates * self.size))
+        else:
+            width = self.size // self.heads
+            weight_h = self.param("recurrent", _of_heads, (self.heads, width, gates * width))
         bias = self.param("bias", self._bias_init, (gates * self.size,))
         inputs_LNG = matmul(x_LNF.astype(self.dtype), weight_x.astype(self.dtype))
         run = _lstm_kernel().lstm_sequence if self.kernel else partial(recurrent_scan, self.cell)
@@ -97,12 +102,28 @@ class Recurrent(Core):
         return y_LNH.astype(self.dtype), carry
 
     def describe(self) -> dict[str, Any]:
-        return {"type": self.cell.name, "weights": weights_of(self), "size": self.size}
+        heads = {} if self.heads is None else {"heads": self.heads}
+        return {"type": self.cell.name, "weights": weights_of(self), "size": self.size, **heads}
 
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
         bias = jnp.zeros(shape, dtype)
+        if self.cell is SLSTM_CELL:
+            return bias.at[self.size : 2 * self.size].set(jnp.linspace(*_FORGET_BIAS, self.size))
         # A forget gate that starts open lets gradients pass: Jozefowicz et al. 2015.
         return bias.at[self.size : 2 * self.size].set(1.0) if self.cell is LSTM else bias
+
+
+class SLSTM(Recurrent):
+    """With the cell of Beck et al. 2024, "xLSTM: extended long short-term memory", and sigmoid forget gates.
+
+    Without the convolution over the last four steps that the paper's block puts before the gates, and without
+    the group norm and the dense layers after it. Checkpoints name its parameters by this class.
+    """
+
+
+def _of_heads(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+    keys = jax.random.split(key, shape[0])
+    return jnp.stack([per_block_orthogonal(4)(k, shape[1:], dtype) for k in keys])
 
 
 def _lstm_kernel() -> Any:
@@ -140,63 +161,32 @@ def _gru(network: NetworkConfig) -> Core:
     return Recurrent(network.core_size, GRU, DTYPES[network.compute_dtype])
 
 
-@CORES.register("mingru")
-def _mingru(network: NetworkConfig) -> Core:
-    return MinGRU(network.core_size, DTYPES[network.compute_dtype])
-
-
-@CORES.register("lru")
-def _lru(network: NetworkConfig) -> Core:
-    return LRU(network.core_size, network.activation, DTYPES[network.compute_dtype])
-
-
-@CORES.register("gtrxl")
-def _gtrxl(network: NetworkConfig) -> Core:
-    _require_heads(network)
-    dtype = DTYPES[network.compute_dtype]
-    return GatedTransformer(network.core_size, network.core_heads, network.memory_length, dtype)
-
-
-@CORES.register("s5")
-def _s5(network: NetworkConfig) -> Core:
-    states = network.state_size or network.core_size
-    return S5(network.core_size, states, DTYPES[network.compute_dtype])
-
-
-def _fast_weights(core: type[FastWeights], network: NetworkConfig) -> Core:
-    _require_heads(network)
-    return core(network.core_size, network.core_heads, DTYPES[network.compute_dtype])
-
-
-for _core in (GatedDelta, LinearAttention, Mamba2, MLSTM):
-    CORES.register(_core.kind)(partial(_fast_weights, _core))
-
-
 def _require_heads(network: NetworkConfig, name: str = "core_size") -> None:
-    size = getattr(network, name)
-    if size % network.core_heads:
+    if getattr(network, name) % network.core_heads:
         raise ConfigError(
             f"`network.core_heads` (={network.core_heads}) must divide `network.{name}` "
-            f"(={size}) with `network.core` (={network.core!r})"
+            f"(={getattr(network, name)}) with `network.core` (={network.core!r})"
         )
-
-
-@CORES.register("ffm")
-def _ffm(network: NetworkConfig) -> Core:
-    _require_heads(network, "state_size" if network.state_size else "core_size")
-    states = network.state_size or network.core_size
-    return FFM(network.core_size, states, network.core_heads, DTYPES[network.compute_dtype])
 
 
 @CORES.register("slstm")
 def _slstm(network: NetworkConfig) -> Core:
     _require_heads(network)
-    return SLSTM(network.core_size, network.core_heads, DTYPES[network.compute_dtype])
+    dtype = DTYPES[network.compute_dtype]
+    return SLSTM(network.core_size, SLSTM_CELL, dtype, heads=network.core_heads)
 
 
-@CORES.register("none")
-def _none(network: NetworkConfig) -> Core:
-    return NoCore()
+def _with_heads(core: type[Core], network: NetworkConfig) -> Core:
+    _require_heads(network, "state_size" if core is FFM and network.state_size else "core_size")
+    return constructor(network.core, core)(network)
+
+
+for _name, _core in {"lru": LRU, "mingru": MinGRU, "none": NoCore, "s5": S5}.items():
+    CORES.register(_name)(constructor(_name, _core))
+for _name, _core in {"ffm": FFM, "gtrxl": GatedTransformer}.items():
+    CORES.register(_name)(partial(_with_heads, _core))
+for _weights in (GatedDelta, LinearAttention, Mamba2, MLSTM):
+    CORES.register(_weights.kind)(partial(_with_heads, _weights))
 
 
 def build_core(network: NetworkConfig) -> Core:

@@ -10,6 +10,7 @@ import flax.linen as nn
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.encoders import MLP
 from jaxrl.networks.layers import DTYPES, activation
+from jaxrl.networks.operations import Vector
 from jaxrl.types import Array, Axis, PyTree
 
 
@@ -70,7 +71,6 @@ def outputs_by_kernel(
     """The outputs of all heads; None if `network.dense` is not "pallas", or the kernels do not apply.
 
     Args:
-      network: the configuration.
       trunks: bound encoders by name; nothing follows them but heads.
       heads: (name, trunk, bound module) of each.
       obs: [L, N, *O].
@@ -90,7 +90,7 @@ def outputs_by_kernel(
         )
         for trunk, encoder in zip(trunks, encoders, strict=True)
     ]
-    x = encoders[0].first(obs)
+    x = Vector(encoders[0].space, encoders[0].dtype)(obs)
     found = kernel.dense_heads(activation(network.activation), DTYPES[network.compute_dtype], x, parameters)
     by_trunk = {trunk: iter(outputs) for trunk, outputs in zip(trunks, found, strict=True)}
     return {name: head.finish(next(by_trunk[trunk]), mask) for name, trunk, head in linear}

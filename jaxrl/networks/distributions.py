@@ -1,4 +1,4 @@
-"""Action distributions: what a head returns, with randomness passed in; here for discrete actions.
+"""Action distributions: what a head returns, with randomness passed in; here of discrete and mixed actions.
 
 Randomness enters as `noise`, sampled once per rollout (`draw_noise`) outside the scan over time: one large
 sample is cheaper than T small ones, and the action becomes a pure function of policy and noise. Everything is
@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs.base import Discrete, Mixed
 from jaxrl.types import Array
 
 NoiseKind = Literal["uniform", "normal"]
@@ -75,6 +76,18 @@ def uniform_of_normal(noise: Array) -> Array:
     return jnp.minimum(jax.scipy.stats.norm.cdf(noise), _BELOW_ONE)
 
 
+def kl_divergence(p: Any, q: Any) -> Array:
+    """float32[...]: KL(p || q) = E_p[log p(a) - log q(a)] in nats, of distributions of one class.
+
+    It is exact, but of mixtures an upper bound (`GaussianMixture`). Actions that are masked in both add 0.
+    """
+    if type(p) is not type(q):
+        raise TypeError(f"{type(p).__name__} and {type(q).__name__} have no divergence")
+    if not hasattr(p, "divergence"):
+        raise TypeError(f"{type(p).__name__} has no divergence")
+    return p.divergence(q)
+
+
 def elementwise(distribution: Any) -> Any:
     """The same distribution, with sums over few categories written out.
 
@@ -86,15 +99,12 @@ def elementwise(distribution: Any) -> Any:
 
 
 def mask_logits(logits: Array, mask: Array | None) -> Array:
-    """Gives forbidden actions probability 0, with every value and gradient finite.
+    """float32[..., A]: gives forbidden actions probability 0, with every value and gradient finite.
 
     Args:
       logits: float[..., A].
       mask: bool, broadcastable to `logits`; True if the action is allowed; None allows all. At least
         one action (of each component) must be allowed, else all of them become equally likely.
-
-    Returns:
-      float32[..., A].
     """
     logits = logits.astype(jnp.float32)
     if mask is None:
@@ -159,6 +169,12 @@ class Categorical:
         """int32[...]: the most probable action, the first of equals."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
+    def divergence(self, other: Categorical) -> Array:
+        """float32[...]: sum_i p_i (log p_i - log q_i)."""
+        chex.assert_equal_shape([self.logits, other.logits])
+        log_p, log_q = (jax.nn.log_softmax(x.logits.astype(jnp.float32), axis=-1) for x in (self, other))
+        return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
     def _weights(self, logits: Array) -> Array:
         highest = self._over(jnp.maximum, jnp.max, logits)
         if not self.written_out or logits.shape[-1] > _MAX_UNROLLED_CATEGORIES:
@@ -186,9 +202,7 @@ class Categorical:
 class MultiCategorical:
     """Independent categorical components; actions are int32[..., n] with n = len(nvec).
 
-    Attributes:
-      logits: float[..., sum(nvec)]; the components' logits one after the other.
-      nvec: number of categories of each component; static.
+    `logits` are float[..., sum(nvec)], the components' one after the other.
     """
 
     logits: Array
@@ -204,12 +218,15 @@ class MultiCategorical:
         return jnp.sum(self._components().log_prob(action), axis=-1)
 
     def entropy(self) -> Array:
-        """float32[...]: the sum of the components' entropies."""
         return jnp.sum(self._components().entropy(), axis=-1)
 
     def mode(self) -> Array:
-        """int32[..., n]: each component's most probable category."""
         return self._components().mode()
+
+    def divergence(self, other: MultiCategorical) -> Array:
+        ends = np.cumsum(self.nvec)[:-1].tolist()
+        pairs = zip(*(jnp.split(x.logits, ends, axis=-1) for x in (self, other)), strict=True)
+        return jnp.sum(jnp.stack([Categorical(p).divergence(Categorical(q)) for p, q in pairs]), axis=0)
 
     def _components(self) -> Categorical:
         """The components as one batch of [..., n, max(nvec)], padded with categories of probability 0."""
@@ -230,3 +247,64 @@ class MultiCategorical:
 def to_rank_of(x: Array, last: Array | np.ndarray) -> Array:
     """Adds leading dimensions of 1 to `last`, an array over the last dimensions of `x`."""
     return jax.lax.broadcast_to_rank(last, x.ndim)
+
+
+def parameters_of(distribution: Any) -> dict[str, Array]:
+    """The arrays of a distribution, float32 by name: `logits`, or `PART.logits` of an action's parts."""
+    if isinstance(distribution, ProductDistribution):
+        named = zip(distribution.space.spaces, distribution.parts, strict=True)
+        found = [(name, parameters_of(part)) for (name, _), part in named]
+        return {f"{name}.{key}": x for name, arrays in found for key, x in arrays.items()}
+    return {
+        field.name: getattr(distribution, field.name).astype(jnp.float32)
+        for field in dataclasses.fields(distribution)
+        if field.metadata.get("pytree_node", True)
+    }
+
+
+@flax.struct.dataclass
+class ProductDistribution:
+    """Independent parts; actions are float32[..., n], the numbers of all parts (`jaxrl.envs.base.Mixed`)."""
+
+    parts: tuple[Any, ...]
+    space: Mixed = flax.struct.field(pytree_node=False)
+    noise_kind: ClassVar[NoiseKind] = "normal"
+
+    def sample(self, noise: Array) -> Array:
+        """float32[..., n], from standard normal noise of [..., n].
+
+        For discrete parts its distribution function makes it uniform.
+        """
+        chosen = []
+        for (_, space), part, x in self._with(noise):
+            if part.noise_kind == "uniform":
+                x = uniform_of_normal(x)
+            chosen.append(part.sample(x[..., 0] if isinstance(space, Discrete) else x))
+        return self._join(chosen)
+
+    def log_prob(self, action: Array) -> Array:
+        """float32[...]: the sum of the parts' log-probabilities and log-densities."""
+        total = jnp.zeros(action.shape[:-1], jnp.float32)
+        for (_, space), part, x in self._with(action):
+            if part.noise_kind == "uniform":
+                x = x.astype(jnp.int32)
+            total = total + part.log_prob(x[..., 0] if isinstance(space, Discrete) else x)
+        return total
+
+    def entropy(self) -> Array:
+        return jnp.sum(jnp.stack([part.entropy() for part in self.parts]), axis=0)
+
+    def mode(self) -> Array:
+        return self._join([part.mode() for part in self.parts])
+
+    def divergence(self, other: ProductDistribution) -> Array:
+        found = [kl_divergence(p, q) for p, q in zip(self.parts, other.parts, strict=True)]
+        return jnp.sum(jnp.stack(found), axis=0)
+
+    def _with(self, x: Array) -> Any:
+        return zip(self.space.spaces, self.parts, self.space.split(x), strict=True)
+
+    def _join(self, chosen: list[Array]) -> Array:
+        parts = zip(self.space.spaces, chosen, strict=True)
+        vectors = [x[..., None] if isinstance(space, Discrete) else x for (_, space), x in parts]
+        return jnp.concatenate([x.astype(jnp.float32) for x in vectors], axis=-1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -37,7 +38,8 @@ from jaxrl.types import Array
 
 EncoderFactory = Callable[[NetworkConfig, Space], nn.Module]
 ENCODERS: Registry[EncoderFactory] = Registry("network.encoder", ("network", "space"), nn.Module)
-# (features, kernel, stride) of each convolution.
+# (features, kernel, stride) of each convolution: of Young and Tian 2019, "MinAtar", and of Mnih et al. 2015,
+# "Human-level control".
 CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
 _JOINT = "joint"  # of all parts of a dict, and not of each
 # The Nature stack of strides 4, 2, 1 needs at least this many pixels a side.
@@ -64,18 +66,13 @@ def encoder_names(names: str, space: Space) -> dict[str, str]:
     """
     if not isinstance(space, Dict) or is_graph(space) or names == _JOINT:
         return {"": _resolve(names, space)}
-    chosen = _names_by_key(names, space)
-    return {key: _resolve(chosen[key], part) for key, part in space.spaces}
-
-
-def _names_by_key(names: str, space: Dict) -> dict[str, str]:
     keys = [key for key, _ in space.spaces]
-    if "=" not in names:
-        return dict.fromkeys(keys, names)
-    chosen = dict(item.split("=", 1) for item in names.split(","))
+    chosen = dict.fromkeys(keys, names)
+    if "=" in names:
+        chosen = dict(item.split("=", 1) for item in names.split(","))
     if sorted(chosen) != sorted(keys):
         raise ConfigError(f"`network.encoder` (={names!r}) must name each observation key: {', '.join(keys)}")
-    return chosen
+    return {key: _resolve(chosen[key], part) for key, part in space.spaces}
 
 
 def _resolve(name: str, space: Space) -> str:
@@ -141,12 +138,7 @@ class MLP(ArrayEncoder):
     @nn.compact
     def operations(self) -> Sequence[ArrayOperation]:
         dense = dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
-        return [self.first, *dense]
-
-    @property
-    def first(self) -> Vector:
-        """The input of the dense layers."""
-        return Vector(self.space, self.dtype)
+        return [Vector(self.space, self.dtype), *dense]
 
 
 class JointMLP(nn.Module):
@@ -226,17 +218,14 @@ def _need_array(name: str, space: Space) -> None:
         raise ConfigError(f"`network.encoder` (={name!r}) takes one array, not the dict of {keys}")
 
 
-def _need_image(name: str, space: Space) -> None:
-    if not (isinstance(space, Box) and picture_shape(space.shape)):
-        found = f"shape {space.shape}" if isinstance(space, Box) else type(space).__name__
-        raise ConfigError(
-            f"`network.encoder` (={name!r}) needs an observation of [height, width, channels], not {found}"
-        )
-
-
-def _convolutional(name: str, network: NetworkConfig, space: Space) -> nn.Module:
-    dtype = DTYPES[network.compute_dtype]
-    return ConvEncoder(space, CONVOLUTIONS[name], network.hidden_sizes, dtype, network.layer_norm)
+def _need_image(name: str, space: Space) -> tuple[int, ...]:
+    """(height, width, channels)."""
+    if isinstance(space, Box) and (picture := picture_shape(space.shape)):
+        return picture
+    found = f"shape {space.shape}" if isinstance(space, Box) else type(space).__name__
+    raise ConfigError(
+        f"`network.encoder` (={name!r}) needs an observation of [height, width, channels], not {found}"
+    )
 
 
 @ENCODERS.register("identity")
@@ -265,22 +254,19 @@ def _joint(network: NetworkConfig, space: Space) -> nn.Module:
     return JointMLP(space.spaces, network.hidden_sizes, network.activation, dtype, network.layer_norm)
 
 
-@ENCODERS.register("minatar")
-def _minatar(network: NetworkConfig, space: Space) -> nn.Module:
-    """One 3x3 convolution of 16 channels: Young and Tian 2019, "MinAtar"."""
-    _need_image("minatar", space)
-    return _convolutional("minatar", network, space)
-
-
-@ENCODERS.register("nature")
-def _nature(network: NetworkConfig, space: Space) -> nn.Module:
-    """The three convolutions of Mnih et al. 2015, "Human-level control"."""
-    _need_image("nature", space)
-    if isinstance(space, Box) and min((picture_shape(space.shape) or ())[:2]) < NATURE_PIXELS:
+def _convolutional(name: str, network: NetworkConfig, space: Space) -> nn.Module:
+    picture = _need_image(name, space)
+    if name == "nature" and min(picture[:2]) < NATURE_PIXELS:
+        shape = space.shape  # type: ignore[union-attr]
         raise ConfigError(
-            f"`network.encoder` (='nature') needs at least {NATURE_PIXELS} pixels a side, not {space.shape}"
+            f"`network.encoder` (='nature') needs at least {NATURE_PIXELS} pixels a side, not {shape}"
         )
-    return _convolutional("nature", network, space)
+    dtype = DTYPES[network.compute_dtype]
+    return ConvEncoder(space, CONVOLUTIONS[name], network.hidden_sizes, dtype, network.layer_norm)
+
+
+for _name in CONVOLUTIONS:
+    ENCODERS.register(_name)(partial(_convolutional, _name))
 
 
 @ENCODERS.register("impala")

@@ -1,4 +1,4 @@
-"""Cores with a matrix for each head: their common part, linear attention, Mamba-2 and gated delta."""
+"""Cores with a matrix for each head: their common part, linear attention, Mamba-2, gated delta and mLSTM."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxrl.networks.core import Core
 from jaxrl.networks.kernels.matrix_memory import MemoryInputs, matrix_memory
-from jaxrl.networks.kernels.products import matmul
-from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
+from jaxrl.networks.layers import (
+    LayerNorm,
+    orthogonal,
+    per_block_orthogonal,
+    product,
+    residual_stream,
+    weights_of,
+)
 from jaxrl.types import Array, Carry
 
 # Of the norms. Of what is read back it keeps how much was found: a read of nothing stays nearly nothing.
@@ -25,6 +32,10 @@ _LONG, _SEGMENT = 256, 128
 _TIME_STEP = (1e-1, 1e-3)
 # The first and the last head forget half of what they hold in about this many steps.
 _MEMORY = (8.0, 512.0)
+# Biases of an mLSTM's forget gates of the first and the last head.
+_FORGET = (3.0, 6.0)
+# Added to its normaliser, which is nothing where the stabiliser is large and keys do not fit.
+_LEAST_NORMALISER = 1e-6
 
 QKV = tuple[Array, Array, Array]  # float32[L, N, heads, width], for queries, keys and values
 
@@ -82,22 +93,22 @@ class FastWeights(Core):
         size = self.size
         x = residual_stream(self, x_LNF, size, self.dtype)
         u = LayerNorm(self.dtype, name="norm")(x)
-        weight = self.param("input", per_block_orthogonal(4), (size, 4 * size)).astype(self.dtype)
-        *parts, gate = jnp.split(matmul(u, weight), 4, axis=-1)
+        projected = product(self, "input", u, per_block_orthogonal(4), 4 * size, self.dtype)
+        *parts, gate = jnp.split(projected, 4, axis=-1)
         query, key, value = (part.reshape(*part.shape[:2], self.heads, -1) for part in parts)
         y, carry = self.remember(u, (query, key, value), carry, reset_LN)
         y = y * jax.lax.rsqrt(jnp.square(y).mean(axis=-1, keepdims=True) + EPSILON)
         y = y.reshape(*y.shape[:2], size) * self.param("scale", nn.initializers.ones, (size,))[None, None]
-        y = (y * jax.nn.silu(gate)).astype(self.dtype)
-        y = matmul(y, self.param("output", orthogonal(), (size, size)).astype(self.dtype))
+        y = product(self, "output", y * jax.nn.silu(gate), orthogonal(), size, self.dtype)
         return (x + y).astype(self.dtype), carry
 
     def rates(self, u_LNF: Array, bias: nn.initializers.Initializer, count: int) -> list[Array]:
         """`count` numbers for each head, float32[L, N, heads] each: a projection of the input and a bias."""
-        size, width = self.size, count * self.heads
-        weight = self.param("rates", nn.initializers.normal(1 / math.sqrt(size)), (size, width))
-        rates = matmul(u_LNF, weight.astype(self.dtype)) + self.param("bias", bias, (width,))[None, None]
-        return jnp.split(rates, count, axis=-1)
+        width = count * self.heads
+        rates = product(
+            self, "rates", u_LNF, nn.initializers.normal(1 / math.sqrt(self.size)), width, self.dtype
+        )
+        return jnp.split(rates + self.param("bias", bias, (width,))[None, None], count, axis=-1)
 
     def describe(self) -> dict[str, Any]:
         sizes = {"size": self.size, "heads": self.heads}
@@ -197,3 +208,67 @@ def _rates(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -
     # softplus(bias) = log 2 / halving.
     bias = jnp.log(jnp.expm1(math.log(2) / halving))
     return jnp.concatenate([bias, jnp.zeros(heads)]).astype(dtype)
+
+
+class MLSTM(FastWeights):
+    """C_t = f_t C_{t-1} + i_t v_t k_t^T, n_t = f_t n_{t-1} + i_t k_t, y_t = C_t q_t / max(|n_t . q_t|, 1).
+
+    Beck et al. 2024, "xLSTM: extended long short-term memory", equations 19 to 27: i = exp(u W_i + bias),
+    f = sigmoid(u W_f + bias), keys divided by sqrt(width), and y normalised, gated and added. Without the
+    convolution over the last four steps, the skip around the cell and the expansion to twice the units of the
+    paper's block; the gate is its silu(z).
+
+    The carry holds C exp(-m) and n exp(-m), as in the paper's appendix A: y does not depend on the stabiliser
+    m_t = max(log f_t + m_{t-1}, log i_t, 0), only the size of what is stored does. With 0, which the paper
+    leaves out, exp(-m) cannot overflow.
+    """
+
+    kind: ClassVar[str] = "mlstm"
+
+    def initial_carry(self, n: int) -> Carry:
+        width = self.size // self.heads
+        # The normaliser is the last row: it is what a value of 1 would have written.
+        state = jnp.zeros((n, self.heads, width + 1, width), jnp.float32)
+        return {"stabiliser": jnp.zeros((n, self.heads), jnp.float32), "state": state}
+
+    def remember(self, u_LNF: Array, projected: QKV, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
+        query, key, value = projected
+        log_i, forget = self.rates(u_LNF, _gates, 2)
+        log_f = jax.nn.log_sigmoid(forget)
+        m = stabiliser(log_f, log_i, carry["stabiliser"], reset_LN)
+        before = jnp.concatenate([carry["stabiliser"][None], m[:-1]])
+        inputs = MemoryInputs(
+            query=query,
+            key=key / math.sqrt(key.shape[-1]),
+            value=jnp.concatenate([value, jnp.ones_like(value[..., :1])], axis=-1),
+            # After a reset the decay has nothing to fade, but must be finite.
+            log_decay=jnp.where(reset_LN[..., None], 0.0, log_f + before - m),
+            strength=jnp.exp(log_i - m),
+        )
+        state, y = matrix_memory(carry["state"], inputs, reset_LN)
+        size = jnp.maximum(jnp.abs(y[..., -1:]), jnp.exp(-m)[..., None]) + _LEAST_NORMALISER
+        return y[..., :-1] / size, {"stabiliser": m[-1], "state": state}
+
+
+def stabiliser(log_f_LNH: Array, log_i_LNH: Array, m_NH: Array, reset_LN: Array) -> Array:
+    """m_t = max(log f_t + m_{t-1}, log i_t, 0), with m_{t-1} taken as 0 at a reset; without a gradient.
+
+    What is read does not depend on m, so its gradients sum to zero. What is not finite counts as 0, so that
+    it does not reach the next episode.
+    """
+    log_f, log_i, m = (
+        lax.stop_gradient(jnp.where(jnp.isfinite(x), x, 0.0)) for x in (log_f_LNH, log_i_LNH, m_NH)
+    )
+    log_f = jnp.where(reset_LN[..., None], -jnp.inf, log_f)
+    least = jnp.maximum(log_i, 0.0)
+    least = jnp.concatenate([jnp.maximum(least[:1], log_f[:1] + m[None]), least[1:]])
+
+    def join(before: tuple[Array, Array], after: tuple[Array, Array]) -> tuple[Array, Array]:
+        return before[0] + after[0], jnp.maximum(after[0] + before[1], after[1])
+
+    return lax.associative_scan(join, (log_f, least))[1]
+
+
+def _gates(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+    heads = shape[0] // 2
+    return jnp.concatenate([jnp.zeros(heads), jnp.linspace(*_FORGET, heads)]).astype(dtype)

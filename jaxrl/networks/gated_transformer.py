@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
-from jaxrl.networks.kernels.gru_gate import GateWeights, gru_gate
-from jaxrl.networks.kernels.products import matmul
+from jaxrl.networks.kernels.products import matmul, weight_gradient
 from jaxrl.networks.kernels.window_memory import WindowEntries, ages, attend_step, in_order, remember
 from jaxrl.networks.kernels.windowed_attention import Biases, attend_sequence, pad, sinusoids, windows
-from jaxrl.networks.layers import LayerNorm, orthogonal, per_block_orthogonal, residual_stream, weights_of
+from jaxrl.networks.layers import (
+    LayerNorm,
+    orthogonal,
+    per_block_orthogonal,
+    product,
+    residual_stream,
+    weights_of,
+)
 from jaxrl.types import Array, Carry
 
 # Of the update gates: at 2 a fresh layer passes 88% of its input on, and the policy begins without memory.
@@ -125,8 +131,8 @@ class GatedTransformer(Core):
         """Weights of queries, keys and values; r of each distance, by head; the biases."""
         size = self.size
         weight = self.param("attention", per_block_orthogonal(3), (size, 3 * size)).astype(self.dtype)
-        positions = sinusoids(self.memory_length + 1, size).astype(self.dtype)
-        positions = matmul(positions, self.param("positions", orthogonal(), (size, size)).astype(self.dtype))
+        places = sinusoids(self.memory_length + 1, size)
+        positions = product(self, "positions", places, orthogonal(), size, self.dtype)
         of_heads = (self.heads, size // self.heads)
         names = ("content_bias", "position_bias")
         biases = Biases(*(self.param(name, nn.initializers.zeros, of_heads) for name in names))
@@ -137,16 +143,12 @@ class GatedTransformer(Core):
 
     def _dense(self, name: str, x: Array, size: int) -> Array:
         """A linear layer whose result stays float32."""
-        weight = self.param(f"{name}_kernel", orthogonal(), (x.shape[-1], size))
-        bias = self.param(f"{name}_bias", nn.initializers.zeros, (size,))
-        return matmul(x.astype(self.dtype), weight.astype(self.dtype)) + bias[None, None]
+        y = product(self, f"{name}_kernel", x, orthogonal(), size, self.dtype)
+        return y + self.param(f"{name}_bias", nn.initializers.zeros, (size,))[None, None]
 
 
 class GRUGate(nn.Module):
-    """(1 - z) x + z h, with h and z of a GRU with the state x and the input relu(y).
-
-    z = sigmoid(y W_z + x U_z - bias) is nearly 0 at first.
-    """
+    """`gru_gate` with its weights; z is nearly 0 at first."""
 
     dtype: jnp.dtype = jnp.float32
 
@@ -164,3 +166,72 @@ class GRUGate(nn.Module):
 
     def _weight(self, name: str, size: int, blocks: int) -> Array:
         return self.param(name, per_block_orthogonal(blocks), (size, blocks * size)).astype(self.dtype)
+
+
+class GateWeights(NamedTuple):
+    """Weights in the dtype of the products: of relu(y) for r, z and h, of x for r and z, of r x for h.
+
+    The bias is float32[F].
+    """
+
+    input: Array
+    state: Array
+    bias: Array
+    candidate: Array
+
+
+class _Saved(NamedTuple):
+    """Arguments and activations of the gate; float32[..., F], r and z together."""
+
+    x: Array
+    y: Array
+    rz: Array
+    h: Array
+    weights: GateWeights
+
+
+@jax.custom_vjp
+def gru_gate(x: Array, y: Array, weights: GateWeights) -> Array:
+    """float32[L, N, F], (1 - z) x + z h, with h and z of a GRU with the state x and the input relu(y).
+
+    r = sigmoid(relu(y) W_r + x U_r), z = sigmoid(relu(y) W_z + x U_z - bias) and h = tanh(relu(y) W_h + (r x)
+    U_h) (Parisotto et al. 2020, section 3.2). The hand-written gradient keeps four arrays of the size of x,
+    the stream, where autodiff keeps seven.
+    """
+    return _forward(x, y, weights)[0]
+
+
+def _forward(x: Array, y: Array, weights: GateWeights) -> tuple[Array, _Saved]:
+    dtype = weights.input.dtype
+    size = x.shape[-1]
+    inputs = matmul(jax.nn.relu(y).astype(dtype), weights.input)
+    bias = jnp.concatenate([jnp.zeros_like(weights.bias), weights.bias])
+    rz = inputs[..., : 2 * size] + matmul(x.astype(dtype), weights.state)
+    rz = jax.nn.sigmoid(rz - bias[None, None])
+    r, z = jnp.split(rz, 2, axis=-1)
+    h = jnp.tanh(inputs[..., 2 * size :] + matmul((r * x).astype(dtype), weights.candidate))
+    return (1 - z) * x + z * h, _Saved(x, y, rz, h, weights)
+
+
+def _backward(saved: _Saved, gradient: Array) -> tuple[Array, Array, GateWeights]:
+    x, y, rz, h, weights = saved
+    dtype = weights.input.dtype
+    r, z = jnp.split(rz, 2, axis=-1)
+    dh = gradient * z * (1 - h * h)
+    dz = gradient * (h - x) * z * (1 - z)
+    drx = matmul(dh.astype(dtype), weights.candidate.T)
+    dr = drx * x * r * (1 - r)
+    before = jnp.concatenate([dr, dz, dh], axis=-1).astype(dtype)  # of r, z and h
+    drz = before[..., : 2 * x.shape[-1]]
+    dx = gradient * (1 - z) + drx * r + matmul(drz, weights.state.T)
+    dy = jnp.where(y > 0, matmul(before, weights.input.T), 0.0)
+    dweights = GateWeights(
+        input=weight_gradient(jax.nn.relu(y).astype(dtype), before).astype(dtype),
+        state=weight_gradient(x.astype(dtype), drz).astype(dtype),
+        bias=-dz.sum(axis=tuple(range(dz.ndim - 1))),
+        candidate=weight_gradient((r * x).astype(dtype), dh.astype(dtype)).astype(dtype),
+    )
+    return dx, dy, dweights
+
+
+gru_gate.defvjp(_forward, _backward)

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 
 from jaxrl.envs.base import Box
 from jaxrl.envs.spaces import FARTHEST
-from jaxrl.networks.action_scale import ActionScale
 from jaxrl.networks.distributions import Categorical, NoiseKind, uniform_of_normal
+from jaxrl.networks.gaussians import ActionScale, Gaussian
 from jaxrl.networks.layers import Dense, weights_of
 from jaxrl.networks.operations import Layer
 from jaxrl.types import Array
@@ -37,8 +37,7 @@ class GaussianMixture:
 
     Attributes:
       logits: float[..., K], of the components, unnormalised.
-      mean: float[..., K, D].
-      log_std: float[..., K, D], natural logarithm of the standard deviation.
+      mean, log_std: float[..., K, D]; natural logarithm of the standard deviation.
     """
 
     logits: Array
@@ -50,7 +49,7 @@ class GaussianMixture:
         """float32[..., D], from standard normal noise of [..., D + 1]: the last picks the component."""
         _, mean, log_std = self._float32()
         chex.assert_shape(noise, (*mean.shape[:-2], mean.shape[-1] + 1))
-        component = self._components().sample(uniform_of_normal(noise[..., -1]))
+        component = Categorical(self.logits).sample(uniform_of_normal(noise[..., -1]))
         mean, log_std = (self._of(component, x) for x in (mean, log_std))
         return mean + jnp.exp(log_std) * noise[..., :-1]
 
@@ -83,10 +82,20 @@ class GaussianMixture:
 
     def mode(self) -> Array:
         """float32[..., D]: the mean of the component of the largest weight, the first of equals."""
-        return self._of(self._components().mode(), self._float32()[1])
+        return self._of(Categorical(self.logits).mode(), self._float32()[1])
 
-    def _components(self) -> Categorical:
-        return Categorical(self.logits)
+    def divergence(self, other: GaussianMixture) -> Array:
+        """float32[...]: an upper bound of KL(self || other) in nats, 0 where both are the same.
+
+        KL(w || v) + sum_k w_k KL(p_k || q_k): the divergence of action and component together, which is at
+        least the action's (Do 2003, "Fast approximation of Kullback-Leibler distance for dependence trees and
+        hidden Markov models"). Components are paired by index, as a policy's are with its clone's.
+        """
+        log_w, mean_p, log_std_p = self._float32()
+        log_v, mean_q, log_std_q = other._float32()
+        chex.assert_equal_shape([mean_p, mean_q])
+        of_components = Gaussian(mean_p, log_std_p).divergence(Gaussian(mean_q, log_std_q))
+        return jnp.sum(jnp.exp(log_w) * (log_w - log_v + of_components), axis=-1)
 
     def _of(self, component: Array, x: Array) -> Array:
         """The part of [..., K, D] for a component int32[...].
@@ -103,21 +112,6 @@ class GaussianMixture:
         chex.assert_equal_shape([self.logits, self.mean[..., 0]])
         log_weight = jax.nn.log_softmax(self.logits.astype(jnp.float32), axis=-1)
         return log_weight, self.mean.astype(jnp.float32), self.log_std.astype(jnp.float32)
-
-
-def mixture_divergence(p: GaussianMixture, q: GaussianMixture) -> Array:
-    """float32[...]: an upper bound of KL(p || q) in nats, 0 where both are the same.
-
-    KL(w || v) + sum_k w_k KL(p_k || q_k): the divergence of action and component together, which is at least
-    the action's (Do 2003, "Fast approximation of Kullback-Leibler distance for dependence trees and hidden
-    Markov models"). Components are paired by index, as a policy's are with its clone's.
-    """
-    log_w, mean_p, log_std_p = p._float32()
-    log_v, mean_q, log_std_q = q._float32()
-    chex.assert_equal_shape([mean_p, mean_q])
-    squares = jnp.exp(2.0 * (log_std_p - log_std_q)) + jnp.square((mean_p - mean_q) * jnp.exp(-log_std_q))
-    of_components = jnp.sum(log_std_q - log_std_p + 0.5 * (squares - 1.0), axis=-1)
-    return jnp.sum(jnp.exp(log_w) * (log_w - log_v + of_components), axis=-1)
 
 
 class GaussianMixtureHead(nn.Module):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import flax.linen as nn
@@ -16,10 +17,10 @@ import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
-from jaxrl.networks import distributions, gaussians, mixed
-from jaxrl.networks.action_scale import ActionScale, is_vector_of_floats
+from jaxrl.networks import distributions, gaussians
 from jaxrl.networks.dense import LinearHead
 from jaxrl.networks.gaussian_mixture import GaussianMixtureHead
+from jaxrl.networks.gaussians import ActionScale, is_vector_of_floats
 from jaxrl.networks.layers import Dense, linear, weights_of
 from jaxrl.networks.operations import Layer, bounds_of
 from jaxrl.networks.registry import Registry
@@ -33,11 +34,12 @@ class Head:
     """A policy head and what the rollout must know about its actions.
 
     Attributes:
-      module: linen module, (features [..., F], action_mask or None) -> distribution. The built-in ones have a
-        method `describe()`, which returns their `type` and the prefix of their `weights` as JSON values.
+      module: linen module, (features [..., F], action_mask or None) -> distribution. If exports beside
+        StableHLO know it, it has a method `describe()`: its `type` and the prefix of its `weights`, as JSON
+        values.
       noise_kind: "uniform" or "normal": what `distribution.sample` consumes.
       noise_shape: shape of that noise for one action.
-      to_env: maps a stored action to what the environment accepts (scaling, clipping, squashing).
+      to_env: maps a stored action to what the environment accepts.
       from_env: the stored action of what an environment took, for learning from demonstrations; an inverse of
         `to_env`, up to the bounds.
       unit: 1 of the numbers that densities are of, in the environment's; of each component.
@@ -71,14 +73,8 @@ def build_head(network: NetworkConfig, spec: EnvSpec) -> Head:
 
 def head_name(network: NetworkConfig, spec: EnvSpec) -> str:
     """The head that `network.head` names, "auto" resolved by the action space."""
-    return _automatic(spec) if network.head == "auto" else network.head
-
-
-class _Unsuitable(ValueError):
-    """Says which spaces a head can serve."""
-
-
-def _automatic(spec: EnvSpec) -> str:
+    if network.head != "auto":
+        return network.head
     if isinstance(spec.action_space, Discrete):
         return "categorical"
     if isinstance(spec.action_space, MultiDiscrete):
@@ -92,6 +88,10 @@ def _automatic(spec: EnvSpec) -> str:
         "Discrete, MultiDiscrete, one-dimensional Box of floats, and a Dict or Tuple of such parts; "
         "declare a Box of integers as MultiDiscrete"
     )
+
+
+class _Unsuitable(ValueError):
+    """Says which spaces a head can serve."""
 
 
 @HEADS.register("categorical")
@@ -110,6 +110,10 @@ def _multi_categorical(network: NetworkConfig, space: Space) -> Head:
 
 @HEADS.register("gaussian")
 def _gaussian(network: NetworkConfig, space: Space) -> Head:
+    return _scaled(space, lambda box: GaussianHead(box, network.policy_gain, network.policy_std))
+
+
+def _scaled(space: Space, module: Callable[[Box], nn.Module], more_noise: int = 0) -> Head:
     """The environment gets the action scaled, if need be, and clipped to its bounds.
 
     The density is of the action before both.
@@ -117,8 +121,8 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
     if not is_vector_of_floats(space):
         raise _Unsuitable("a one-dimensional Box of floats")
     scale = ActionScale.of(space)
-    module = GaussianHead(space, network.policy_gain, network.policy_std)
-    return Head(module, "normal", space.shape, scale.to_env, scale.from_env, scale.half_width)
+    noise = (space.shape[0] + more_noise,)
+    return Head(module(space), "normal", noise, scale.to_env, scale.from_env, scale.half_width)
 
 
 @HEADS.register("tanh_gaussian")
@@ -141,13 +145,9 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
 
 @HEADS.register("gaussian_mixture")
 def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
-    """Scaled and clipped as in `_gaussian`; one more number of noise picks the component."""
-    if not is_vector_of_floats(space):
-        raise _Unsuitable("a one-dimensional Box of floats")
-    scale = ActionScale.of(space)
-    module = GaussianMixtureHead(space, network.mixture_components, network.policy_gain)
-    noise = (space.shape[0] + 1,)
-    return Head(module, "normal", noise, scale.to_env, scale.from_env, scale.half_width)
+    """One more number of noise picks the component."""
+    components, gain = network.mixture_components, network.policy_gain
+    return _scaled(space, lambda box: GaussianMixtureHead(box, components, gain), more_noise=1)
 
 
 @HEADS.register("mixed")
@@ -157,13 +157,9 @@ def _mixed(network: NetworkConfig, space: Space) -> Head:
         raise _Unsuitable("a Dict or Tuple of Discrete, MultiDiscrete and Box actions")
     scales = [ActionScale.of(part) if isinstance(part, Box) else None for _, part in space.spaces]
 
-    def to_env(action: Array) -> Array:
+    def joined(method: str, action: Array) -> Array:
         parts = zip(scales, space.split(action), strict=True)
-        return jnp.concatenate([x if scale is None else scale.to_env(x) for scale, x in parts], axis=-1)
-
-    def from_env(action: Array) -> Array:
-        parts = zip(scales, space.split(action), strict=True)
-        return jnp.concatenate([x if scale is None else scale.from_env(x) for scale, x in parts], axis=-1)
+        return jnp.concatenate([getattr(scale, method)(x) if scale else x for scale, x in parts], axis=-1)
 
     units = [
         unit
@@ -171,6 +167,7 @@ def _mixed(network: NetworkConfig, space: Space) -> Head:
         for unit in ((1.0,) * size if scale is None else scale.half_width)
     ]
     module = MixedHead(space, network.policy_gain, network.policy_std)
+    to_env, from_env = partial(joined, "to_env"), partial(joined, "from_env")
     return Head(module, "normal", space.shape, to_env, from_env, tuple(units))
 
 
@@ -253,9 +250,6 @@ class SoftActorHead(nn.Module):
         low, high = _LOG_STD
         return gaussians.TanhGaussian(mean, low + share * (high - low))
 
-    def describe(self) -> None:
-        """No export beside StableHLO knows it."""
-
 
 class MixedHead(nn.Module):
     """A head for each part of an action, named by its position."""
@@ -265,7 +259,7 @@ class MixedHead(nn.Module):
     std: float
 
     @nn.compact
-    def __call__(self, x: Array, mask: Array | None) -> mixed.ProductDistribution:
+    def __call__(self, x: Array, mask: Array | None) -> distributions.ProductDistribution:
         parts: list[nn.Module] = []
         for i, (_, part) in enumerate(self.space.spaces):
             if isinstance(part, Discrete):
@@ -275,10 +269,7 @@ class MixedHead(nn.Module):
             else:
                 flat = Box(part.low, part.high, (len(part.low),))
                 parts.append(GaussianHead(flat, self.gain, self.std, name=f"part_{i}"))
-        return mixed.ProductDistribution(tuple(part(x, None) for part in parts), self.space)
-
-    def describe(self) -> None:
-        """No export beside StableHLO knows it."""
+        return distributions.ProductDistribution(tuple(part(x, None) for part in parts), self.space)
 
 
 class ValueHead(LinearHead):
@@ -301,9 +292,6 @@ class FeaturesHead(nn.Module):
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> Array:
         return x
-
-    def describe(self) -> None:
-        """No export beside StableHLO knows it."""
 
 
 class QHead(nn.Module):

@@ -59,11 +59,18 @@ def activation(name: str) -> Callable[[Array], Array]:
     return ACTIVATIONS[name]
 
 
+def product(
+    module: nn.Module, name: str, x: Array, init: Any, size: int, dtype: jnp.dtype = jnp.float32
+) -> Array:
+    """float32[..., size], `x` times the parameter `name`, both in `dtype`."""
+    weight = module.param(name, init, (x.shape[-1], size))
+    return matmul(x.astype(dtype), weight.astype(dtype))
+
+
 def linear(module: nn.Module, x: Array, features: int, gain: float, dtype: jnp.dtype = jnp.float32) -> Array:
     """A linear layer with the parameters of `module`; see `Dense`."""
-    weight = module.param("kernel", orthogonal(gain), (x.shape[-1], features))
+    y = product(module, "kernel", x, orthogonal(gain), features, dtype)
     bias = module.param("bias", nn.initializers.zeros, (features,))
-    y = matmul(x.astype(dtype), weight.astype(dtype))
     return (y + jax.lax.broadcast_to_rank(bias, y.ndim)).astype(dtype)
 
 
@@ -71,9 +78,8 @@ def residual_stream(module: nn.Module, x: Array, size: int, dtype: jnp.dtype = j
     """float32[L, N, size], to which layers are added: `x`, or `embedding` of it if its size differs."""
     if x.shape[-1] == size:
         return x.astype(jnp.float32)
-    weight = module.param("embedding", orthogonal(), (x.shape[-1], size))
-    bias = module.param("embedding_bias", nn.initializers.zeros, (size,))
-    return matmul(x.astype(dtype), weight.astype(dtype)) + bias[None, None]
+    y = product(module, "embedding", x, orthogonal(), size, dtype)
+    return y + module.param("embedding_bias", nn.initializers.zeros, (size,))[None, None]
 
 
 def weights_of(module: nn.Module) -> str:
@@ -151,17 +157,7 @@ class LayerNorm(nn.Module):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def layer_norm(x: Array, scale: Array, bias: Array, axes: int) -> Array:
-    """Mean 0 and variance 1 over the last `axes` dimensions, then a scale and a bias (Ba et al. 2016).
-
-    Args:
-      x: float32[..., C].
-      scale: float32[C].
-      bias: float32[C].
-      axes: number of the last dimensions that share a mean and a variance, at least 1.
-
-    Returns:
-      float32[..., C], of the shape of `x`.
-    """
+    """float32[..., C] of `x` float32[..., C], with `scale` and `bias` float32[C]; see `LayerNorm`."""
     return _forward(x, scale, bias, axes)[0]
 
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from jaxrl.networks.core import Core
 from jaxrl.networks.kernels.linear_recurrence import Number, linear_recurrence, times
-from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.layers import (
     LayerNorm,
     activation,
+    layer_norm,
     orthogonal,
     per_block_orthogonal,
+    product,
     residual_stream,
     weights_of,
 )
@@ -30,6 +31,10 @@ _MEMORY = (2.0, 128.0)
 _GATE_GAIN = 4.0
 # Smallest and largest first time step of a unit, in steps of the environment (Smith et al. 2023, table 11).
 _TIME_STEP = (1e-3, 1e-1)
+# Contexts of FFM turn once in 1 to 1,024 steps at first, traces forget half in 1 to 154 steps: a hundredth
+# of the last is left after 1,024. The fastest decay is the one that the authors' sums in float64 allow.
+_PERIOD = (1.0, 1024.0)
+_DECAY = (0.673, math.log(100) / 1024)
 
 
 class MinGRU(Core):
@@ -47,11 +52,9 @@ class MinGRU(Core):
 
     @nn.compact
     def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
-        shape = (x_LNF.shape[-1], 2 * self.size)
-        weight = self.param("input", self._weight_init, shape)
-        bias = self.param("bias", self._bias_init, shape[1:])
-        gates_LNG = matmul(x_LNF.astype(self.dtype), weight.astype(self.dtype)) + bias[None, None]
-        z, n = jnp.split(gates_LNG, 2, axis=-1)
+        gates_LNG = product(self, "input", x_LNF, self._weight_init, 2 * self.size, self.dtype)
+        bias = self.param("bias", self._bias_init, (2 * self.size,))
+        z, n = jnp.split(gates_LNG + bias[None, None], 2, axis=-1)
         z = jax.nn.sigmoid(z)
         (h_LNH,) = linear_recurrence((1 - z,), (z * n,), (carry["h"],), reset_LN)
         return h_LNH.astype(self.dtype), {"h": h_LNH[-1]}
@@ -85,19 +88,17 @@ class LRU(Core):
 
     @nn.compact
     def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
-        features = x_LNF.shape[-1]
         size = self.size
         nu, theta, gamma = self.param("eigenvalues", _eigenvalues, (3, size))
         modulus = jnp.exp(-jnp.exp(nu))
         a = (modulus * jnp.cos(jnp.exp(theta)), modulus * jnp.sin(jnp.exp(theta)))
-        x = x_LNF.astype(self.dtype)
-        inputs = self._product(x, "input", per_block_orthogonal(2), (features, 2 * size))
+        inputs = product(self, "input", x_LNF, per_block_orthogonal(2), 2 * size, self.dtype)
         b = tuple(jnp.exp(gamma)[None, None] * part for part in jnp.split(inputs, 2, axis=-1))
         before = (carry["real"], carry["imaginary"])
         real, imaginary = linear_recurrence(tuple(part[None, None] for part in a), b, before, reset_LN)
-        state = jnp.concatenate([real, imaginary], axis=-1).astype(self.dtype)
-        y = self._product(state, "output", orthogonal(), (2 * size, size))
-        y = y + self._product(x, "skip", orthogonal(), (features, size))
+        state = jnp.concatenate([real, imaginary], axis=-1)
+        y = product(self, "output", state, orthogonal(), size, self.dtype)
+        y = y + product(self, "skip", x_LNF, orthogonal(), size, self.dtype)
         bias = self.param("bias", nn.initializers.zeros, (size,))
         after = {"real": real[-1], "imaginary": imaginary[-1]}
         return activation(self.activation)(y + bias[None, None]).astype(self.dtype), after
@@ -105,11 +106,6 @@ class LRU(Core):
     def describe(self) -> dict[str, Any]:
         named = {"size": self.size, "activation": self.activation}
         return {"type": "lru", "weights": weights_of(self), **named}
-
-    def _product(
-        self, x: Array, name: str, init: nn.initializers.Initializer, shape: tuple[int, int]
-    ) -> Array:
-        return matmul(x, self.param(name, init, shape).astype(self.dtype))
 
 
 def _memories(size: int) -> Array:
@@ -152,17 +148,17 @@ class S5(Core):
         x = residual_stream(self, x_LNF, size, self.dtype)
         u = LayerNorm(name="norm")(x)
         a, held = zero_order_hold(self.param("spectrum", _spectrum, (3, states)))
-        weight = self.param("input", nn.initializers.normal(math.sqrt(0.5 / size)), (size, 2 * states))
-        driven = jnp.split(matmul(u.astype(self.dtype), weight.astype(self.dtype)), 2, axis=-1)
-        b = times(_add_ranks(held), (driven[0], driven[1]))
+        normal = nn.initializers.normal
+        inputs = product(self, "input", u, normal(math.sqrt(0.5 / size)), 2 * states, self.dtype)
+        driven = tuple(jnp.split(inputs, 2, axis=-1))
+        b = times(_add_ranks(held), driven)
         real, imaginary = linear_recurrence(_add_ranks(a), b, (carry["real"], carry["imaginary"]), reset_LN)
 
         # Twice the real part of a complex product, the factor within the weights.
-        state = jnp.concatenate([real, imaginary], axis=-1).astype(self.dtype)
-        weight = self.param("output", nn.initializers.normal(1 / math.sqrt(states)), (2 * states, size))
-        y = matmul(state, weight.astype(self.dtype))
-        y = jax.nn.gelu(y + self.param("skip", nn.initializers.normal(1.0), (size,))[None, None] * u)
-        gate = matmul(y.astype(self.dtype), self.param("gate", orthogonal(), (size, size)).astype(self.dtype))
+        state = jnp.concatenate([real, imaginary], axis=-1)
+        y = product(self, "output", state, normal(1 / math.sqrt(states)), size, self.dtype)
+        y = jax.nn.gelu(y + self.param("skip", normal(1.0), (size,))[None, None] * u)
+        gate = product(self, "gate", y, orthogonal(), size, self.dtype)
         gate = gate + self.param("bias", nn.initializers.zeros, (size,))[None, None]
         after = {"real": real[-1], "imaginary": imaginary[-1]}
         return (x + y * jax.nn.sigmoid(gate)).astype(self.dtype), after
@@ -175,8 +171,7 @@ class S5(Core):
 def zero_order_hold(spectrum: Array) -> tuple[Number, Number]:
     """exp(lambda dt) and (exp(lambda dt) - 1) / lambda, as real and imaginary parts.
 
-    Args:
-      spectrum: float32[3, P], log(-Re lambda), Im lambda and log dt.
+    `spectrum` is float32[3, P]: log(-Re lambda), Im lambda and log dt.
     """
     real = -jnp.exp(spectrum[0])
     imaginary = spectrum[1]
@@ -213,3 +208,61 @@ def hippo_n(states: int) -> np.ndarray:
     antisymmetric = np.triu(np.outer(root, root), 1) / 2
     found = np.linalg.eigvalsh(1j * (antisymmetric.T - antisymmetric))
     return found[states:]
+
+
+class FFM(Core):
+    """S_t = exp(-|alpha| + i omega) S_{t-1} + u_t 1^T, a row for each trace, a column for each context.
+
+    Morad et al. 2023, "Reinforcement learning with fast and forgetful memory": the input is gated,
+    u = l_1(x) sigmoid(l_2(x)); y = g LN(l_3(Re S, Im S)) + (1 - g) l_5(x) with g = sigmoid(l_4(x)). The norm
+    has no parameters.
+
+    Attributes:
+      state_size: complex numbers of the state, traces times contexts.
+      heads: contexts. With 128 numbers and 4 contexts the state has the size of the paper's.
+    """
+
+    waits_for_the_carry: ClassVar[bool] = False
+    size: int
+    state_size: int
+    heads: int
+    dtype: jnp.dtype = jnp.float32
+
+    def initial_carry(self, n: int) -> Carry:
+        return {part: jnp.zeros((n, self.state_size), jnp.float32) for part in ("imaginary", "real")}
+
+    @nn.compact
+    def __call__(self, x_LNF: Array, carry: Carry, reset_LN: Array) -> tuple[Array, Carry]:
+        size = self.size
+        traces = self.state_size // self.heads
+        faded = jnp.exp(-jnp.abs(self.param("decay", lambda _: jnp.linspace(*_DECAY, traces))))
+        angle = self.param("angle", lambda _: 2 * math.pi / jnp.linspace(*_PERIOD, self.heads))
+        a = tuple(jnp.outer(faded, turn).reshape(1, 1, -1) for turn in (jnp.cos(angle), jnp.sin(angle)))
+
+        # l_1, l_2, l_4 and l_5 in one product.
+        widths = (traces, traces, size, size)
+        projected = self._linear("input", x_LNF, *widths)
+        written, write, gate, skip = jnp.split(projected, [traces, 2 * traces, 2 * traces + size], axis=-1)
+        u = jnp.repeat(written * jax.nn.sigmoid(write), self.heads, axis=-1)
+        before = (carry["real"], carry["imaginary"])
+        real, imaginary = linear_recurrence(a, (u, jnp.zeros_like(u)), before, reset_LN)
+
+        z = self._linear("output", jnp.concatenate([real, imaginary], axis=-1), size)
+        z = layer_norm(z, jnp.ones(size), jnp.zeros(size), 1)
+        y = skip + jax.nn.sigmoid(gate) * (z - skip)
+        return y.astype(self.dtype), {"real": real[-1], "imaginary": imaginary[-1]}
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {"size": self.size, "state_size": self.state_size, "heads": self.heads}
+        return {"type": "ffm", "weights": weights_of(self), **sizes}
+
+    def _linear(self, name: str, x: Array, *widths: int) -> Array:
+        """Layers of these widths beside each other, each with orthogonal weights."""
+
+        def init(key: Array, _: tuple[int, ...]) -> Array:
+            keys = jax.random.split(key, len(widths))
+            blocks = [orthogonal()(k, (x.shape[-1], w)) for k, w in zip(keys, widths, strict=True)]
+            return jnp.concatenate(blocks, axis=-1)
+
+        y = product(self, name, x, init, sum(widths), self.dtype)
+        return y + self.param(f"{name}_bias", nn.initializers.zeros, (sum(widths),))[None, None]

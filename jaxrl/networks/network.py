@@ -19,18 +19,16 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import EnvSpec, zeros
 from jaxrl.envs.checks import explain
-from jaxrl.networks.architectures import describe_architecture
-from jaxrl.networks.architectures.build import require_architecture
-from jaxrl.networks.central import build_trunk_encoder, policy_space
+from jaxrl.networks.architectures import describe_architecture, require_architecture
+from jaxrl.networks.central import build_trunk_encoder, policy_space, require_separate_rows
 from jaxrl.networks.core import Core
 from jaxrl.networks.cores import build_core, check_recurrence, core_waits
 from jaxrl.networks.dense import outputs_by_kernel
 from jaxrl.networks.encoders import encoder_names
-from jaxrl.networks.graph.encoder import TABLES
+from jaxrl.networks.graphs import TABLES
 from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.networks.layers import activation
 from jaxrl.networks.operations import Layer, description_of, start_of
-from jaxrl.networks.row_check import require_separate_rows
 from jaxrl.types import Array, PyTree
 
 _SEVERAL = (2, 3)  # steps and environments, to see that a part tells them apart
@@ -38,12 +36,7 @@ _SEVERAL = (2, 3)  # steps and environments, to see that a part tells them apart
 
 @dataclass(frozen=True)
 class HeadOnTrunk:
-    """A head and its trunk.
-
-    Attributes:
-      module: linen module, (features [..., F], action_mask or None) -> output of the head.
-      trunk: the name of the trunk whose features it reads.
-    """
+    """A head, (features [..., F], action_mask or None) -> output, and the trunk whose features it reads."""
 
     module: nn.Module
     trunk: str
@@ -51,47 +44,115 @@ class HeadOnTrunk:
 
 @flax.struct.dataclass
 class NetworkOutput:
-    """The outputs of a network for [L, N] observations.
-
-    Attributes:
-      features: [L, N, F] by trunk, what the heads have read.
-      carry: the one after the last step.
-    """
+    """For [L, N] observations: the outputs of heads, the features [L, N, F] they read, the last carry."""
 
     heads: dict[str, Any]
     features: dict[str, Array]
     carry: PyTree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # JAX caches programs by functions, and so by their object
 class Network:
-    """Pure functions of a recurrent network.
+    """Pure functions of a recurrent network; made by `build`.
 
     Attributes:
-      init: key -> params (float32 tree).
-      initial_carry: n -> carry by trunk, zeros of [n, ...].
-      apply: (params, obs [L, N, *O], carry [N, ...], reset [L, N], action_mask [L, N, A] or None)
-        -> NetworkOutput.
+      core: of a trunk, to make first carries and to be described.
+      trunks: their names.
+      waits_for_the_carry: True if the core's matrix products take one time step after the other.
       prepare: params -> params with what follows from them alone, such as the nodes of fixed graphs: `apply`
         then does not compute that at every call. For acting; no gradient reaches params through it. None
         if there is nothing of the kind.
-      layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
-      waits_for_the_carry: True if the core's matrix products take one time step after the other.
-      num_features: () -> F of each trunk.
-      describe: () -> the layers as JSON values, with which the weights run without this package: `trunks` by
-        name, each with `encoders` (of one `input` each) and a `core`, and each head by its name. `weights`
-        are prefixes of the names of arrays. None if a part has no description, such as a user's own, or
-        in bfloat16.
     """
 
-    init: Callable[[Array], PyTree]
-    initial_carry: Callable[[int], PyTree]
-    apply: Callable[[PyTree, PyTree, PyTree, Array, Array | None], NetworkOutput]
-    prepare: Callable[[PyTree], PyTree] | None
-    layers: Callable[[PyTree, PyTree, PyTree, Array, Array | None], list[tuple[str, Array]]]
+    network: NetworkConfig
+    spec: EnvSpec
+    module: _Trunks
+    core: Core
+    trunks: tuple[str, ...]
     waits_for_the_carry: bool
-    num_features: Callable[[], int]
-    describe: Callable[[], dict[str, Any] | None]
+    prepare: Callable[[PyTree], PyTree] | None = None
+
+    def init(self, key: Array) -> PyTree:
+        """float32 parameters."""
+        return self.module.init(key, *self._example())["params"]
+
+    def initial_carry(self, n: int) -> PyTree:
+        """Zeros of [n, ...] by trunk."""
+        return {name: self.core.initial_carry(n) for name in self.trunks}
+
+    def apply(
+        self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
+    ) -> NetworkOutput:
+        """The outputs for observations [L, N, *O].
+
+        The carry of [N, ...] is before the first step; `reset` is bool[L, N], `mask` bool[L, N, A] of
+        actions, or None.
+        """
+        variables = {"params": params}
+        if TABLES in params:
+            variables[TABLES] = params[TABLES]
+        with self._precision:
+            out: NetworkOutput = self.module.apply(variables, obs, carry, reset, mask)  # type: ignore[assignment]
+        return out
+
+    def layers(
+        self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
+    ) -> list[tuple[str, Array]]:
+        """Arguments of `apply` -> (name, float output) of every layer, in the order of computation."""
+        # Recomputed layers would come sorted by name.
+        module = self.module.clone(network=dataclasses.replace(self.network, remat=False))
+        with self._precision:
+            _, seen = module.apply(
+                {"params": params},
+                *(obs, carry, reset, mask),
+                capture_intermediates=True,
+                mutable=["intermediates"],
+            )
+        return list(_outputs(seen["intermediates"], ()))
+
+    def num_features(self) -> int:
+        """F of each trunk."""
+
+        def features(key: Array) -> Array:
+            return self.apply(self.init(key), *self._example()).features[self.trunks[0]]
+
+        return int(jax.eval_shape(features, jax.random.key(0)).shape[-1])
+
+    def describe(self) -> dict[str, Any] | None:
+        """The layers as JSON values, with which the weights run without this package.
+
+        `trunks` by name, each with `encoders` (of one `input` each) and a `core`, and each head by its name.
+        `weights` are prefixes of the names of arrays. None if a part has no description, such as a user's
+        own, or in bfloat16.
+        """
+        if self.network.compute_dtype != "float32":
+            return None
+        found: dict[str, Any] | None = self.module.apply({}, self.trunks, method="describe")  # type: ignore[assignment]
+        return found
+
+    def trace(self) -> PyTree:
+        """The shapes of what a rollout computes: of several steps and environments, with parameters alone."""
+        example = self._example(*_SEVERAL)
+        return jax.eval_shape(self.apply, self._shapes(*_SEVERAL)["params"], *example)
+
+    def _with_tables(self, params: PyTree) -> PyTree:
+        with self._precision:
+            _, found = self.module.apply({"params": params}, *self._example(), mutable=[TABLES])
+        return {**params, TABLES: found[TABLES]}
+
+    def _shapes(self, *size: int) -> PyTree:
+        """The shapes of all that `init` of the module makes, tables that follow from parameters too."""
+        return jax.eval_shape(lambda key: self.module.init(key, *self._example(*size)), jax.random.key(0))
+
+    @property
+    def _precision(self) -> AbstractContextManager[Any]:
+        return precision_of_products(self.network.matmul_precision)
+
+    def _example(self, length: int = 1, n: int = 1) -> tuple[PyTree, PyTree, Array, Array | None]:
+        """Arguments of `apply` after `params`, of `length` steps of `n` environments."""
+        obs = zeros(self.spec.observation_space, (length, n))
+        mask = jnp.ones((length, n, self.spec.mask_size), bool) if self.spec.has_action_mask else None
+        return obs, self.initial_carry(n), jnp.zeros((length, n), bool), mask
 
 
 def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk]) -> Network:
@@ -111,104 +172,22 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     for trunk in trunks:  # the module builds its own; these only check
         build_trunk_encoder(network, spec.observation_space, trunk)
     module = _Trunks(network, spec, tuple((name, x.trunk, x.module) for name, x in heads.items()))
-    functions = _Functions(network, spec, module, build_core(network), trunks)
-    own = [
-        name for name in (network.architecture or network.encoder, network.core, network.head) if ":" in name
-    ]
+    built = Network(network, spec, module, build_core(network), trunks, core_waits(network))
+    encoder = network.architecture or network.encoder
+    own = [name for name in (encoder, network.core, network.head) if ":" in name]
     if own:
-        _try(own, functions.trace)
-    if ":" in (network.architecture or network.encoder):
+        try:
+            built.trace()
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"`network` with {', '.join(own)} {explain(error)}") from error
+    if ":" in encoder:
         for trunk in trunks:
             require_separate_rows(network, spec.observation_space, trunk)
-    prepares = bool(network.architecture) and TABLES in functions.shapes()
-    return Network(
-        init=functions.init,
-        initial_carry=functions.initial_carry,
-        apply=functions.apply,
-        prepare=functions.prepare if prepares else None,
-        layers=functions.layers,
-        waits_for_the_carry=core_waits(network),
-        num_features=functions.num_features,
-        describe=functions.describe,
-    )
-
-
-@dataclass(frozen=True, eq=False)  # JAX caches programs by functions, and so by their object
-class _Functions:
-    """The functions of a `Network`, where each is explained."""
-
-    network: NetworkConfig
-    spec: EnvSpec
-    module: _Trunks
-    core: Core
-    trunks: tuple[str, ...]
-
-    def init(self, key: Array) -> PyTree:
-        return self.module.init(key, *self._example())["params"]
-
-    def initial_carry(self, n: int) -> PyTree:
-        return {name: self.core.initial_carry(n) for name in self.trunks}
-
-    def apply(
-        self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
-    ) -> NetworkOutput:
-        variables = {"params": params}
-        if TABLES in params:
-            variables[TABLES] = params[TABLES]
-        with self._precision:
-            out: NetworkOutput = self.module.apply(variables, obs, carry, reset, mask)  # type: ignore[assignment]
-        return out
-
-    def prepare(self, params: PyTree) -> PyTree:
-        with self._precision:
-            _, found = self.module.apply({"params": params}, *self._example(), mutable=[TABLES])
-        return {**params, TABLES: found[TABLES]}
-
-    def layers(
-        self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
-    ) -> list[tuple[str, Array]]:
-        # Recomputed layers would come sorted by name.
-        module = self.module.clone(network=dataclasses.replace(self.network, remat=False))
-        with self._precision:
-            _, seen = module.apply(
-                {"params": params},
-                *(obs, carry, reset, mask),
-                capture_intermediates=True,
-                mutable=["intermediates"],
-            )
-        return list(_outputs(seen["intermediates"], ()))
-
-    def num_features(self) -> int:
-        def features(key: Array) -> Array:
-            return self.apply(self.init(key), *self._example()).features[self.trunks[0]]
-
-        return int(jax.eval_shape(features, jax.random.key(0)).shape[-1])
-
-    def describe(self) -> dict[str, Any] | None:
-        if self.network.compute_dtype != "float32":
-            return None
-        found: dict[str, Any] | None = self.module.apply({}, self.trunks, method="describe")  # type: ignore[assignment]
-        return found
-
-    def shapes(self) -> PyTree:
-        """The shapes of all that `init` of the module makes, tables that follow from parameters too."""
-        return jax.eval_shape(lambda key: self.module.init(key, *self._example()), jax.random.key(0))
-
-    def trace(self) -> PyTree:
-        """The shapes of what a rollout computes: of several steps and environments, with parameters alone."""
-        example = self._example(*_SEVERAL)
-        found = jax.eval_shape(lambda key: self.module.init(key, *example), jax.random.key(0))
-        return jax.eval_shape(self.apply, found["params"], *example)
-
-    @property
-    def _precision(self) -> AbstractContextManager[Any]:
-        return precision_of_products(self.network.matmul_precision)
-
-    def _example(self, length: int = 1, n: int = 1) -> tuple[PyTree, PyTree, Array, Array | None]:
-        """Arguments of `apply` after `params`, of `length` steps of `n` environments."""
-        obs = zeros(self.spec.observation_space, (length, n))
-        mask = jnp.ones((length, n, self.spec.mask_size), bool) if self.spec.has_action_mask else None
-        return obs, self.initial_carry(n), jnp.zeros((length, n), bool), mask
+    if network.architecture and TABLES in built._shapes():
+        return dataclasses.replace(built, prepare=built._with_tables)
+    return built
 
 
 def describe_trunk(network: NetworkConfig, spec: EnvSpec) -> str:
@@ -223,14 +202,6 @@ def describe_trunk(network: NetworkConfig, spec: EnvSpec) -> str:
     return f"{encoder} {hidden}, {core}"
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Bound modules: (encoder, core) by trunk, and heads by name."""
-
-    trunks: dict[str, tuple[nn.Module, Core]]
-    heads: dict[str, nn.Module]
-
-
 class _Trunks(nn.Module):
     """The trunks in the order in which heads name them first, then the heads."""
 
@@ -239,15 +210,16 @@ class _Trunks(nn.Module):
     heads: tuple[tuple[str, str, nn.Module], ...]
 
     @nn.compact
-    def parts(self, trunks: Sequence[str]) -> _Parts:
+    def parts(self, trunks: Sequence[str]) -> tuple[dict[str, tuple[nn.Module, Core]], dict[str, nn.Module]]:
+        """Bound modules: (encoder, core) by trunk, and heads by name."""
         network = self.network
         space = self.spec.observation_space
         built = {name: (build_trunk_encoder(network, space, name), build_core(network)) for name in trunks}
         heads = {name: module.clone(parent=self, name=name) for name, _, module in self.heads}
-        return _Parts(built, heads)
+        return built, heads
 
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None) -> NetworkOutput:
-        parts = self.parts(tuple(carry))
+        trunks, modules = self.parts(tuple(carry))
         network = self.network
         remat = network.remat
         encode = nn.remat(_call) if remat else _call
@@ -255,27 +227,26 @@ class _Trunks(nn.Module):
         run = nn.remat(_call) if remat and not by_layer else _call
         features = {}
         after = {}
-        for name, (encoder, core) in parts.trunks.items():
+        for name, (encoder, core) in trunks.items():
             encoded = encode(encoder, obs)
             _require_features(network, encoded, reset)
             features[name], after[name] = run(core, encoded, carry[name], reset)
-        outputs = {name: parts.heads[name](features[trunk], action_mask) for name, trunk, _ in self.heads}
+        outputs = {name: modules[name](features[trunk], action_mask) for name, trunk, _ in self.heads}
         if not self.is_initializing():
-            encoders = {name: encoder for name, (encoder, _) in parts.trunks.items()}
-            heads = [(name, trunk, parts.heads[name]) for name, trunk, _ in self.heads]
+            encoders = {name: encoder for name, (encoder, _) in trunks.items()}
+            heads = [(name, trunk, modules[name]) for name, trunk, _ in self.heads]
             # The compiler removes the layers above, unless something else reads their features.
             outputs = outputs_by_kernel(network, encoders, heads, obs, action_mask) or outputs
         return NetworkOutput(outputs, features, after)
 
     def describe(self, trunks: Sequence[str]) -> dict[str, Any] | None:
-        parts = self.parts(trunks)
+        built, modules = self.parts(trunks)
         found: dict[str, Layer] = {
             name: {"encoders": description_of(encoder, "obs"), "core": description_of(core)}
-            for name, (encoder, core) in parts.trunks.items()
+            for name, (encoder, core) in built.items()
         }
-        heads = {name: description_of(head) for name, head in parts.heads.items()}
-        missing = None in heads.values() or any(None in trunk.values() for trunk in found.values())
-        if missing:
+        heads = {name: description_of(head) for name, head in modules.items()}
+        if None in heads.values() or any(None in trunk.values() for trunk in found.values()):
             return None
         if "head" in heads:
             heads["head"] |= start_of(self.spec.action_space)
@@ -299,16 +270,6 @@ def _require_features(network: NetworkConfig, encoded: Any, reset_LN: Array) -> 
         f"`network.{field}` (={getattr(network, field)!r}) returned {found} for {length} steps of {n} "
         f"environments; it must return floats [{length}, {n}, F], the features of each observation"
     )
-
-
-def _try(names: list[str], trace: Callable[[], PyTree]) -> None:
-    """Raises ConfigError if a network with parts of the user's own does not fit together."""
-    try:
-        trace()
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"`network` with {', '.join(names)} {explain(error)}") from error
 
 
 def _outputs(seen: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Array]]:

@@ -1,9 +1,12 @@
-"""Running mean and variance of observations and returns, merged over batches and devices."""
+"""Running mean and variance of observations and returns, merged over batches and devices.
+
+With several tasks leaves of statistics are [tasks, ...], and each task has those of its own rows.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -17,6 +20,7 @@ from jaxrl.types import Array, PyTree
 _EPSILON = 1e-8
 # Rows before a batch count for at most so many batches of its size: beside more, float32 would round it away.
 _MOST_BATCHES = 2**20
+_FEW_TASKS = 8
 
 
 @flax.struct.dataclass
@@ -41,10 +45,11 @@ class RunningStats:
     m2: tuple[Array, ...]
 
 
-def init(example: PyTree) -> RunningStats:
+def init(example: PyTree, tasks: int = 0) -> RunningStats:
     """Statistics of nothing, for a tree of arrays like `example` (without batch dimensions)."""
-    zeros = tuple(jnp.zeros(x.shape, jnp.float32) for x in _float_leaves(example))
-    return RunningStats(count=jnp.zeros((), jnp.float32), mean=zeros, mean_error=zeros, m2=zeros)
+    first = (tasks,) if tasks else ()
+    zeros = tuple(jnp.zeros((*first, *x.shape), jnp.float32) for x in _float_leaves(example))
+    return RunningStats(count=jnp.zeros(first, jnp.float32), mean=zeros, mean_error=zeros, m2=zeros)
 
 
 def update(
@@ -52,6 +57,7 @@ def update(
     batch: PyTree,
     mask: Array | None = None,
     psum: Callable[[Any], Any] = lambda tree: tree,
+    task: Array | None = None,
 ) -> RunningStats:
     """Merges a batch into the statistics (Chan et al. 1983, "Algorithms for Computing the Sample Variance").
 
@@ -64,15 +70,21 @@ def update(
     compensated sum (Kahan 1965). Starting from `init`, one update gives the moments of the batch itself.
 
     Args:
-      stats: from `init` or `update`; the same on every device.
       batch: a tree like the example's, with the same leading dimensions (e.g. [T, B]) on each leaf.
       mask: bool of the leading dimensions, True on rows that count; None counts all. Other rows may hold
         anything, NaN included.
       psum: sums a tree of arrays over the devices; the identity on one.
+      task: int of the leading dimensions, if statistics are of several.
 
     Returns:
       The new statistics, the same on every device.
     """
+    if task is not None:
+        found = []
+        for i in range(len(stats.count)):
+            own = task == i if mask is None else (task == i) & mask
+            found.append(update(jax.tree.map(lambda x, i=i: x[i], stats), batch, own, psum))
+        return jax.tree.map(lambda *xs: jnp.stack(xs), *found)
     leaves = _float_leaves(batch)
     chex.assert_equal(len(leaves), len(stats.mean))
     if not leaves:
@@ -113,47 +125,38 @@ def freeze(mean: tuple[Array, ...], std: tuple[Array, ...]) -> RunningStats:
     return RunningStats(jnp.ones((), jnp.float32), mean, tuple(jnp.zeros_like(m) for m in mean), m2)
 
 
-def normalize(stats: RunningStats | None, tree: PyTree, clip: float = 0.0) -> PyTree:
-    """(x - mean) / std of each float leaf, clipped to [-clip, clip]; other leaves pass unchanged.
+def normalize(
+    stats: RunningStats | None, tree: PyTree, clip: float = 0.0, task: Array | None = None
+) -> PyTree:
+    """(x - mean) / std of each float leaf in float32, clipped to [-clip, clip]; other leaves pass unchanged.
 
     Args:
       stats: statistics of such trees; with a count of 0, x is only clipped. None returns the tree as it is.
       tree: a tree like the example's, with any leading dimensions.
       clip: in standard deviations, static; 0 does not clip.
-
-    Returns:
-      The tree, its float leaves in float32.
+      task: int, of the leading dimensions of `tree`, if statistics are of several.
     """
     if stats is None:
         return tree
-    moments = [
-        tuple(jax.lax.broadcast_to_rank(moment, x.ndim) for moment in pair)
-        for x, *pair in zip(_float_leaves(tree), stats.mean, std(stats), strict=True)
-    ]
-    return standardize(tree, moments, clip)
-
-
-def standardize(tree: PyTree, moments: Sequence[tuple[Array, ...]], clip: float = 0.0) -> PyTree:
-    """(x - mean) / std of each float leaf, clipped to [-clip, clip]; other leaves pass unchanged.
-
-    Args:
-      tree: any.
-      moments: (mean, standard deviation) of each float leaf, which broadcast with it.
-      clip: see `normalize`.
-    """
-    chex.assert_equal(len(_float_leaves(tree)), len(moments))
+    leaves = _float_leaves(tree)
+    if task is None:
+        pairs = zip(leaves, stats.mean, std(stats), strict=True)
+        moments = [tuple(jax.lax.broadcast_to_rank(y, x.ndim) for y in pair) for x, *pair in pairs]
+    else:
+        tables = zip(leaves, stats.mean, jax.vmap(std)(stats), strict=True)
+        moments = [tuple(_of_task(table, task) for table in pair) for _, *pair in tables]
     left = iter(moments)
 
-    def standardize_leaf(x: Array) -> Array:
+    def standardize(x: Array) -> Array:
         if not _is_float(x):
             return x
         mean, scale = next(left)
         return _clip((x.astype(jnp.float32) - mean) / scale, clip)
 
-    return jax.tree.map(standardize_leaf, tree)
+    return jax.tree.map(standardize, tree)
 
 
-def scale_rewards(stats: RunningStats, reward: Array, clip: float = 0.0) -> Array:
+def scale_rewards(stats: RunningStats, reward: Array, clip: float = 0.0, task: Array | None = None) -> Array:
     """float32[...], rewards over the standard deviation of the discounted return (Engstrom et al. 2020).
 
     No mean is subtracted: that would change which policy is best.
@@ -162,7 +165,16 @@ def scale_rewards(stats: RunningStats, reward: Array, clip: float = 0.0) -> Arra
       stats: statistics of `advantage.discounted_returns`, from `init` of one float scalar.
       reward: float[...].
       clip: bound on the scaled reward's magnitude, static; 0 does not clip.
+      task: int[...], if statistics are of several.
     """
+    if task is not None:
+        found, *others = [
+            scale_rewards(jax.tree.map(lambda x, i=i: x[i], stats), reward, clip)
+            for i in range(len(stats.count))
+        ]
+        for i, own in enumerate(others, 1):
+            found = jnp.where(task == i, own, found)
+        return found
     (scale,) = std(stats)
     chex.assert_rank(scale, 0)
     return _clip(reward.astype(jnp.float32) / scale, clip)
@@ -192,6 +204,20 @@ def _batch_moments(
     mean = [m + e / divisor for m, e in zip(rough_mean, errors, strict=True)]
     m2 = [jnp.maximum(s - jnp.square(e) / divisor, 0.0) for s, e in zip(squares, errors, strict=True)]
     return count, mean, m2
+
+
+def _of_task(table: Array, task: Array) -> Array:
+    """[..., *rest], the rows of a table [tasks, *rest] at int[...]; without a gather for few tasks.
+
+    XLA computes selections together with what follows, and a gather before it.
+    """
+    if len(table) > _FEW_TASKS:
+        return table[task]
+    which = task.reshape(*task.shape, *[1] * (table.ndim - 1))
+    found = jnp.broadcast_to(table[0], (*task.shape, *table.shape[1:]))
+    for i in range(1, len(table)):
+        found = jnp.where(which == i, table[i], found)
+    return found
 
 
 def _clip(x: Array, limit: float) -> Array:

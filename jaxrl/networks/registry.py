@@ -67,7 +67,7 @@ class Registry(Generic[F]):
         given = f"`{self._field}` (={name!r})"
         factory = self._from_package(given, name)
         if factory is None and ":" in name:
-            factory = _import(given, name)
+            factory = import_attribute(given, name)
         if factory is not None:
             return self._guard(given, factory)
         if name in self._factories:
@@ -119,7 +119,8 @@ class Registry(Generic[F]):
         )
 
 
-def _import(given: str, name: str) -> Any:
+def import_attribute(given: str, name: str) -> Any:
+    """The value that `name` says as `module:attribute`; `given` begins the ConfigError."""
     path, _, attribute = name.partition(":")
     with errors_as(ConfigError, f"{given} cannot be imported", ImportError, AttributeError, ValueError):
         return getattr(modules.load(path), attribute)

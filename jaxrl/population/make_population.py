@@ -13,7 +13,7 @@ from jaxrl.config import Config
 from jaxrl.parallel.cpu_devices import available_cores, offer_cpu_devices
 from jaxrl.parallel.sharding import SHARDED, Topology
 from jaxrl.population.programs import each_member
-from jaxrl.programs.make_train import hyperparameters, make_train
+from jaxrl.programs.device_runtime import hyperparameters, make_train
 from jaxrl.types import Array, PyTree, TrainState
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -59,10 +60,7 @@ class HostRuntime(Runtime):
     def __init__(
         self, config: Config, topology: Topology, clock: Clock, given_up: Callable[[], bool]
     ) -> None:
-        """Builds and checks everything.
-
-        Args:
-          given_up: True if a signal asks not to wait for environments any more.
+        """Builds and checks everything; `given_up` says if a signal ends the wait for environments.
 
         Raises:
           ConfigError: the environments of a process cannot be divided into groups.
@@ -108,9 +106,9 @@ class HostRuntime(Runtime):
                 "`host.overlap` (=True) must be False with `curriculum`: the stage of a rollout follows from "
                 "the one before"
             )
-        self._deal = jax.jit(
-            lambda tasks, keys: host_start.deal_tasks(sampler, tasks, keys, config.rollout_length)
-        )
+        self._deal: Callable[..., PyTree] | None = None
+        if sampler is not None:
+            self._deal = jax.jit(partial(host_start.deal_tasks, sampler, length=config.rollout_length))
         self._copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
         self._latest: Trajectory | None = None
         self._behaviour: BehaviourPolicy | None = None  # with overlap, of the rollout that comes next
@@ -182,12 +180,6 @@ class HostRuntime(Runtime):
             self._behaviour = given
         return state, trajectory, totals
 
-    def refresh(self, state: TrainState) -> TrainState:
-        return state  # levels of environments on the host are not chosen by rollouts
-
-    def rollouts(self, count: int) -> None:
-        return None
-
     def failed_rollout(self, state: TrainState) -> Trajectory:
         """The latest: none was collected for the learner since."""
         assert self._latest is not None
@@ -241,7 +233,7 @@ class HostRuntime(Runtime):
 
     def _deal_tasks(self, state: TrainState, iteration: int) -> PyTree:
         """Tasks [T, B, ...] of the episodes that begin in the rollout of an iteration, on the host."""
-        if self._tasks is None:
+        if self._deal is None:
             return None
         key = jax.random.wrap_key_data(jnp.array(jax.random.key_data(one_copy(state.key))))
         keys_B = self._action_keys(key, iteration, self._index)

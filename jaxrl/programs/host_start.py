@@ -23,16 +23,8 @@ def action_keys(key: Array, iteration: Array, index: Array) -> Array:
     return environment_keys(rollout_key, index)
 
 
-def deal_tasks(sampler: TaskSampler | None, tasks: PyTree, keys_B: Array, length: int) -> PyTree:
-    """Tasks [T, B, ...] of the episodes that begin after each step of a rollout.
-
-    Args:
-      sampler: chooses them; None deals none.
-      keys_B: of the environments in this iteration.
-      length: T.
-    """
-    if sampler is None:
-        return None
+def deal_tasks(sampler: TaskSampler, tasks: PyTree, keys_B: Array, length: int) -> PyTree:
+    """Tasks [T, B, ...] of the episodes that begin after each of T steps; `keys_B` are of the iteration."""
     keys_B = jax.vmap(lambda key: jax.random.fold_in(key, TASK_KEY))(keys_B)
 
     def at(t: Array) -> PyTree:
@@ -42,13 +34,9 @@ def deal_tasks(sampler: TaskSampler | None, tasks: PyTree, keys_B: Array, length
 
 
 def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> tuple[Array, Array]:
-    """Samples (seeds, lengths of staggered first episodes) for environments that start at an iteration.
+    """Samples (seeds, lengths of staggered first episodes) for environments of global indices.
 
-    Args:
-      spec: of the environments.
-      key: the base key of the state.
-      iteration: the state's; environments that start later in a run get other numbers.
-      index: global indices.
+    `key` and `iteration` are the state's: environments that start later in a run get other numbers.
     """
     key = jax.random.fold_in(jax.random.fold_in(key, _SEEDS), iteration)
     seed_keys, stagger_keys = jax.vmap(jax.random.split, out_axes=1)(environment_keys(key, index))

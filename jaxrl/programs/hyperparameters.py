@@ -35,10 +35,6 @@ def with_changed_numbers(
 
     The others stay the state's own: `Trainer.set` may have changed them, and the members of a population have
     numbers that no configuration knows.
-
-    Args:
-      before: the configuration that the state followed.
-      after: the one that it is to follow.
     """
 
     def choose(own: jax.Array, then: jax.Array, now: jax.Array) -> jax.Array:
@@ -48,8 +44,7 @@ def with_changed_numbers(
     numbers: PyTree = jax.tree.map(
         choose, state.learner.hyperparams, algorithm.hyperparameters(before), algorithm.hyperparameters(after)
     )
-    learner = dataclasses.replace(state.learner, hyperparams=numbers)
-    return dataclasses.replace(state, learner=learner)
+    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparams=numbers))
 
 
 def with_numbers_of(
@@ -114,7 +109,7 @@ def _with_exact_rate(
 
 
 def _is_warming_up(algorithm: Algorithm, learner: LearnerState, rate: float) -> bool:
-    """True if the rate rises from one update to the next: with another peak it would pass the one set."""
+    """Whether the rate rises from one update to the next: with another peak it would pass the one set."""
     after = dataclasses.replace(learner, updates=learner.updates + 1)
     return algorithm.scheduled_values(after)["learning rate"] > rate
 
@@ -122,8 +117,7 @@ def _is_warming_up(algorithm: Algorithm, learner: LearnerState, rate: float) -> 
 def with_elapsed(config: Config, topology: Topology, learner: LearnerState, seconds: float) -> LearnerState:
     """Returns `learner` with the share of a budget in seconds that schedules follow.
 
-    Args:
-      seconds: of training over all processes of the run, as `stop.seconds` counts them.
+    `seconds` are of training over all processes of the run, as `stop.seconds` counts them.
     """
     budget = config.stop.seconds
     if not config.follows_clock or budget is None:

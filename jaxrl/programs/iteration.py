@@ -44,12 +44,7 @@ _SWAP = 0x53574150
 
 @flax.struct.dataclass
 class _Repeated:
-    """The values that one iteration hands to the next.
-
-    Attributes:
-      made: int32[], iterations.
-      failed: bool[], True if the last was not finite; `state` is then the one before it.
-    """
+    """The values that one iteration hands to the next; see `Iteration.repeat`."""
 
     made: Array
     state: TrainState
@@ -59,11 +54,7 @@ class _Repeated:
 
 @dataclass(frozen=True)
 class Iteration:
-    """The training program of one device that steps its own environments.
-
-    Attributes:
-      collector: makes rollouts; None if nothing is collected.
-    """
+    """The training program of one device that steps its own environments; none without a collector."""
 
     learning: Learning
     collector: DeviceCollector | None
@@ -72,12 +63,7 @@ class Iteration:
     def build(
         cls, config: Config, env: JaxEnv | None, agent: Agent, axis: Axis, tasks: TaskSampler | None = None
     ) -> Iteration:
-        """Builds the program.
-
-        Args:
-          env: the environment that it collects from; None if it collects nothing.
-          tasks: chooses the tasks of episodes; None takes the configuration's.
-        """
+        """Builds the program. It collects nothing without `env`; `tasks` of None are the configuration's."""
         collector = None
         reports = EpisodeReports()
         others = None
@@ -114,13 +100,9 @@ class Iteration:
         collector = collect.init(keys_B, tasks)
         example = lambda learner: collect.collect(collector, acting_of(learner), keys_B, tasks)[1]  # noqa: E731
         state = self.learning.init(params_key, run_key, hyperparams, collector, example)
-        return dataclasses.replace(state, tasks=tasks, opponents=self._opponents(state))
-
-    def _opponents(self, state: TrainState) -> PyTree:
-        """The first state of the opponents; None without self-play."""
         others = self.learning.opponents
-        learning = self.learning
-        return None if others is None else others.init(learning.algorithm.acting(state.learner))
+        opponents = None if others is None else others.init(acting_of(state.learner))
+        return dataclasses.replace(state, tasks=tasks, opponents=opponents)
 
     def iterate(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """One rollout and what is learnt from it."""
@@ -130,15 +112,10 @@ class Iteration:
     def repeat(
         self, state: TrainState, interval: Interval, iterations: Array
     ) -> tuple[TrainState, Interval, Array]:
-        """Up to `iterations` (a traced count) times `iterate`.
+        """Up to `iterations` (int32[], traced) times `iterate`; `state` is donated by callers.
 
         Unless the configuration skips such updates, the loop ends before an iteration in which a NaN or an
         infinity appeared: the state returned is the one that led to it.
-
-        Args:
-          state: donated by callers.
-          interval: the metrics so far.
-          iterations: int32[].
 
         Returns:
           (state, interval, failed): `failed` is bool[], True if the loop ended early.
@@ -184,11 +161,8 @@ class Iteration:
     ) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
         """Steps the environments; `state.iteration` selects the keys but is not advanced.
 
-        Args:
-          keys: `iteration_keys` of the state; None derives them here.
-
-        Returns:
-          (state, trajectory, totals): both None if nothing is collected.
+        `keys` are `iteration_keys` of the state; None derives them here. Trajectory and totals are None if
+        nothing is collected.
         """
         if self.collector is None:
             return state, None, None

@@ -99,7 +99,6 @@ class Learning:
         """The state before the first iteration.
 
         Args:
-          params_key: of the first parameters.
           run_key: the one source of randomness from there on.
           collector: where the environments are; None on the host, and if nothing is collected.
           example: a rollout of this device with that learner, for its shapes only; None if nothing is
@@ -193,7 +192,7 @@ class Learning:
         self, state: TrainState, trajectory: Trajectory | None, key: Array
     ) -> tuple[Learned, PyTree]:
         """(the result of learning from all draws of an iteration, the memory after them)."""
-        memory = self._add(state.memory, trajectory)
+        memory = state.memory if trajectory is None else self.memory.add(state.memory, trajectory)
         draws = self.algorithm.draws_per_iteration
         if draws == 1:
             return self._learn_once(state.learner, memory, trajectory, key)
@@ -216,9 +215,6 @@ class Learning:
         learned = self.algorithm.learn(learner, self._draw(memory, trajectory, key), key)
         return learned, self.memory.feedback(memory, learned.feedback)
 
-    def _add(self, memory: PyTree, trajectory: Trajectory | None) -> PyTree:
-        return memory if trajectory is None else self.memory.add(memory, trajectory)
-
     def _draw(self, memory: PyTree, trajectory: Trajectory | None, key: Array) -> Any:
         # The key is for memories that hold something; the latest rollout needs no sampling.
         return self.memory.draw(memory, trajectory, jax.random.fold_in(key, _DRAW))
@@ -227,7 +223,7 @@ class Learning:
         """`Algorithm.inspect` of everything that `update` would learn; [draws * epochs, minibatches]."""
         _, key = iteration_keys(state.key, state.iteration)
         trajectory = self._learnable(state.tasks, trajectory)
-        memory = self._add(state.memory, trajectory)
+        memory = state.memory if trajectory is None else self.memory.add(state.memory, trajectory)
         draws = self.algorithm.draws_per_iteration
         if draws == 1:
             return self.algorithm.inspect(state.learner, self._draw(memory, trajectory, key), key)
@@ -255,9 +251,6 @@ class Learning:
         Args:
           before: the state before the rollout; returned if the iteration must not count.
           state: the state after the rollout.
-          interval: the metrics so far.
-          trajectory, totals: of the rollout; see `update`.
-          keys: see `update`.
 
         Returns:
           (state, interval, failed): `failed` is bool[], True if the iteration was not finite.

@@ -15,7 +15,7 @@ from jaxrl.config import Config, ConfigError, ReplayConfig, text
 from jaxrl.config.construction import memory_remedies
 from jaxrl.config.curriculum import SelfPlayConfig
 from jaxrl.config.errors import RunError
-from jaxrl.envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
+from jaxrl.envs.base import Box, Dict, EnvSpec, Mixed, zeros
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.jaxpr import largest_arrays
 from jaxrl.programs.runtime import Runtime
@@ -39,16 +39,16 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def explain(error: Exception, config: Config, runtime: Runtime) -> OutOfMemory:
     """The error to raise instead of `error`, which `is_out_of_memory`."""
-    parts = [f"out of memory{_describe_request(str(error))}"]
     platform = runtime.learning.topology.axis.platform
     found = largest_arrays(runtime.trace().jaxpr, platform, _SHOWN)
-    parts.append(f"largest arrays on each device: {', '.join(map(str, found))}")
-    parts.append(f"it takes less with {memory_remedies(config)}")
-    return OutOfMemory("; ".join(parts))
+    return OutOfMemory(
+        f"out of memory{_describe_request(str(error))}; largest arrays on each device: "
+        f"{', '.join(map(str, found))}; it takes less with {memory_remedies(config)}"
+    )
 
 
 def _describe_request(complaint: str) -> str:
-    """The memory that XLA asked for, if it says so: `... allocating 123 bytes`, `allocate 1.5GiB`."""
+    """What XLA asked for, if it says so: `... allocating 123 bytes`, `allocate 1.5GiB`."""
     found = _WANTED.search(complaint)
     if found is None:
         return ""
@@ -76,8 +76,7 @@ def replay_bytes(runtime: Runtime) -> int:
 def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Agent, replay: int = 0) -> None:
     """Checks what training takes at least; what the compiler adds, `jaxrl preflight` knows.
 
-    Args:
-      replay: `replay_bytes`.
+    `replay` are `replay_bytes`.
 
     Raises:
       ConfigError: a device does not have that much.
@@ -136,22 +135,15 @@ def _step_bytes(spec: EnvSpec) -> int:
     """The bytes of one environment's step, as a rollout stores it."""
     assert not isinstance(spec.action_space, Dict)
     mask = spec.mask_size if spec.has_action_mask else 0
-    action = 4 * math.prod(spec.action_space.shape)
-    return (
-        _bytes(jax.eval_shape(lambda: zeros(spec.observation_space))) + action + mask + 4 * _NUMBERS_PER_STEP
-    )
+    numbers = math.prod(spec.action_space.shape) + _NUMBERS_PER_STEP
+    return _bytes(jax.eval_shape(lambda: zeros(spec.observation_space))) + mask + 4 * numbers
 
 
 def _choices(spec: EnvSpec) -> int:
     """Outputs of the policy's head."""
     space = spec.action_space
-    parts = [part for _, part in space.spaces] if isinstance(space, Mixed) else [space]
-    return sum(_choices_of(part) for part in parts)
-
-
-def _choices_of(space: Space) -> int:
-    assert not isinstance(space, Dict | Mixed)
-    return math.prod(space.shape) if isinstance(space, Box) else space.num_choices
+    parts: Any = [part for _, part in space.spaces] if isinstance(space, Mixed) else [space]
+    return sum(math.prod(x.shape) if isinstance(x, Box) else x.num_choices for x in parts)
 
 
 def _bytes(tree: Any) -> int:

@@ -53,7 +53,6 @@ class Runtime(abc.ABC):
         Args:
           state: donated.
           interval: the metrics so far.
-          count: how many.
 
         Returns:
           (state, interval, failed): `failed` is bool[], True if an iteration was not finite; the state is
@@ -70,17 +69,16 @@ class Runtime(abc.ABC):
         Trajectory and totals are None if nothing is collected.
         """
 
-    @abc.abstractmethod
     def refresh(self, state: TrainState) -> TrainState:
-        """Lets the task sampler choose levels by its own rollouts; see `Config.refreshes`.
+        """Lets the task sampler choose levels by its rollouts (`Config.refreshes`); `state` is donated.
 
-        Args:
-          state: donated.
+        To be overridden like `rollouts`: levels of environments on the host are not chosen by rollouts.
         """
+        return state
 
-    @abc.abstractmethod
     def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
         """A program that makes `count` rollouts alone; None if they need the host or there are none."""
+        return None
 
     @abc.abstractmethod
     def failed_rollout(self, state: TrainState) -> Trajectory | None:
@@ -90,8 +88,7 @@ class Runtime(abc.ABC):
     def single_device_iteration(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         """The iteration after `state`, which was found not to be finite, as it is on one device alone.
 
-        Returns:
-          (function, arguments): pure, on whole arrays of all environments.
+        Returns (function, arguments): pure, on whole arrays of all environments.
         """
 
     def time_shares(self) -> dict[str, float]:

@@ -144,10 +144,8 @@ class ShardedLearning:
     def trace(self, fn: Callable[..., Any], inputs: Any, *arguments: Any) -> Any:
         """A program (state, interval, ...) -> (state, interval, failed) over all devices, as JAX traced it.
 
-        Args:
-          fn: the work of one device.
-          inputs: specs of its arguments after the first two.
-          arguments: these, or their shapes.
+        `fn` is the work of one device, `inputs` the specs of its arguments after the first two, `arguments`
+        these, or their shapes.
         """
         outputs = (self.state_specs, REPLICATED, REPLICATED)
         program = self.topology.shard(fn, (self.state_specs, REPLICATED, *inputs), outputs, donate=True)

@@ -48,9 +48,7 @@ class Assembly:
 
     Attributes:
       clock: where the seconds of the run go.
-      coordinator: of signals, time and pace with the other processes.
       runtime: makes iterations; stages of one shape share it.
-      evaluators: play episodes.
     """
 
     config: Config
@@ -87,11 +85,9 @@ class Assembly:
         interruption: Interruption,
         process_started: float | None,
     ) -> Assembly:
-        """An assembly around a runtime that exists, such as a population member's.
+        """An assembly around a runtime that exists, such as a population member's; otherwise as `build`.
 
-        Args:
-          evaluators_of: makes the evaluators, given a function that says whether a signal ends a wait.
-          process_started: as for `build`.
+        `evaluators_of` makes the evaluators, given a function that says whether a signal ends a wait.
         """
         clock = Clock(process_started=process_started)
         coordinator = Coordinator(clock, None, interruption, _dispatch_seconds(config))
@@ -135,11 +131,8 @@ class Assembly:
     def compile(self, make_state: Callable[[], TrainState]) -> TrainState:
         """Compiles training and evaluation side by side, for XLA compiles outside the GIL.
 
-        Args:
-          make_state: gives the state to train from; a run's first state takes a separate program.
-
-        Returns:
-          The state to begin with; meanwhile environments on the host have started.
+        `make_state` gives the state to train from, by a separate program if that is a run's first. Returns
+        the state to begin with; meanwhile environments on the host have started.
         """
         with self.clock.measure("compile"), ThreadPoolExecutor(3) as pool:
             policy = self.runtime.learning.abstract_state().learner.policy
@@ -156,8 +149,7 @@ class Assembly:
     def at_present(self, state: TrainState, seconds: float | None = None) -> TrainState:
         """The state, whose schedules may follow the seconds of training.
 
-        Args:
-          seconds: that all processes have agreed on; None if they have yet to.
+        `seconds` are those that all processes have agreed on; None if they have yet to.
         """
         if not self.config.follows_clock:
             return state

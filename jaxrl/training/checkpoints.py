@@ -13,19 +13,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+from etils import epath
 
-from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
+from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json, words
 from jaxrl.config.errors import errors_as
 from jaxrl.evaluation.result import Result
 from jaxrl.programs.hyperparameters import with_changed_numbers, with_elapsed
 from jaxrl.programs.sharded_learning import ShardedLearning
-from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, SaveError, checkpoint_files
+from jaxrl.runs.checkpoint import (
+    Checkpointer,
+    CheckpointError,
+    SaveError,
+    checkpoint_files,
+    checkpoint_folder,
+)
 from jaxrl.runs.checkpoint.checkpoint_record import COMPARABLE_AFTER, MODE
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training import resumption_notes
-from jaxrl.training.plan import THAWED, thawed, thaws
+from jaxrl.training.plan import THAWED, other_jax, replanned, thawed, thaws
 from jaxrl.training.progress import Progress
-from jaxrl.training.warm_start import find_checkpoint
 from jaxrl.types import TrainState
 
 # The last checkpoint is worth more than one try.
@@ -41,7 +46,6 @@ class StartingPoint:
     Attributes:
       state: on the devices; None stands for the first state from the seed, which a run makes while its
         programs are compiled.
-      progress: how far the run is.
       continues: true if it continues a run, with all that the state remembers.
       origin: its source, for people; empty if there is nothing to say.
       changes: lines on differences from the time of the save.
@@ -56,27 +60,45 @@ class StartingPoint:
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
+    """The folder of a checkpoint: `path`, or the newest one in the run's folder `path`, local or gs://.
+
+    `name` is of what asks for it, for the error.
+
+    Raises:
+      CheckpointError: there is none.
+    """
+    if not os.fspath(path):
+        raise CheckpointError(f"`{name}` (='') must name a folder")
+    folder = checkpoint_folder.open_folder(epath.Path(path).expanduser())
+    if (folder / checkpoint_folder.META).exists():
+        return folder
+    steps = checkpoint_folder.find(folder / "checkpoints").steps
+    if not steps:
+        beside = checkpoint_folder.find(folder.parent).steps if folder.name.isdecimal() else {}
+        there = f"; available steps: {', '.join(map(str, beside))}" if beside else ""
+        foreign = "" if beside else words.in_place_of_run(str(folder))
+        raise CheckpointError(f"`{name}` (={folder}) {foreign or f'holds no checkpoint{there}'}")
+    return steps[max(steps)]
+
+
 class RunCheckpoints:
     """Saves and restores; without a folder it keeps nothing."""
 
     def __init__(
         self, folder: RunFolder | None, learning: ShardedLearning, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """Saves nothing yet.
-
-        Args:
-          folder: where to.
-          learning: the learner that is saved, and its configuration.
-          metadata: is stored with every checkpoint, beside the notes of the configuration.
+        """Saves nothing yet; `metadata` goes into every checkpoint, beside the configuration's notes.
 
         Raises:
           ConfigError: it cannot be written as JSON.
         """
         self._folder = folder
-        self._metadata = _plain(metadata or {})
+        with errors_as(ConfigError, "`metadata` must be plain JSON values", TypeError, ValueError):
+            self._metadata: dict[str, Any] = json.loads(json.dumps(dict(metadata or {}), allow_nan=False))
         self.learning = learning
         self.config: Config = learning.per_device.config
-        self._saved_at = -1
+        self._saved_at = -1  # iteration of the latest save
 
     def with_learning(self, learning: ShardedLearning) -> RunCheckpoints:
         """The checkpoints of the same run in another stage."""
@@ -84,11 +106,6 @@ class RunCheckpoints:
         other.learning = learning
         other.config = learning.per_device.config
         return other
-
-    @property
-    def saved_at(self) -> int:
-        """The iteration of the latest save, -1 if there was none."""
-        return self._saved_at
 
     @property
     def has_folder(self) -> bool:
@@ -159,7 +176,9 @@ class RunCheckpoints:
         """
         if self._folder is None:
             return None
-        found = self._folder.checkpoints.restore_latest(self._abstract_state(), self._check)
+        found = self._folder.checkpoints.restore_latest(
+            self._stored_part(self.learning.abstract_whole()), self._check
+        )
         if found is None:
             return None
         _, state, meta = found
@@ -187,7 +206,7 @@ class RunCheckpoints:
             Progress.check(meta)
         if changed := changed_fields(from_json(meta["config"]), self.config):
             raise ConfigError(f"`{name}` (={path}) holds a run with {', '.join(changed)}")
-        state, meta = checkpointer.restore(int(found.name), self._abstract_state())
+        state, meta = checkpointer.restore(int(found.name), self._stored_part(self.learning.abstract_whole()))
         return self._unpack(state, meta, os.fspath(path))
 
     def _check(self, meta: Mapping[str, Any]) -> None:
@@ -211,8 +230,9 @@ class RunCheckpoints:
         state = self.learning.divided(state)
         progress = Progress.from_json(meta, self.learning.per_device.empty_interval())
         interval = self.learning.topology.replicate(progress.interval)
-        if state.memory is None and self.learning.per_device.memory.state_type is not None:
-            if not self._keeps_memory and not self.learning.per_device.memory.refills:
+        memory = self.learning.per_device.memory
+        if state.memory is None and memory.state_type is not None:
+            if not memory.checkpointed and not memory.refills:
                 log.warning("checkpoints are without the memory: it starts empty")
             state = dataclasses.replace(state, memory=self.learning.empty_memory())
         earlier = from_json(meta["config"])
@@ -228,27 +248,20 @@ class RunCheckpoints:
             continues=True,
             origin=origin,
             changes=(
-                *resumption_notes.replanned(
-                    self.learning.algorithm, before, changed.learner, earlier, self.config
-                ),
+                *replanned(self.learning, before, changed.learner, earlier, self.config),
                 *([THAWED] if thaws(earlier, self.config) else []),
-                *resumption_notes.other_jax(meta),
+                *other_jax(meta),
             ),
             progress=dataclasses.replace(progress, interval=interval),
             metadata=meta.get("metadata", {}),
         )
 
-    @property
-    def _keeps_memory(self) -> bool:
-        return self.learning.per_device.memory.checkpointed
-
     def _stored_part(self, state: TrainState) -> TrainState:
         """The part of a state, or of its shapes, that checkpoints hold."""
         state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, elapsed=None))
-        return state if self._keeps_memory else dataclasses.replace(state, memory=None)
-
-    def _abstract_state(self) -> TrainState:
-        return self._stored_part(self.learning.abstract_whole())
+        return (
+            state if self.learning.per_device.memory.checkpointed else dataclasses.replace(state, memory=None)
+        )
 
     def _is_saved(self, progress: Progress) -> bool:
         return self._folder is None or self._saved_at == progress.iteration
@@ -286,13 +299,9 @@ def write_run(
     progress: Progress,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Writes a state as the run folder `path`, which every command takes, and waits for it.
+    """Writes a state as the run folder `path` (local or gs://), which every command takes, and waits for it.
 
-    Args:
-      path: local or gs://.
-      config: of the whole run.
-      learning: with the configuration of the state's stage.
-      metadata: JSON values to keep with it.
+    `config` is of the whole run, that of `learning` of the state's stage; `metadata` are JSON values to keep.
 
     Raises:
       ConfigError: the folder cannot be written, is in use, or holds another run or this very step.
@@ -308,9 +317,3 @@ def write_run(
         RunCheckpoints(folder, learning, metadata).save_last(state, progress)
         folder.write_config(config)
         folder.checkpoints.close()
-
-
-def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    with errors_as(ConfigError, "`metadata` must be plain JSON values", TypeError, ValueError):
-        plain: dict[str, Any] = json.loads(json.dumps(dict(metadata), allow_nan=False))
-    return plain

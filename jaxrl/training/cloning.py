@@ -27,6 +27,8 @@ from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.run import Invocation, RunOutcome, run
 
+log = logging.getLogger(__name__)
+
 _ALGORITHM = "behavior_cloning"
 _MOST_LANES = 64
 _CHUNK = 16  # steps of a sequence, for networks with memory
@@ -62,12 +64,7 @@ class CloningPlan:
 
 @dataclass(frozen=True)
 class CloningLayout:
-    """The order of episodes in arrays.
-
-    Attributes:
-      lanes, rows: of them.
-      chunk: steps of a sequence.
-    """
+    """The order of episodes in arrays; `chunk` are steps of a sequence."""
 
     lanes: int
     rows: int
@@ -80,7 +77,6 @@ class CloningLayout:
 
         Args:
           lengths: of the training episodes.
-          batch_size: steps of an update.
           chunk: steps of a sequence, at most the longest episode.
           multiple: of the lanes, for devices to share them out.
         """
@@ -149,11 +145,9 @@ def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, D
         patience=plan.patience,
         class_weights=plan.class_weights,
     )
-    updates = layout.minibatches
-    clone.stop.steps = plan.epochs * updates
-    clone.log.every_steps = updates
+    clone.stop.steps = plan.epochs * layout.minibatches
+    clone.log.every_steps = clone.checkpoint.every_steps = layout.minibatches
     clone.evaluate.every_steps = 0
-    clone.checkpoint.every_steps = updates
     return clone, dataset
 
 
@@ -178,7 +172,6 @@ def report(
     """The record of a clone at its end, as JSON values; `passed` says whether it has learnt anything.
 
     Args:
-      plan: how it was made.
       unit: of the policy's densities (`jaxrl.networks.Head`).
       row: the last metrics of the run, of validation the best.
     """
@@ -253,9 +246,6 @@ def _categorical_loss(classes: int, own: np.ndarray, other: np.ndarray) -> float
 
 def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
-
-
-log = logging.getLogger(__name__)
 
 
 def clone(

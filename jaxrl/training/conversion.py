@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +14,22 @@ import numpy as np
 from jaxrl.config import Config, ConfigError, installation
 from jaxrl.config.data_files import open_regular
 from jaxrl.config.errors import did_you_mean
-from jaxrl.envs.base import EnvSpec
 from jaxrl.evaluation.policy_function import flat, normalized_names
 from jaxrl.runs.checkpoint import state_arrays
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.checkpoints import write_run
 from jaxrl.training.progress import Progress
 
-_POLICY_PLACE = "learner/policy/"
-_PARAMS = f"{_POLICY_PLACE}params/"
-_STATS = f"{_POLICY_PLACE}obs_stats/"
+# Places of a state.
+_PARAMS = "learner/policy/params/"
+_STATS = "learner/policy/obs_stats/"
 # A file says nothing of how many observations its moments come from; new ones must not displace them at once.
 _ROWS_OF_MOMENTS = 1e6
 
-Arrays = dict[str, np.ndarray]
 
-
-@dataclasses.dataclass(frozen=True)
-class Conversion:
-    """The result of a conversion.
-
-    Attributes:
-      step: of the checkpoint that was written.
-      taken: how many arrays came from the file.
-    """
-
-    step: int
-    taken: int
-
-
-def from_file(file: str, config: Config, workdir: str) -> Conversion:
-    """Starts a run, not trained yet, with the parameters of a file.
+def from_file(file: str, config: Config, workdir: str) -> int:
+    """Starts a run, not trained yet, with the parameters of a file; returns how many arrays it gave.
 
     Args:
       file: .npz or .safetensors with arrays named as `jaxrl export` names them: `params.PATH`, and
@@ -56,29 +40,7 @@ def from_file(file: str, config: Config, workdir: str) -> Conversion:
       ConfigError: the file cannot be read, or its names and shapes do not match the network.
     """
     given = _read(file)
-
-    def take(own: Arrays, acting: list[str], spec: EnvSpec) -> Conversion:
-        wanted = {f"params.{name}": f"{_PARAMS}{name.replace('.', '/')}" for name in acting}
-        moments = _moments(own, spec) if config.normalize.observations else {}
-        shapes = {**{name: own[place].shape for name, place in wanted.items()}, **moments}
-        _require_same(given, shapes, file)
-        for name, place in wanted.items():
-            own[place] = np.asarray(given[name], np.float32)
-        _take_moments(given, moments, own)
-        return Conversion(0, len(shapes))
-
-    return _write(config, workdir, take)
-
-
-def _write(
-    config: Config, workdir: str, take: Callable[[Arrays, list[str], EnvSpec], Conversion]
-) -> Conversion:
-    """Writes a run folder with one checkpoint: a fresh state, with the arrays that `take` replaces in it.
-
-    `take` gets all arrays of the state by their places, and the names of the parameters that acting needs.
-    """
-    folder = RunFolder(workdir)
-    if (folder.path / "config.json").exists():
+    if (RunFolder(os.path.expanduser(workdir)).path / "config.json").exists():
         raise ConfigError(f"`--workdir` (={workdir!r}) holds a run already: name another folder")
     runtime = Assembly.build(config).runtime
     learning = runtime.learning
@@ -86,19 +48,32 @@ def _write(
     trees = state_arrays.fields(state)
     own = {name: np.asarray(x) for name, x in state_arrays.flat(state_arrays.to_arrays(state)).items()}
     acting = [name for name, _ in flat(runtime.agent.acting_params(state.learner.policy.params))]
-    conversion = take(own, acting, runtime.spec)
+    wanted = {f"params.{name}": f"{_PARAMS}{name.replace('.', '/')}" for name in acting}
+    observed = runtime.spec.observation_space
+    moments = normalized_names(observed) if config.normalize.observations else []
+    shapes = {name: own[place].shape for name, place in wanted.items()}
+    for i, name in enumerate(moments):
+        shapes |= {f"normalizer.{name}.{what}": own[f"{_STATS}mean/{i}"].shape for what in ("mean", "std")}
+    _require_same(given, shapes, file)
+    own |= {place: np.asarray(given[name], np.float32) for name, place in wanted.items()}
+    _take_moments(given, moments, own)
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), trees)
     state = type(state)(**{name: state_arrays.rebuild(name, tree, own) for name, tree in abstract.items()})
-    folder.create()
-    with folder.lock():
-        folder.write_config(config)
-        progress = Progress(learning.empty_interval(), iteration=int(state.iteration))
-        RunCheckpoints(folder, learning).save_last(state, progress)
-        folder.checkpoints.close()
-    return conversion
+    progress = Progress(learning.empty_interval(), iteration=int(state.iteration))
+    write_run(workdir, config, learning, state, progress, {})
+    return len(shapes)
 
 
-def _read(file: str) -> Arrays:
+def _take_moments(given: Mapping[str, Any], names: Sequence[str], own: dict[str, np.ndarray]) -> None:
+    for i, name in enumerate(names):
+        mean, std = (np.asarray(given[f"normalizer.{name}.{what}"], np.float32) for what in ("mean", "std"))
+        own[f"{_STATS}mean/{i}"] = mean
+        own[f"{_STATS}m2/{i}"] = np.float32(_ROWS_OF_MOMENTS) * np.square(std)
+    if names:
+        own[f"{_STATS}count"] = np.full_like(own[f"{_STATS}count"], _ROWS_OF_MOMENTS)
+
+
+def _read(file: str) -> dict[str, np.ndarray]:
     given = f"`--input` (={file!r})"
     kind = Path(file).suffix
     if kind not in (".npz", ".safetensors"):
@@ -132,20 +107,3 @@ def _require_same(given: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]
             raise ConfigError(f"{text}: {name!r} has the shape {list(x.shape)}, not {list(wanted[name])}")
         if not np.issubdtype(x.dtype, np.floating) or not np.isfinite(x).all():
             raise ConfigError(f"{text}: {name!r} must hold finite floats")
-
-
-def _moments(own: Arrays, spec: EnvSpec) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the normaliser in a file."""
-    names = normalized_names(spec.observation_space)
-    shapes = {name: own[f"{_STATS}mean/{i}"].shape for i, name in enumerate(names)}
-    return {f"normalizer.{name}.{what}": shape for name, shape in shapes.items() for what in ("mean", "std")}
-
-
-def _take_moments(given: Arrays, moments: Mapping[str, Any], own: Arrays) -> None:
-    names = [name.removesuffix(".mean") for name in moments if name.endswith(".mean")]
-    for i, name in enumerate(names):
-        own[f"{_STATS}mean/{i}"] = np.asarray(given[f"{name}.mean"], np.float32)
-        variance = np.square(np.asarray(given[f"{name}.std"], np.float32))
-        own[f"{_STATS}m2/{i}"] = np.float32(_ROWS_OF_MOMENTS) * variance
-    if names:
-        own[f"{_STATS}count"] = np.full_like(own[f"{_STATS}count"], _ROWS_OF_MOMENTS)

@@ -21,15 +21,9 @@ MIN_IMAGES_PER_CORE = 32
 
 
 def limit_devices(config: ConfigDict, most: int, processes: Processes) -> int:
-    """The number of devices of a config whose file names one: that number, or as many as there are.
+    """The number of devices of a config whose file names `most`: that number, or as many as there are.
 
-    Args:
-      config: as from a config file.
-      most: devices that its file names.
-      processes: of the run; with several of them it is the number itself.
-
-    Raises:
-      ConfigError: the configuration is wrong.
+    With several processes it is the number itself. Raises ConfigError if the configuration is wrong.
     """
     return most if processes.num_processes else choose_devices(config, most=most)
 
@@ -38,7 +32,6 @@ def choose_devices(config: ConfigDict, processes: int | None = None, most: int |
     """The number of devices to train on: as many as the config allows; on CPU only as many as pay off.
 
     Args:
-      config: as from a config file.
       most: the largest number; None sets no limit.
       processes: how many share the training, if that is known before they have met. Each gets one
         virtual CPU device then, unless the config or JAX_NUM_CPU_DEVICES says otherwise.
@@ -58,19 +51,14 @@ def choose_devices(config: ConfigDict, processes: int | None = None, most: int |
 
 
 def _least_minibatch(config: ConfigDict) -> int:
-    """Steps of a minibatch that make a virtual CPU device worth having."""
-    if _sees_images(config):
-        return MIN_IMAGES_PER_CORE
-    return MIN_NORMALIZED_PER_CORE if config.network.layer_norm else MIN_MINIBATCH_PER_CORE
+    """Steps of a minibatch that make a virtual CPU device worth having.
 
-
-def _sees_images(config: ConfigDict) -> bool:
-    """True if observations are large images; checks environments on the host only.
-
-    Making an environment in JAX may start its backend, which must not happen before the devices are chosen.
+    Only environments on the host are checked for images: making one in JAX may start its backend, which must
+    not happen before the devices are chosen.
     """
     name = config.env.name
-    wrappers = tuple(config.env.wrappers)
-    return registry.is_host(name) and has_large_images(
-        environment_spec("env.name", name, name, wrappers).observation_space
-    )
+    if registry.is_host(name):
+        space = environment_spec("env.name", name, name, tuple(config.env.wrappers)).observation_space
+        if has_large_images(space):
+            return MIN_IMAGES_PER_CORE
+    return MIN_NORMALIZED_PER_CORE if config.network.layer_norm else MIN_MINIBATCH_PER_CORE

@@ -26,7 +26,6 @@ class Dispatch:
 
     Attributes:
       iteration: at which they end.
-      count: how many.
       interval: the metrics of the log interval up to there.
       metrics: the metrics of these iterations alone, if those are wanted.
       failed: bool[], true if the loop ended before an iteration that was not finite.
@@ -48,18 +47,13 @@ class DispatchQueue:
 
     Attributes:
       interval: metrics of the log interval that is open.
-      logged_at: `Coordinator.trained_seconds` when the latest row was closed.
+      logged_at: `ProcessStatus.trained_seconds` when the latest row was closed.
     """
 
     def __init__(
         self, runtime: Runtime, clock: Clock, coordinator: Coordinator, one_by_one: bool = False
     ) -> None:
-        """Dispatches nothing yet.
-
-        Args:
-          clock: learns what training takes.
-          one_by_one: dispatch single iterations, each with its own metrics.
-        """
+        """Dispatches nothing yet; with `one_by_one` single iterations, each with its own metrics."""
         self._runtime = runtime
         self._clock = clock
         self._coordinator = coordinator
@@ -75,7 +69,7 @@ class DispatchQueue:
 
     def fits(self, iteration: int, target: int) -> int:
         """The iteration up to which to dispatch from `iteration` on, at most `target`."""
-        at_once = self._coordinator.iterations if self._several_at_once else 1
+        at_once = int(self._coordinator.status.iterations) if self._several_at_once else 1
         return min(target, iteration + at_once)
 
     def dispatch(
@@ -83,8 +77,7 @@ class DispatchQueue:
     ) -> tuple[TrainState, int]:
         """Hands over the iterations from `iteration` to `target`; `state` is donated.
 
-        Returns:
-          (state, the iteration that it leads to): the arguments if a signal prevented a rollout.
+        Returns (state, the iteration that it leads to): the arguments if a signal prevented a rollout.
         """
         count = target - iteration
         before = self.interval
@@ -102,7 +95,7 @@ class DispatchQueue:
         self._in_flight.append(Dispatch(target, count, interval, metrics, failed, closes_row, sent))
         self.interval = self._empty if closes_row else interval
         if closes_row:
-            self.logged_at = self._coordinator.trained_seconds
+            self.logged_at = self._coordinator.status.trained_seconds
         return state, target
 
     def drain(self, at_most: int) -> Iterator[Dispatch]:

@@ -15,12 +15,11 @@ from jaxrl.parallel.process_group import num_processes
 from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, notify
+from jaxrl.training.coordination import STAGE, Schedule
 from jaxrl.training.dispatch_queue import MAX_IN_FLIGHT, DispatchQueue
 from jaxrl.training.nonfinite import Finding, Recovery
 from jaxrl.training.reporter import Reporter
-from jaxrl.training.run_state import RunState
-from jaxrl.training.saver import StateSaver
-from jaxrl.training.schedule import STAGE, Schedule
+from jaxrl.training.run_state import RunState, StateSaver
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +43,7 @@ class TrainingLoop:
     def train(self) -> dict[str, Any] | None:
         """Compiles, trains until there is a reason to stop, and ends the run.
 
-        Returns:
-          The summary; None if only the stage has ended.
+        Returns the summary; None if only the stage has ended.
 
         Raises:
           NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".
@@ -94,7 +92,10 @@ class TrainingLoop:
         reason = self._stop_reason()
         while reason is None:
             if run.progress.owes_evaluation:
-                self._evaluate_late()
+                # It was due when the state was saved, before a step more is trained.
+                self._evaluate()
+                if run.progress.is_best or self.schedule.due(run.progress.iteration).checkpoint:
+                    self.saver.save_score()
                 reason = self._stop_reason()
                 continue
             self._collect_and_learn()
@@ -104,8 +105,9 @@ class TrainingLoop:
             continues = self._log_finished(in_flight)
             if continues and due.evaluation:
                 continues = self._evaluate()
-            if continues and (due.checkpoint or run.progress.is_best):
-                self._save_between()
+            ends = self.schedule.stop_reason(run.progress) not in (None, STAGE)  # saves at the end
+            if continues and not ends and (due.checkpoint or run.progress.is_best):
+                self._save()
             reason = self._stop_reason()
         self.traces.close()
         return reason
@@ -123,7 +125,7 @@ class TrainingLoop:
         event = min(self.schedule.next_event(self.run.progress), self.traces.edge())
         target = self.queue.fits(iteration, event)
         closes_row = self.schedule.due(target, logged_at=self.queue.logged_at).row
-        now = self.assembly.at_present(self.run.state, self.assembly.coordinator.trained_seconds)
+        now = self.assembly.at_present(self.run.state, self.assembly.coordinator.status.trained_seconds)
         state, iteration = self.queue.dispatch(now, iteration, target, closes_row)
         self.run.advance(state, iteration)
 
@@ -141,8 +143,7 @@ class TrainingLoop:
     def _log_finished(self, in_flight: int) -> bool:
         """Waits until `in_flight` dispatches are left and logs the rows of the others.
 
-        Returns:
-          False if one was not finite and the run was rolled back, so that nothing is due any more.
+        False if one was not finite and the run was rolled back, so that nothing is due any more.
         """
         for dispatch in self.queue.drain(in_flight):
             if dispatch.failed:
@@ -161,8 +162,7 @@ class TrainingLoop:
     def _evaluate(self, last: bool = False) -> bool:
         """Evaluates and reports; a return of the `last` evaluation that is not finite ends the run.
 
-        Returns:
-          False if a signal ended the wait for it, or if a return was not finite and the run was rolled back.
+        False if a signal ended the wait for it, or if a return was not finite and the run was rolled back.
         """
         self.writer.status("evaluating")
         iteration = self.run.progress.iteration
@@ -187,18 +187,6 @@ class TrainingLoop:
         notify(self.callbacks.on_evaluation, self.trainer, evaluation.deciding)
         self.writer.status("training")
         return True
-
-    def _evaluate_late(self) -> None:
-        """Makes the evaluation that was due when the state was saved, before a step more is trained."""
-        self._evaluate()
-        progress = self.run.progress
-        if progress.is_best or self.schedule.due(progress.iteration).checkpoint:
-            self.saver.save_score()
-
-    def _save_between(self) -> None:
-        """Saves the state, unless the run ends with it: that one is saved at the end."""
-        if self.schedule.stop_reason(self.run.progress) in (None, STAGE):
-            self._save()
 
     def _save(self, last: bool = False) -> None:
         """Saves the state, unless it is saved; a failure is a warning, with `last` an error."""

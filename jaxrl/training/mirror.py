@@ -27,12 +27,7 @@ class Mirror(Writer):
     """
 
     def __init__(self, source: str, target: str, run: str, every_steps: int) -> None:
-        """Prepares the copy; the thread starts with the first one.
-
-        Args:
-          target: s3://bucket/prefix or gs://bucket/prefix.
-          every_steps: environment steps between copies.
-        """
+        """Prepares the copy to s3://bucket/prefix or gs://...; the thread starts with the first one."""
         self._source = source
         self._target = target
         self._run = run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
@@ -17,7 +18,6 @@ from jaxrl.config.errors import RunError
 from jaxrl.envs.spaces import Discrete, MultiDiscrete, Space, has_choice
 from jaxrl.parallel.sharding import REPLICATED, to_host
 from jaxrl.programs.runtime import Runtime
-from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.progress import Progress
 from jaxrl.training.start import find_start
@@ -66,8 +66,7 @@ class Finding:
 def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Finding:
     """Computes the iteration after `state` again and names the first quantity that is not finite.
 
-    Args:
-      debug: also finds the operation. That takes a separate compilation.
+    `debug` also finds the operation, which takes a separate compilation.
     """
     iteration = int(state.iteration) + 1
     trajectory = runtime.failed_rollout(state)
@@ -76,34 +75,21 @@ def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Findin
         found = _in_trajectory(trajectory, runtime.spec.action_space)
     if found is None or found.quantity == "policy output":
         losses = [name for name in runtime.learning.per_device.metrics if name.startswith("loss/")]
-        found = next(_in_updates(_inspect(runtime.learning, state, trajectory), losses), found)
-    found = found or _Found("a sum", "inf", "beyond what float32 holds")
-    return Finding(
-        iteration=iteration,
-        quantity=found.quantity,
-        value=found.value,
-        place=f"{found.place} of iteration {iteration}",
-        layers=found.layers,
-        operation=_operation(runtime, state) if debug else None,
-    )
+        sharded = runtime.learning
+        inputs = (sharded.state_specs, sharded.rollout_specs[0])
+        program = sharded.topology.shard(sharded.per_device.inspect, inputs, REPLICATED)
+        found = next(_in_updates(jax.device_get(program(state, trajectory)), losses), found)
+    found = found or _found("a sum", "inf", "beyond what float32 holds")
+    operation = _operation(runtime, state) if debug else None
+    place = f"{found.place} of iteration {iteration}"
+    return dataclasses.replace(found, iteration=iteration, place=place, operation=operation)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Found:
-    """A value that is not finite, before the iteration is known; fields as in `Finding`."""
-
-    quantity: str
-    value: str
-    place: str
-    layers: tuple[str, ...] = ()
+_found = functools.partial(Finding, 0)  # before the iteration is known
 
 
 def in_evaluation(samples: Mapping[str, np.ndarray], iteration: int) -> Finding | None:
-    """The first of the evaluated returns that are not finite.
-
-    Args:
-      samples: values of single episodes by name, such as `eval/returns`.
-    """
+    """The first of the evaluated returns, by names such as `eval/returns`, that are not finite."""
     for name, values in samples.items():
         wrong = np.flatnonzero(~np.isfinite(values))
         if wrong.size:
@@ -112,13 +98,13 @@ def in_evaluation(samples: Mapping[str, np.ndarray], iteration: int) -> Finding 
     return None
 
 
-def _in_parameters(state: TrainState) -> Iterator[_Found]:
+def _in_parameters(state: TrainState) -> Iterator[Finding]:
     for name, x in _leaves(state.learner.policy.params):
         if not np.isfinite(x).all():
-            yield _Found("parameters", _kind(x), "at the start", (name,))
+            yield _found("parameters", _kind(x), "at the start", (name,))
 
 
-def _in_trajectory(trajectory: Trajectory, space: Space) -> _Found | None:
+def _in_trajectory(trajectory: Trajectory, space: Space) -> Finding | None:
     """The earliest time step; within one, observations come before outputs, and outputs before rewards."""
     length = len(trajectory.reward)
     groups: tuple[tuple[str, int, PyTree], ...] = (
@@ -128,7 +114,7 @@ def _in_trajectory(trajectory: Trajectory, space: Space) -> _Found | None:
         ("value of the final observation", 0, trajectory.bootstrap),
         ("value of the next observation", length, jax.tree.map(lambda x: x[None], trajectory.last)),
     )
-    found: list[tuple[int, int, _Found]] = []
+    found: list[tuple[int, int, Finding]] = []
     for order, (quantity, offset, tree) in enumerate(groups):
         for name, x in _leaves(tree):
             where = np.argwhere(~np.isfinite(x))
@@ -136,13 +122,13 @@ def _in_trajectory(trajectory: Trajectory, space: Space) -> _Found | None:
                 t, environment = where[0][:2]
                 place = _at(offset + t, environment)
                 layers = (name,) if name and quantity == "observation" else ()
-                found.append((offset + int(t), order, _Found(quantity, _kind(x[t]), place, layers)))
+                found.append((offset + int(t), order, _found(quantity, _kind(x[t]), place, layers)))
     if trajectory.action_mask is not None:
         assert isinstance(space, Discrete | MultiDiscrete)
         where = np.argwhere(~np.asarray(has_choice(space, to_host(trajectory.action_mask))))
         if where.size:
             place = _at(*where[0])
-            found.append((int(where[0][0]), 0, _Found("the action mask", "nothing is allowed", place)))
+            found.append((int(where[0][0]), 0, _found("the action mask", "nothing is allowed", place)))
     return min(found, key=lambda each: each[:2])[2] if found else None
 
 
@@ -150,18 +136,8 @@ def _at(time_step: int, environment: int) -> str:
     return f"time step {time_step} of environment {environment}, in the rollout"
 
 
-def _inspect(
-    sharded: ShardedLearning, state: TrainState, trajectory: Trajectory | None
-) -> dict[str, np.ndarray]:
-    """The reports of each update, [epochs, minibatches]."""
-    inspect = sharded.per_device.inspect
-    inputs = (sharded.state_specs, sharded.rollout_specs[0])
-    program = sharded.topology.shard(inspect, inputs, REPLICATED)
-    return jax.device_get(program(state, trajectory))
-
-
-def _in_updates(reports: Mapping[str, np.ndarray], losses: Sequence[str]) -> Iterator[_Found]:
-    """Update by update: layers' outputs, then losses, then gradients."""
+def _in_updates(reports: Mapping[str, np.ndarray], losses: Sequence[str]) -> Iterator[Finding]:
+    """Update by update: layers' outputs, then losses, then gradients; reports are [epochs, minibatches]."""
     epochs, minibatches = reports["grad/norm"].shape
     outputs = sorted(name for name in reports if name.startswith("output/"))
     gradients = sorted(name for name in reports if name.startswith("gradient/"))
@@ -172,11 +148,11 @@ def _in_updates(reports: Mapping[str, np.ndarray], losses: Sequence[str]) -> Ite
         parameters = tuple(name.split("/", 1)[1] for name in gradients if at[name])
         wrong = [name for name in losses if not np.isfinite(at[name])]
         if layers:
-            yield _Found("layer output", "nan or inf", place, layers)
+            yield _found("layer output", "nan or inf", place, layers)
         elif wrong:
-            yield _Found(wrong[0], _kind(at[wrong[0]]), place)
+            yield _found(wrong[0], _kind(at[wrong[0]]), place)
         elif parameters or not np.isfinite(at["grad/norm"]):
-            yield _Found("gradient", _kind(at["grad/norm"]), place, parameters)
+            yield _found("gradient", _kind(at["grad/norm"]), place, parameters)
 
 
 def _operation(runtime: Runtime, state: TrainState) -> str | None:
@@ -203,7 +179,6 @@ class Recovery:
     """Goes back to a checkpoint, or says what is wrong and gives up."""
 
     def __init__(self, runtime: Runtime, checkpoints: RunCheckpoints, debug: bool) -> None:
-        """`debug` also names the operation that made a NaN."""
         self._config: Config = checkpoints.config
         self._runtime = runtime
         self._checkpoints = checkpoints
@@ -224,8 +199,7 @@ class Recovery:
     def roll_back(self, cause: str) -> tuple[TrainState, Progress]:
         """Returns the state and progress of the newest checkpoint, or of the start, with another random key.
 
-        Args:
-          cause: the value that was not finite, for people.
+        `cause` is the value that was not finite, for people.
         """
         self._rollbacks += 1
         self._runtime.close()
@@ -257,14 +231,9 @@ class Recovery:
         return self._config.nonfinite == "skip" and iteration - self._updated_at >= MAX_IDLE_ITERATIONS
 
     def give_up(self, state: TrainState, finding: Finding | None = None) -> NoReturn:
-        """Writes a report of the first value that is not finite, and raises.
+        """Reports the first value that is not finite, which None looks for, and raises NonFiniteError.
 
-        Args:
-          state: the one before the iteration in which it appeared.
-          finding: the value; None looks for it.
-
-        Raises:
-          NonFiniteError: always.
+        `state` is the one before the iteration in which it appeared.
         """
         finding = finding or diagnose(self._runtime, state, self._debug)
         self._checkpoints.finish()

@@ -1,8 +1,9 @@
-"""The stages of a run: the configuration of each, and what changes between two of them."""
+"""The stages of a run, the changes from one to the next, and those since the checkpoint that it continues."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,22 +16,19 @@ from jaxrl.config.resolution import empties_memory, stage_configs
 from jaxrl.config.training_stages import TrainingStage, in_stage, parse
 from jaxrl.programs.hyperparameters import program_shape, with_numbers_of
 from jaxrl.programs.sharded_learning import ShardedLearning
-from jaxrl.types import TrainState
+from jaxrl.types import LearnerState, TrainState
 
 # Keeps the first episodes of a stage apart from the run's.
 _STAGE_STREAM = 0x53544752
+# A schedule that moves a value by less, from one update to the next, is not worth a line.
+_LEAST_JUMP = 0.01
 # The line on `thaws`.
 THAWED = "Adam's state is reset for parameters that were frozen"
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The stages of a configuration; without any, the whole run is one.
-
-    Attributes:
-      stages: in their order; empty if the configuration has none.
-      configs: of each; at least one.
-    """
+    """The stages of a configuration, with the `configs` of each; without any, the whole run is one."""
 
     stages: tuple[TrainingStage, ...]
     configs: tuple[Config, ...]
@@ -44,10 +42,6 @@ class TrainingPlan:
     def last(self) -> int:
         """The number of the last stage, from 0 on."""
         return len(self.configs) - 1
-
-    def stage(self, index: int) -> TrainingStage | None:
-        """A stage by its number; None if there are none."""
-        return self.stages[index] if self.stages else None
 
     def require(self, index: int) -> None:
         """Raises ConfigError unless there is a stage `index`, which a checkpoint names."""
@@ -92,7 +86,10 @@ class TrainingPlan:
     def beginning(self, before: int, index: int, steps: int, has_memory: bool) -> str:
         """The line about stage `index`, which begins after stage `before`."""
         stage = self.stages[index]
-        changes = ", ".join(f"{name}={_text_of(value)}" for name, value in stage.changes.items())
+        changes = ", ".join(
+            f"{name}={text.number(value) if isinstance(value, float) else value}"
+            for name, value in stage.changes.items()
+        )
         parts = [changes] if changes else []
         if stage.fresh:
             parts.append(f"fresh {', '.join(stage.fresh)}")
@@ -102,12 +99,6 @@ class TrainingPlan:
             parts.append("the memory starts empty, for another environment")
         said = ", ".join(parts)
         return f"stage {index + 1} of {len(self.stages)} ({stage.name}) from step {steps:,}: {said}"
-
-    def restarts_episodes(self, before: int, after: int) -> bool:
-        """True if the environments of two stages are not the same, or get their tasks in another way."""
-        one = self.configs[before]
-        other = self.configs[after]
-        return (one.env, one.curriculum) != (other.env, other.curriculum)
 
     def empties_memory(self, before: int, after: int) -> bool:
         """True if the experience collected is of another environment than stage `after`'s."""
@@ -126,20 +117,20 @@ class TrainingPlan:
         updates without their gradients.
 
         Args:
-          state: at the end of stage `before`.
-          before, after: numbers of stages; `before` is the later one if a run was rolled back.
+          state: at the end of stage `before`, which is the later one if a run was rolled back.
           learning: of stage `after`.
         """
+        one, other = self.configs[before], self.configs[after]
         first, last = sorted((before, after))
         names = {name for stage in self.stages[first : last + 1] for name in stage.changes}
-        state = with_numbers_of(self.configs[after], learning.topology, state, names)
+        state = with_numbers_of(other, learning.topology, state, names)
         patterns = self.stages[after].fresh if before < after else ()
         thaws = self.thaws(before, after)
-        restarts = self.restarts_episodes(before, after)
+        restarts = (one.env, one.curriculum) != (other.env, other.curriculum)
         if not (patterns or thaws or restarts):
             return state
         if thaws:
-            state = thawed(state, self.configs[before], self.configs[after])
+            state = thawed(state, one, other)
         fresh: Any = learning.initial_state(_STAGE_STREAM + after)
         if patterns:
             learner: Any = learning.renew(state.learner, fresh.learner, patterns)
@@ -165,5 +156,43 @@ def thawed(state: TrainState, before: Config, after: Config) -> TrainState:
     return dataclasses.replace(state, learner=dataclasses.replace(learner, opt_state=opt_state))
 
 
-def _text_of(value: object) -> str:
-    return text.number(value) if isinstance(value, float) else str(value)
+def other_jax(meta: Mapping[str, Any]) -> Iterator[str]:
+    """The line on another version of jax than that which saved the checkpoint; none if it says none."""
+    saved = meta.get("jax")
+    if saved and saved != jax.__version__:
+        yield (
+            f"saved with jax {saved}, continued with jax {jax.__version__}: numbers agree to rounding, "
+            "not to the bit"
+        )
+
+
+def replanned(
+    learning: ShardedLearning, before: LearnerState, after: LearnerState, earlier: Config, config: Config
+) -> Iterator[str]:
+    """The line on the values that follow the planned length of the run, if that has changed.
+
+    Args:
+      before, after: the state with the time that had elapsed by the earlier plan, and by the present one.
+      earlier: the configuration with which it was saved.
+    """
+    is_same = earlier.total_updates == config.total_updates
+    if config.follows_clock:
+        is_same = earlier.follows_clock and earlier.stop.seconds == config.stop.seconds
+    if is_same or not int(before.updates):
+        return
+    last = dataclasses.replace(before, updates=before.updates - 1)
+    was = learning.algorithm.with_config(earlier).scheduled_values(last)
+    now = learning.algorithm.scheduled_values(after)
+    moved = [
+        f"{name} resumes at {text.number(now[name])}, after {text.number(was[name])}"
+        for name in now
+        if abs(now[name] - was[name]) > _LEAST_JUMP * max(abs(now[name]), abs(was[name]))
+    ]
+    if moved:
+        yield f"{' and '.join(moved)}: the schedule ends {_end(config)} now, not {_end(earlier)}"
+
+
+def _end(config: Config) -> str:
+    if config.stop.steps:
+        return f"at step {config.num_iterations * config.steps_per_iteration:,}"
+    return f"after {config.stop.seconds:g} s of training" if config.follows_clock else "never"

@@ -38,21 +38,29 @@ def _is_real(x: Any) -> bool:
     return isinstance(x, float) or checkpoint_record.is_number(x)
 
 
+def _is_duration(x: Any) -> bool:
+    return checkpoint_record.is_number(x) and x >= 0
+
+
+def _is_iteration(x: Any) -> bool:
+    return x == -1 or checkpoint_record.is_count(x)
+
+
 _RULES: Mapping[str, Callable[[Any], bool]] = {
     "config": checkpoint_record.is_object,
     "iteration": checkpoint_record.is_count,
-    "seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
+    "seconds": _is_duration,
     "evaluation": _is_evaluation,
-    "evaluated_at": lambda x: x == -1 or checkpoint_record.is_count(x),
+    "evaluated_at": _is_iteration,
     "recent_returns": _are_recent,
     "owes_evaluation": lambda x: isinstance(x, bool),
-    "trained_seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
+    "trained_seconds": _is_duration,
     "best_return": lambda x: x is None or checkpoint_record.is_number(x),
-    "best_at": lambda x: x == -1 or checkpoint_record.is_count(x),
+    "best_at": _is_iteration,
     "forgotten_at": checkpoint_record.is_count,
     "stage": checkpoint_record.is_count,
     "stage_iteration": checkpoint_record.is_count,
-    "stage_seconds": lambda x: checkpoint_record.is_number(x) and x >= 0,
+    "stage_seconds": _is_duration,
     "metadata": checkpoint_record.is_object,
     # It is shown as it is.
     "jax": lambda x: isinstance(x, str) and re.fullmatch(r"[0-9A-Za-z.+_-]{0,40}", x) is not None,
@@ -148,20 +156,9 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {
-            "iteration": self.iteration,
-            "seconds": self.seconds,
-            "trained_seconds": self.trained_seconds,
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | {
             "evaluation": dataclasses.asdict(self.evaluation) if self.evaluation else None,
-            "evaluated_at": self.evaluated_at,
             "recent_returns": {mode: list(values) for mode, values in self.recent_returns.items()},
-            "owes_evaluation": self.owes_evaluation,
-            "best_return": self.best_return,
-            "best_at": self.best_at,
-            "forgotten_at": self.forgotten_at,
-            "stage": self.stage,
-            "stage_iteration": self.stage_iteration,
-            "stage_seconds": self.stage_seconds,
             "interval": reduction.to_json(self.interval),
         }
 
@@ -174,19 +171,10 @@ class Progress:
     def from_json(cls, data: Mapping[str, Any], empty: Interval) -> Progress:
         """Inverse of `to_json`; `empty` says which metrics there are. The interval is on the host."""
         data = {**_DEFAULTS, **data}
-        return cls(
-            interval=reduction.from_json(data["interval"], empty),
-            iteration=int(data["iteration"]),
-            seconds=data["seconds"],
-            trained_seconds=data["trained_seconds"],
-            evaluation=Result(**data["evaluation"]) if data["evaluation"] else None,
-            evaluated_at=data["evaluated_at"],
-            recent_returns={mode: tuple(values) for mode, values in data["recent_returns"].items()},
-            owes_evaluation=data["owes_evaluation"],
-            best_return=data["best_return"],
-            best_at=data["best_at"],
-            forgotten_at=data["forgotten_at"],
-            stage=data["stage"],
-            stage_iteration=data["stage_iteration"],
-            stage_seconds=data["stage_seconds"],
-        )
+        values = {f.name: data[f.name] for f in dataclasses.fields(cls)} | {
+            "interval": reduction.from_json(data["interval"], empty),
+            "iteration": int(data["iteration"]),
+            "evaluation": Result(**data["evaluation"]) if data["evaluation"] else None,
+            "recent_returns": {mode: tuple(values) for mode, values in data["recent_returns"].items()},
+        }
+        return cls(**values)

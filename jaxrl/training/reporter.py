@@ -48,14 +48,11 @@ class Reporter:
             if self._config.stages:
                 row["stage"] = self._run.progress.stage + 1
             self._writer.write(steps, row)
-            self._log_event(row, int(interval.iterations) * self._config.steps_per_iteration)
+            tasks = self._runtime.learning.per_device.tasks
+            of_row = int(interval.iterations) * self._config.steps_per_iteration
+            if tasks is not None and (event := tasks.event(row, of_row)):
+                log.info("step %d: curriculum: %s", steps, event)
         return row
-
-    def _log_event(self, row: Mapping[str, float], steps: int) -> None:
-        """Logs what the task sampler did in the steps of a row."""
-        tasks = self._runtime.learning.per_device.tasks
-        if tasks is not None and (event := tasks.event(row, steps)):
-            log.info("step %d: curriculum: %s", row["steps"], event)
 
     def evaluation(self, iteration: int, evaluation: Evaluation) -> Finding | None:
         """Writes the metrics and the single episodes of an evaluation; returns what is not finite in it."""

@@ -35,11 +35,11 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
-from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.checkpoints import find_checkpoint
 from jaxrl.training.device_count import choose_devices
 from jaxrl.training.mirror import Mirror
-from jaxrl.training.start import with_stored_plan
+from jaxrl.training.start import require_warm_start, with_stored_plan
 from jaxrl.training.trainer import Trainer
 
 # tensorboardX imports them for buckets if they are installed: three quarters of the time that it takes.
@@ -54,7 +54,6 @@ class RunOutcome:
 
     Attributes:
       exit_code: 0, or 128 + the number of the signal that ended it.
-      folder: where it is.
       resumable: true if a signal, or the time of the process, ended it before its budget was used up.
       needs_trust: true if its configuration names modules, which other commands import with --trust only.
       has_tensorboard: true if it wrote files for TensorBoard.
@@ -113,8 +112,10 @@ def run(
         folder.create()
         with folder.lock():
             folder.require_same(resolved)
+            runtime = assembly.runtime
+            highlights = runtime.learning.per_device.highlights
             with (
-                _writers(folder, assembly) as writer,
+                run_writers(folder, assembly.config, highlights, runtime.agent.description) as writer,
                 watch_progress(assembly.clock.idle, processes.watchdog),
                 host_profile(
                     folder.log_folder, resolved.profile.host and process_group.is_first()
@@ -123,7 +124,7 @@ def run(
                 for line in invocation.notes:
                     writer.message(line)
                 writer.message(f"run folder: {folder.path}")
-                for line in layout_notes(assembly.runtime.spec.observation_space):
+                for line in layout_notes(runtime.spec.observation_space):
                     writer.message(line)
                 trainer = Trainer(resolved, folder, writer, assembly, invocation.debug)
                 summary = train_in(folder, trainer, assembly)
@@ -157,29 +158,26 @@ def _require_source(config: Config, folder: RunFolder, assembly: Assembly) -> No
     if folder.has_checkpoints:
         return
     if config.resume_from:
-        warm_start.find_checkpoint("resume_from", config.resume_from)
+        find_checkpoint("resume_from", config.resume_from)
     field, teacher = assembly.runtime.learning.algorithm.teacher
     if teacher and not config.resume_from:
-        warm_start.find_checkpoint(field, teacher)
+        find_checkpoint(field, teacher)
     if config.init_from:
         learner = assembly.runtime.learning.abstract_state().learner
-        warm_start.require(config.init_from, config.init_names, learner)
-
-
-def _writers(folder: RunFolder, assembly: Assembly) -> contextlib.AbstractContextManager[MultiWriter]:
-    """Only the first of several processes shows and writes metrics."""
-    if not process_group.is_first():
-        return contextlib.nullcontext(MultiWriter(()))
-    runtime = assembly.runtime
-    highlights = runtime.learning.per_device.highlights
-    return run_writers(folder, assembly.config, highlights, runtime.agent.description)
+        require_warm_start(config.init_from, config.init_names, learner)
 
 
 @contextlib.contextmanager
 def run_writers(
     folder: RunFolder, config: Config, highlights: Sequence[tuple[str, str]], network: str
 ) -> Iterator[MultiWriter]:
-    """Opens the display and the writers of a run in its folder, and the copy of that in a bucket."""
+    """Opens the display and the writers of a run in its folder, and the copy of that in a bucket.
+
+    Only the first of several processes shows and writes metrics.
+    """
+    if not process_group.is_first():
+        yield MultiWriter(())
+        return
     before_leaving(live_panel.restore_before_exit)
     mirrors = []
     if target := config.storage.sync_to:
@@ -205,7 +203,9 @@ def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[st
     log.info("from commits %s", json.dumps(commits()))
     log.info("started as %s", json.dumps(origin()))
     if process_group.is_first():
-        _preload(trainer.config.log.writers)
+        # While XLA compiles outside of Python.
+        writes_tensorboard = "tensorboard" in trainer.config.log.writers
+        threading.Thread(target=_import_late_packages, args=(writes_tensorboard,), name="imports").start()
     summary = trainer.fit()
     stop = trainer.config.stop
     if trainer.steps > steps_at_start or not folder.has_summary:
@@ -213,25 +213,17 @@ def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[st
             if not trainer.interrupted:
                 folder.write_summary(summary)
             if stop.seconds is not None or stop.wall_seconds is not None:
-                _write_benchmark_metrics(folder, summary, assembly)
+                _, rows = MetricsTail(epath.Path(folder.log_folder)).poll()
+                seconds = assembly.coordinator.status.trained_seconds
+                folder.write_report("benchmark_metrics", benchmark_metrics(summary, seconds, rows))
         except ConfigError as error:
             raise RunError(f"training is done and saved, but {error}") from error
     trainer.writer.finish(summary)
     return summary
 
 
-def _write_benchmark_metrics(folder: RunFolder, summary: Mapping[str, Any], assembly: Assembly) -> None:
-    _, rows = MetricsTail(epath.Path(folder.log_folder)).poll()
-    seconds = assembly.coordinator.trained_seconds
-    folder.write_report("benchmark_metrics", benchmark_metrics(summary, seconds, rows))
-
-
-def _preload(writers: Sequence[str]) -> None:
-    """Begins to import what the first row and checkpoint need, while XLA compiles outside of Python."""
-    threading.Thread(target=_import_late_packages, args=("tensorboard" in writers,), name="imports").start()
-
-
 def _import_late_packages(tensorboard: bool) -> None:
+    """Imports what the first row and checkpoint need."""
     # The code that needs a package imports it again, and reports why that fails.
     if tensorboard:
         with contextlib.suppress(Exception), deferred_imports(*_CLIENTS_OF_BUCKETS):

@@ -12,6 +12,7 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, largest_device_count, resolve
+from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import at_least, check
 from jaxrl.config.resolution import require_config
 from jaxrl.evaluation.result import Result, add_means, deciding_mode, mode_name
@@ -24,24 +25,30 @@ from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.attribute_hints import hint
 from jaxrl.training.callbacks import Callbacks, notify
 from jaxrl.training.checkpoints import RunCheckpoints, StartingPoint, write_run
+from jaxrl.training.coordination import Schedule
 from jaxrl.training.dispatch_queue import DispatchQueue
 from jaxrl.training.loop import TrainingLoop
 from jaxrl.training.nonfinite import Recovery
 from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.progress import Progress
 from jaxrl.training.reporter import Reporter
-from jaxrl.training.run_state import RunState
-from jaxrl.training.saver import StateSaver
-from jaxrl.training.schedule import Schedule
+from jaxrl.training.run_state import RunState, StateSaver
 from jaxrl.training.start import find_start, keep_earlier_rows, stored_stage, with_stored_plan
 from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
 
-_ATTRIBUTES = ("config", "folder", "callbacks", "agent")
+_ATTRIBUTES = ("config", "folder", "callbacks", "agent")  # those that the class does not show
+# What other trainers call ours.
+_OTHER_NAMES = dict.fromkeys(("train", "learn"), "fit()") | {
+    "training_step": "update(rollout())",
+    "predict": "jaxrl.load(folder).act(obs)",
+    "mean_and_log": "log(metrics), which `update` has averaged",
+    "save_checkpoint": "save(folder)",
+    "load_checkpoint": "load(folder)",
+}
 
 
 class Trainer:
@@ -57,9 +64,6 @@ class Trainer:
 
     Between iterations `set` changes hyperparameters, `save` writes the state and `load` takes one. The first
     step begins with `start()`, as `fit` does, unless that or `load` came before.
-
-    Attributes:
-      folder: where checkpoints go, or None.
     """
 
     def __init__(
@@ -79,7 +83,6 @@ class Trainer:
           writer: receives the metrics; None prints them.
           assembly: the assembly to drive; None builds it from `config`.
           debug: also name the operation that made a NaN.
-          callbacks: functions that `fit` calls.
 
         Raises:
           ConfigError: the configuration is wrong.
@@ -109,11 +112,20 @@ class Trainer:
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises AttributeError for what no trainer has: it would be accepted and do nothing."""
         if not (name.startswith("_") or name in _ATTRIBUTES or hasattr(type(self), name)):
-            raise AttributeError(f"a trainer has no `{name}` to set{hint(name, self, _ATTRIBUTES)}")
+            raise AttributeError(f"a trainer has no `{name}` to set{self._hint(name)}")
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a trainer has no `{name}`{hint(name, self, _ATTRIBUTES)}")
+        raise AttributeError(f"a trainer has no `{name}`{self._hint(name)}")
+
+    def _hint(self, name: str) -> str:
+        """Ends an error about what a trainer lacks."""
+        if name in _OTHER_NAMES:
+            return f": it is {_OTHER_NAMES[name]}"
+        config = vars(self).get("config")  # None before it has one.
+        if config is not None and hasattr(config.learner, name):
+            return f": it is set({name}=...)"
+        return did_you_mean(name, [x for x in (*dir(type(self)), *_ATTRIBUTES) if not x.startswith("_")])
 
     def __repr__(self) -> str:
         return f"<Trainer: {self.config.algorithm} on {self.config.env.name}, {self.steps:,} steps>"
@@ -165,11 +177,7 @@ class Trainer:
         return trajectory
 
     def update(self, trajectory: Trajectory | None = None) -> dict[str, float]:
-        """Learns one iteration and returns its metrics.
-
-        Args:
-          trajectory: of `rollout()`; None if the algorithm steps no environments.
-        """
+        """Learns from a `rollout()`, None if the algorithm steps no environments; returns the metrics."""
         if self.config.collects and (not isinstance(trajectory, Trajectory) or self._totals is None):
             raise RuntimeError("update() needs the trajectory of a rollout() before it")
         state = self.state if self.config.collects else self._assembly.at_present(self.state)
@@ -292,8 +300,7 @@ class Trainer:
             self.writer.resume_from(self.steps)
             log.info("resumed from the checkpoint of step %d: %s", self.steps, point.origin)
             for line in point.changes:
-                log.info("%s", line)
-                self.writer.message(line)
+                self._say(line)
             return
         config = self._assembly.config
         endless = config.stop.steps is None and not config.follows_clock
@@ -330,7 +337,6 @@ class Trainer:
             self.close()
 
     def _train(self) -> dict[str, Any]:
-        """Trains stage after stage; returns the summary."""
         if line := self._plan.announcement(self.progress.stage):
             self._say(line)
         notify(self.callbacks.on_start, self)
@@ -342,9 +348,8 @@ class Trainer:
     def _change_stage(self) -> None:
         """Enters the next stage, or returns to the checkpoint's after a rollback."""
         before = self._stage
-        stage = self.progress.stage
-        advances = stage == before
-        after = before + 1 if advances else stage
+        advances = self.progress.stage == before
+        after = before + 1 if advances else self.progress.stage
         if self._assemblies[after].runtime is not self._runtime:
             if advances:
                 self._saver.save()  # A signal may end the process while it compiles.
@@ -353,14 +358,14 @@ class Trainer:
         state = self._plan.state_of(self.state, before, after, self._runtime.learning)
         if advances:
             forgets = self._plan.configs[before].env != self._plan.configs[after].env
-            self._run.begin_stage(state, self._assembly.coordinator.trained_seconds, forgets)
+            self._run.begin_stage(state, self._assembly.coordinator.status.trained_seconds, forgets)
         else:
             self._run.replace(state)
         self._say(self._plan.beginning(before, after, self.steps, state.memory is not None))
 
     def _say(self, line: str) -> None:
-        self.writer.message(line)
         log.info("%s", line)
+        self.writer.message(line)
 
     def _enter(self, stage: int) -> None:
         """Takes the programs of a stage, and what saves and dispatches with them."""
@@ -372,7 +377,6 @@ class Trainer:
         self._saver = StateSaver(self._run, self._checkpoints, self._queue, assembly)
 
     def _loop(self) -> TrainingLoop:
-        """The loop that trains the stage."""
         assembly = self._assembly
         folder = self.folder.trace_folder if self.folder is not None and is_first() else None
         window = assembly.config.profile_window

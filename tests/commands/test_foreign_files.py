@@ -11,7 +11,7 @@ import pytest
 import jaxrl
 from jaxrl.config import ConfigError
 from jaxrl.runs.checkpoint import CheckpointError
-from jaxrl.training.warm_start import find_checkpoint
+from jaxrl.training.checkpoints import find_checkpoint
 from tests.commands.refusals import refused
 
 

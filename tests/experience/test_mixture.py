@@ -24,7 +24,7 @@ from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.vector_mixture import MixtureVectorEnv, vector_env
 from jaxrl.experience.device import DeviceCollector
 from jaxrl.experience.statistics import EpisodeReports
-from jaxrl.networks import task_normalizer
+from jaxrl.networks import normalizer
 from jaxrl.programs.learning import environment_keys
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
@@ -155,14 +155,14 @@ def test_statistics_of_tasks_are_those_of_their_rows_alone(count: int) -> None:
 
     @jax.jit
     def normalize_by_task(obs: Any, mask: Any) -> Any:
-        stats = task_normalizer.init(jax.tree.map(lambda leaf: leaf[0, 0], obs), count)
-        stats = task_normalizer.update(stats, obs, obs[TASK], mask)
-        return task_normalizer.normalize(stats, obs, obs[TASK])
+        stats = normalizer.init(jax.tree.map(lambda leaf: leaf[0, 0], obs), count)
+        stats = normalizer.update(stats, obs, mask, task=obs[TASK])
+        return normalizer.normalize(stats, obs, task=obs[TASK])
 
     @jax.jit
     def scale_by_task(returns: Any, task: Any) -> Any:
-        moments = task_normalizer.update(task_normalizer.init(returns[0, 0], count), returns, task)
-        return task_normalizer.scale_rewards(moments, returns, task)
+        moments = normalizer.update(normalizer.init(returns[0, 0], count), returns, task=task)
+        return normalizer.scale_rewards(moments, returns, task=task)
 
     seen = jax.tree.map(np.asarray, normalize_by_task(obs, mask))
     np.testing.assert_array_equal(seen[TASK], task)

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from jaxrl.envs.base import Box, Discrete, Mixed
-from jaxrl.networks.distributions import Categorical, MultiCategorical, mask_logits
-from jaxrl.networks.divergence import kl_divergence
+from jaxrl.networks.distributions import (
+    Categorical,
+    MultiCategorical,
+    ProductDistribution,
+    kl_divergence,
+    mask_logits,
+)
 from jaxrl.networks.gaussians import Gaussian, TanhGaussian
-from jaxrl.networks.mixed import ProductDistribution
 
 
 def logits(*probabilities: float) -> jax.Array:

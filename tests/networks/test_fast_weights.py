@@ -8,7 +8,7 @@ import pytest
 from jaxrl.config import NetworkConfig
 from jaxrl.networks import fast_weights
 from jaxrl.networks.cores import build_core
-from jaxrl.networks.xlstm import stabiliser
+from jaxrl.networks.fast_weights import stabiliser
 from tests.networks.test_slstm import in_chunks, sigmoid
 
 # Steps: two blocks of the memory and a part of one.

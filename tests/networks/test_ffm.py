@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.ffm import FFM
+from jaxrl.networks.linear_cores import FFM
 from tests.networks.test_slstm import in_chunks, sigmoid
 
 L, N, F, D = 11, 3, 5, 4

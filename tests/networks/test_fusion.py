@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from jaxrl.networks.architectures.build import FUSIONS, _convolutions
+from jaxrl.networks.architectures import _convolutions
+from jaxrl.networks.fusion import FUSIONS
 
 SIZE, HEADS, ROWS = 8, 4, 3
 PARTS = [

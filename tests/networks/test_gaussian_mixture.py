@@ -13,8 +13,7 @@ import scipy.integrate
 import scipy.stats
 
 from jaxrl.envs.base import Box, EnvSpec
-from jaxrl.networks.distributions import draw_noise
-from jaxrl.networks.divergence import kl_divergence
+from jaxrl.networks.distributions import draw_noise, kl_divergence
 from jaxrl.networks.gaussian_mixture import LEAST_STD, GaussianMixture
 from jaxrl.networks.gaussians import Gaussian
 from jaxrl.networks.heads import build_head

@@ -11,7 +11,7 @@ from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Dict
 from jaxrl.envs.graphs import GraphSpace, LevelGraphs
 from jaxrl.networks.encoders import build_encoder
-from jaxrl.networks.graph.encoder import LEVEL_ENCODERS, PackedGraphs
+from jaxrl.networks.graphs import LEVEL_ENCODERS, PackedGraphs
 from tests.networks.test_encoders import NETWORK, VECTOR, encode, encoder_of
 
 NODES, EDGES = 5, 6

@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 import scipy.special
 
-from jaxrl.networks.graph.layers import GraphAttention, GraphConvolution, GraphTransformer, KindDense
-from jaxrl.networks.graph.neighbours import EdgeList, Neighbours
+from jaxrl.networks.graph_layers import (
+    GraphAttention,
+    GraphConvolution,
+    GraphTransformer,
+    KindDense,
+    Neighbours,
+    neighbours_of,
+)
 
 WIDTH, HEADS, KINDS, RELATIONS, NODES = 8, 2, 3, 2, 7
 SIZE = WIDTH // HEADS
@@ -39,7 +45,7 @@ def example() -> tuple[np.ndarray, np.ndarray, list[tuple[int, int, int]]]:
 
 def table(edges: list[tuple[int, int, int]], count: int = NODES) -> Neighbours:
     source, target, kind = np.array(edges).T
-    return EdgeList(source, target, kind).neighbours(count)
+    return neighbours_of(source, target, kind, count)
 
 
 def spread(params, seed: int = 1):

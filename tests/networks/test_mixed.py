@@ -18,7 +18,7 @@ from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Mixed, MultiDi
 from jaxrl.envs.checks import check_types
 from jaxrl.envs.registry import make_host
 from jaxrl.inference.loaded_policy import LoadedPolicy
-from jaxrl.networks import distributions, gaussians, mixed
+from jaxrl.networks import distributions, gaussians
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from tests.inference.runs import policy_of
@@ -58,10 +58,10 @@ class Told(gymnasium.Env[np.ndarray, Any]):
         return np.zeros(2, np.float32), float(self.action_space.contains(action)), True, False, {}
 
 
-def distribution(batch: int = 7) -> mixed.ProductDistribution:
+def distribution(batch: int = 7) -> distributions.ProductDistribution:
     rng = np.random.default_rng(0)
     normal = lambda size: rng.normal(size=(batch, size)).astype(np.float32)  # noqa: E731
-    return mixed.ProductDistribution(
+    return distributions.ProductDistribution(
         (
             distributions.Categorical(normal(3)),
             distributions.MultiCategorical(normal(6), nvec=(2, 4)),
@@ -85,7 +85,7 @@ def test_parts_are_those_that_were_joined() -> None:
 
 def test_log_probability_and_entropy_are_sums_over_parts() -> None:
     @jax.jit
-    def compute(d: mixed.ProductDistribution, noise: Any) -> tuple[Any, Any]:
+    def compute(d: distributions.ProductDistribution, noise: Any) -> tuple[Any, Any]:
         choice, pair, push = d.parts
         action = d.sample(noise)
         parts = SPACE.parts(action)

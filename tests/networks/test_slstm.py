@@ -4,11 +4,17 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.networks.xlstm import SLSTM
+from jaxrl.config import NetworkConfig
+from jaxrl.networks.cores import SLSTM, build_core
+from jaxrl.networks.kernels import cells
 
 L, N, F, HEADS, WIDTH = 11, 3, 5, 2, 3
 D = HEADS * WIDTH
-CORE = SLSTM(D, HEADS)
+CORE = SLSTM(D, cells.SLSTM, heads=HEADS)
+
+
+def test_checkpoints_name_its_parameters_by_the_class() -> None:
+    assert type(build_core(NetworkConfig(core="slstm"))).__name__ == "SLSTM"
 
 
 def sigmoid(x):

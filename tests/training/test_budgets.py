@@ -157,7 +157,7 @@ def test_clock_counts_training_after_the_warm_up_and_what_the_end_takes() -> Non
     assert (clock.trained_seconds(), clock.wall_seconds()) == (41.5, 23.5)
     # Two dispatches as long as the longest, an evaluation, and a save of which training saw only a part.
     assert clock.closing_seconds() == 2 * 2.0 + 5.0 + 4 * 2.0
-    assert Coordinator(clock).closing_seconds == 17.0
+    assert Coordinator(clock).status.closing_seconds == 17.0
 
 
 def test_whole_runs_and_warm_starts_exclude_each_other(tmp_path: Path) -> None:

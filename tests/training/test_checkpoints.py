@@ -15,8 +15,8 @@ from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training import resumption_notes
 from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.plan import other_jax
 from jaxrl.training.progress import Progress
 from tests.compiled_programs import tiny_config, with_learner
 
@@ -94,7 +94,7 @@ def test_another_version_of_jax_is_a_line(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_version_of_jax_in_a_record_is_one_or_none() -> None:
-    assert list(resumption_notes.other_jax({})) == []  # of a checkpoint from before it was stored
+    assert list(other_jax({})) == []  # of a checkpoint from before it was stored
     record = {"config": {}, **Progress(Interval.empty({})).to_json()}
     Progress.check(record)
     with pytest.raises(ValueError, match="`jax`"):

@@ -61,10 +61,11 @@ def test_a_file_becomes_a_run_that_acts_the_same(
 
 def test_moments_of_several_tasks_have_a_count_each() -> None:
     """With one count for all of them a warm start from the run would leave its moments out."""
-    place, moments = "learner/policy/obs_stats", {"normalizer.obs.mean": (2, 3), "normalizer.obs.std": (2, 3)}
+    place = "learner/policy/obs_stats"
+    given = {f"normalizer.obs.{what}": np.ones((2, 3)) for what in ("mean", "std")}
     own = {f"{place}/{name}/0": np.zeros((2, 3), np.float32) for name in ("mean", "m2")}
     own[f"{place}/count"] = np.zeros(2, np.float32)
-    conversion._take_moments({name: np.ones(shape) for name, shape in moments.items()}, moments, own)
+    conversion._take_moments(given, ["obs"], own)
     assert own[f"{place}/count"].tolist() == [1e6, 1e6]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl.metrics.clock import Clock
-from jaxrl.training.coordination import Coordinator, Pace
+from jaxrl.training.coordination import Coordinator
 
 
 class Wire:
@@ -36,11 +36,11 @@ def test_one_process_knows_at_once() -> None:
     now = [0.0]
     alone = Coordinator(Clock(lambda: now[0]))
     alone.begin()
-    assert (alone.signum, alone.wall_seconds, alone.iterations) == (None, 0.0, 1)
+    assert (alone.signum, alone.status.wall_seconds, alone.status.iterations) == (None, 0.0, 1)
     now[0] = 3.0
     alone.record_dispatch(1, 0.1)
     alone.interruption.signum = 15
-    assert (alone.signum, alone.wall_seconds, alone.iterations) == (15, 3.0, 2)
+    assert (alone.signum, alone.status.wall_seconds, alone.status.iterations) == (15, 3.0, 2)
 
 
 def test_a_signal_to_one_counts_once_all_have_received_it() -> None:
@@ -64,19 +64,19 @@ def test_time_is_the_longest_and_pace_the_slowest() -> None:
     wire.now = 5.0
     one._clock.carry_over(100.0, trained=90.0)
     for _ in range(3):
-        one.record_dispatch(one._pace.iterations, 0.001)
-        other.record_dispatch(other._pace.iterations, 0.3)
-    assert (one.trained_seconds, one.wall_seconds, one.iterations) == (0.0, 0.0, 1)
+        one.record_dispatch(one._iterations, 0.001)
+        other.record_dispatch(other._iterations, 0.3)
+    assert (one.status.trained_seconds, one.status.wall_seconds, one.status.iterations) == (0.0, 0.0, 1)
     wire.exchange()
-    assert one.trained_seconds == other.trained_seconds == 90.0
-    assert one.wall_seconds == other.wall_seconds == 5.0
-    assert one.closing_seconds == other.closing_seconds > 0
-    assert one.iterations == other.iterations == other._pace.iterations < one._pace.iterations
+    assert one.status.trained_seconds == other.status.trained_seconds == 90.0
+    assert one.status.wall_seconds == other.status.wall_seconds == 5.0
+    assert one.status.closing_seconds == other.status.closing_seconds > 0
+    assert one.status.iterations == other.status.iterations == other._iterations < one._iterations
 
 
 def test_pace_fills_its_seconds() -> None:
-    pace = Pace(0.5)
-    assert pace.iterations == 1
+    alone = Coordinator(Clock(), dispatch_seconds=0.5)
+    assert alone.status.iterations == 1
     for seconds_each, expected in [
         (0.01, [2, 4, 8, 16, 32, 50, 50]),  # at most doubled: the first time measured may be a short one
         (0.1, [5, 5]),  # slower at once, so that a signal does not wait
@@ -84,12 +84,13 @@ def test_pace_fills_its_seconds() -> None:
         (0.2, [2, 2]),
     ]:
         for iterations in expected:
-            pace.record(pace.iterations, seconds_each * pace.iterations)
-            assert pace.iterations == iterations
+            before = alone.status.iterations
+            alone.record_dispatch(before, seconds_each * before)
+            assert alone.status.iterations == iterations
 
 
 @pytest.mark.parametrize(("iterations", "seconds"), [(0, 1.0), (4, 0.0)])
 def test_pace_learns_nothing_from_nothing(iterations: int, seconds: float) -> None:
-    pace = Pace(0.5)
-    pace.record(iterations, seconds)
-    assert pace.iterations == 1
+    alone = Coordinator(Clock(), dispatch_seconds=0.5)
+    alone.record_dispatch(iterations, seconds)
+    assert alone.status.iterations == 1

@@ -21,9 +21,9 @@ from jaxrl.reporting.writers import MultiWriter, TensorBoardWriter, Writer
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import nonfinite
 from jaxrl.training.callbacks import Callbacks
+from jaxrl.training.coordination import Schedule
 from jaxrl.training.nonfinite import MAX_ROLLBACKS, NonFiniteError
 from jaxrl.training.progress import Progress
-from jaxrl.training.schedule import Schedule
 from jaxrl.training.trainer import Trainer
 
 LENGTH, ENVS = 8, 8

@@ -19,7 +19,7 @@ from jaxrl.main import main
 from jaxrl.runs.checkpoint import Checkpointer, state_arrays
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training import warm_start
+from jaxrl.training.start import warm_start
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
 from tests.compiled_programs import tiny_config, tiny_program, with_policy
@@ -88,7 +88,7 @@ def run(theirs: RolloutState, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs: RolloutState) -> None:
     fresh = state_of(seed=0)
-    state, report = warm_start.load(str(run), ("*",), fresh)
+    state, report = warm_start(str(run), ("*",), fresh)
     assert_bitwise_equal(state.policy, theirs.policy)
     assert_bitwise_equal(state.reward_stats, theirs.reward_stats)
     for name in ("hyperparams", "updates", "opt_state", "discounted_return"):
@@ -102,14 +102,14 @@ def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs
 
 @pytest.mark.slow
 def test_one_checkpoint_can_be_named(run: Path) -> None:
-    state, report = warm_start.load(str(run / "checkpoints" / str(STEP // 2)), ("*",), state_of(seed=0))
+    state, report = warm_start(str(run / "checkpoints" / str(STEP // 2)), ("*",), state_of(seed=0))
     assert_bitwise_equal(state.policy.params, state_of(seed=2).policy.params)
     assert report.path.name == str(STEP // 2)
 
 
 def test_patterns_choose_by_name(run: Path, theirs: RolloutState) -> None:
     fresh = state_of(seed=0)
-    state, report = warm_start.load(str(run), ("params/*/Dense_0/*", "params/value/bias"), fresh)
+    state, report = warm_start(str(run), ("params/*/Dense_0/*", "params/value/bias"), fresh)
     chosen = {name for name in names_of(fresh, "params") if "/Dense_0/" in name} | {"params/value/bias"}
     assert set(report.loaded) == chosen
     assert set(report.left) == names_of(fresh, *TAKEN) - chosen
@@ -128,7 +128,7 @@ def test_patterns_choose_by_name(run: Path, theirs: RolloutState) -> None:
 def test_what_does_not_fit_is_left_and_named(run: Path) -> None:
     # A network with one layer more: what lies before it is of use.
     fresh = state_of(seed=0, **{"network.hidden_sizes": (8, 4)})
-    state, report = warm_start.load(str(run), ("*",), fresh)
+    state, report = warm_start(str(run), ("*",), fresh)
     assert {
         "params/MLP_0/Dense_1/kernel": "not in the checkpoint",
         "params/Recurrent_0/input": "float32[8, 32] there, float32[4, 32] here",
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_left_and_named(run: Path) -> None:
 @pytest.mark.parametrize("pattern", ["obs_stats/mean/*", "obs_stats/count"])
 def test_a_normaliser_is_taken_whole_or_not_at_all(run: Path, pattern: str) -> None:
     fresh = state_of(seed=0)
-    state, report = warm_start.load(str(run), ("params/*", pattern), fresh)
+    state, report = warm_start(str(run), ("params/*", pattern), fresh)
     assert_bitwise_equal(state.policy.obs_stats, fresh.policy.obs_stats)
     left = {name: why for name, why in report.left.items() if name.startswith("obs_stats/")}
     assert left.keys() == names_of(fresh, "obs_stats")
@@ -154,20 +154,20 @@ def test_a_normaliser_that_the_other_run_lacks_stays_fresh(tmp_path: Path) -> No
     plain = plain_state(seed=1)
     save(tmp_path, (1, plain))
     fresh = state_of(seed=0)
-    state, report = warm_start.load(str(tmp_path), ("*",), fresh)
+    state, report = warm_start(str(tmp_path), ("*",), fresh)
     assert_bitwise_equal(state.policy.params, plain.policy.params)
     assert report.left == dict.fromkeys(names_of(fresh, "obs_stats", "reward_stats"), "not in the checkpoint")
 
 
 def test_a_normaliser_that_this_run_lacks_is_not_asked_for(run: Path, theirs: RolloutState) -> None:
-    state, report = warm_start.load(str(run), ("*",), plain_state(seed=0))
+    state, report = warm_start(str(run), ("*",), plain_state(seed=0))
     assert (state.policy.obs_stats, state.reward_stats, report.left) == (None, None, {})
     assert_bitwise_equal(state.policy.params, theirs.policy.params)
 
 
 def test_a_pattern_that_fits_nothing_is_refused_with_the_names_there_are(run: Path) -> None:
     with pytest.raises(ConfigError, match=r"`init_names` \(='encoder\*'\) fits no array.*params/value/bias"):
-        warm_start.load(str(run), ("params/*", "encoder*"), state_of(seed=0))
+        warm_start(str(run), ("params/*", "encoder*"), state_of(seed=0))
 
 
 def test_nothing_to_take_is_refused(tmp_path: Path) -> None:
@@ -177,13 +177,13 @@ def test_nothing_to_take_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"`init_from` \(=.*\) gives nothing to this network: params/.*\(not in"
     ):
-        warm_start.load(str(tmp_path), ("*",), state_of(seed=0))
+        warm_start(str(tmp_path), ("*",), state_of(seed=0))
 
 
 def test_a_folder_without_checkpoints_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(CheckpointError, match="`init_from` .* holds no checkpoint"):
-        warm_start.load(str(tmp_path), ("*",), state_of(seed=0))
+        warm_start(str(tmp_path), ("*",), state_of(seed=0))
 
 
 def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(tmp_path: Path) -> No
     with pytest.raises(
         CorruptCheckpoint, match="checkpoints/2 is damaged: the array learner/policy/params/bulk is not what"
     ):
-        warm_start.load(str(tmp_path), ("*",), bulky)
+        warm_start(str(tmp_path), ("*",), bulky)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints"]
     assert {"1", "2"} <= {path.name for path in (tmp_path / "checkpoints").iterdir()}
 

@@ -17,7 +17,7 @@ from jaxrl.algorithms.base import run_progress
 from jaxrl.algorithms.rollout_state import RolloutState
 from jaxrl.algorithms.sequences import Batch
 from jaxrl.config import Config
-from jaxrl.networks.divergence import kl_divergence
+from jaxrl.networks.distributions import kl_divergence
 from jaxrl.types import Acting, Array, PyTree, Sharded, Trajectory
 
 METRICS = ("ppo/teacher_kl", "ppo/teacher_coef")

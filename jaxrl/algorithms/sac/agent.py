@@ -17,8 +17,7 @@ from jaxrl.algorithms.sac.critics import Critics, build_critics
 from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, SoftActorHead
-from jaxrl.networks.action_scale import is_vector_of_floats
-from jaxrl.networks.gaussians import TanhGaussian, squash
+from jaxrl.networks.gaussians import TanhGaussian, is_vector_of_floats, squash
 from jaxrl.types import Acting, Array, PyTree
 
 _POLICY = "policy"  # the trunk of its network

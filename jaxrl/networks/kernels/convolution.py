@@ -30,7 +30,6 @@ def convolve(x: Array, weight: Array, stride: int, padding: str) -> Array:
     Args:
       x: [N, H, W, C].
       weight: [k, k, C, F], of the dtype of `x`.
-      stride: along height and width.
       padding: "VALID" or "SAME".
 
     Returns:

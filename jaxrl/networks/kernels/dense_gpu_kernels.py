@@ -1,6 +1,7 @@
-"""The bodies of the kernels for dense trunks on NVIDIA GPUs: all layers of blocks of rows.
+"""The bodies of the kernels for dense trunks on NVIDIA GPUs, compiled by Triton.
 
-`dense_gpu` chooses the blocks and starts them.
+A program of a kernel's grid takes blocks of rows through all layers of the trunks, whose outputs stay in
+registers; the backward pass computes them again. `dense_kernel` starts them.
 """
 
 from __future__ import annotations
@@ -17,18 +18,11 @@ from jax.experimental.pallas import triton
 
 from jaxrl.types import Array
 
+ROWS, WARPS = 32, 8  # of a block, powers of two
 # The smallest side of a matrix in Triton's products.
 _FEWEST = 16
 # (weights, bias) of a layer, in registers or as references.
 _Layer = tuple[Any, Any]
-
-
-@dataclass(frozen=True)
-class RowBlocks:
-    """The division of a kernel's work; powers of two."""
-
-    rows: int
-    warps: int
 
 
 @dataclass(frozen=True)
@@ -64,13 +58,13 @@ class DenseWork:
       precision_of_heads: of the products of heads, in float32.
     """
 
-    blocks: RowBlocks
     rows: int
     shapes: tuple[Shape, ...]
     activation: Callable[[Array], Array]
     dtype: Any
     precision: jax.lax.Precision
     precision_of_heads: jax.lax.Precision
+    interpret: bool
 
     @property
     def inputs(self) -> int:
@@ -88,7 +82,7 @@ def forward_kernel(work: DenseWork, x_NK: Any, *references: Any) -> None:
     count = sum(2 * len(shape.layers) for shape in work.shapes)
     parameters = iter(references[:count])
     outputs = iter(references[count:])
-    start = pl.program_id(0) * work.blocks.rows
+    start = pl.program_id(0) * ROWS
     x = _load_rows(work, x_NK, start, work.inputs).astype(work.dtype)
     for shape in work.shapes:
         h = x
@@ -121,7 +115,7 @@ def backward_kernel(work: DenseWork, x_NK: Any, *references: Any) -> None:
         return _load_weights(parameters[2 * layer], shape.layers[layer], dtype)
 
     def block(turn: Array, totals: list[_Layer]) -> list[_Layer]:
-        start = (program + turn * programs) * work.blocks.rows
+        start = (program + turn * programs) * ROWS
         h = _load_rows(work, x_NK, start, work.inputs).astype(work.dtype)
         passed = []
         for layer, sizes in enumerate(shape.hidden):
@@ -145,7 +139,7 @@ def backward_kernel(work: DenseWork, x_NK: Any, *references: Any) -> None:
         found = of_hidden + of_heads
         return [(a + c, b + d) for (a, b), (c, d) in zip(totals, found, strict=True)]
 
-    blocks = pl.cdiv(work.rows, work.blocks.rows)
+    blocks = pl.cdiv(work.rows, ROWS)
     zeros = [_zeros(sizes) for sizes in shape.layers]
     totals = jax.lax.fori_loop(0, pl.cdiv(blocks - program, programs), block, zeros)
     for first, (inputs, outputs), (dweight, dbias) in zip(shape.starts, shape.layers, totals, strict=True):
@@ -195,7 +189,7 @@ def _load_bias(ref: Any, sizes: tuple[int, int]) -> Array:
 
 def _load_rows(work: DenseWork, ref: Any, start: Array, width: int) -> Array:
     """A block of rows of an array [N, width], with 0 outside of it."""
-    return _load(ref, (work.blocks.rows, padded(width)), (work.rows, width), start)
+    return _load(ref, (ROWS, padded(width)), (work.rows, width), start)
 
 
 def _store_rows(work: DenseWork, ref: Any, value: Array, start: Array, width: int) -> None:

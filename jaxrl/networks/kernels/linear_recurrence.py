@@ -95,10 +95,8 @@ def linear_recurrence(
     """float32 h_LNH of h_t = a_t h_{t-1} + b_t, with h_{t-1} taken as zero at a reset.
 
     Args:
-      a_LNH: float32; [1, 1, H] where it is the same at all steps.
-      b_LNH: float32.
+      a_LNH, b_LNH: float32; a [1, 1, H] where it is the same at all steps.
       h_NH: float32, before the first step.
-      reset_LN: bool; resets before step t.
       form: `sequential`, `parallel` or `by_platform`.
     """
     return form(a_LNH, b_LNH, h_NH, reset_LN)

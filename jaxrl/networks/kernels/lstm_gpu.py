@@ -97,12 +97,8 @@ def _call(
 ) -> tuple[list[Array], Carry]:
     """(results over time, the carry after the last turn) of a kernel over blocks of environments.
 
-    Args:
-      kernel: takes its work, then references to: resets, `over_time`, weights, c and h before; then to its
-        results.
-      reset_LN: bool.
-      over_time: float32 arrays [L, N, ...].
-      widths: of the results over time, without L and N.
+    The kernel takes its work, then references to: resets, `over_time` [L, N, ...], weights, c and h before;
+    then to its results. `widths` are the shapes of those over time, without L and N.
     """
     tiles: Tiles = launch.plan
     (length, rows), size = reset_LN.shape, carry["h"].shape[-1]

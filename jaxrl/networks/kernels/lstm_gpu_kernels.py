@@ -24,10 +24,9 @@ class Tiles:
     """The division of the kernel's work; powers of two, except for the count.
 
     Attributes:
-      rows: environments of one program.
+      rows: environments of one program, which has `warps`.
       columns: units of a tile.
       count: tiles that hold all units.
-      warps: of one program.
       resident: True if the weights stay in shared memory.
     """
 
@@ -88,11 +87,7 @@ def _mask(work: KernelWork, tile: int) -> Array | None:
 def _weights(
     tiles: Tiles, weight_4HH: Any, order: Sequence[tuple[int, int, int]]
 ) -> Callable[[], Iterator[Array]]:
-    """The iterator over tiles of the weights, once per step.
-
-    Args:
-      order: (gate, tile of rows, tile of columns) in the order of use.
-    """
+    """The iterator over tiles of the weights, once per step, in an `order` of (gate, rows, columns)."""
 
     def load(gate: int, row: int, column: int) -> Array:
         n = tiles.columns

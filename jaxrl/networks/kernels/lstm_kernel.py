@@ -17,9 +17,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
+from jaxrl.networks.kernels import lstm_gpu, lstm_tpu, products
 from jaxrl.networks.kernels.cells import LSTM, Launch, LSTMSteps, lstm_gates, lstm_tanh_c
 from jaxrl.networks.kernels.products import weight_gradient
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan, scan_forward, scan_gradients
@@ -31,8 +30,6 @@ Dtype = Any
 _KERNELS: dict[str, ModuleType] = {"tpu": lstm_tpu, "cuda": lstm_gpu}
 # Devices call themselves "gpu".
 _NAMES = {"tpu": "tpu", "gpu": "cuda", "cuda": "cuda"}
-# How far values and gradients may be from the scan's, of the largest: bfloat16 over some steps.
-_ROUNDING = 0.05
 _INTERPRETED: contextvars.ContextVar[str | None] = contextvars.ContextVar("interpreted", default=None)
 
 
@@ -76,16 +73,10 @@ def fault(size: int, dtype: Dtype) -> str | None:
         gradients, h_LNH = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))(weight_HG, inputs_LNG, carry)
         return jax.device_get((h_LNH, gradients))
 
-    try:
-        found = outputs(lstm_sequence)
-        expected = outputs(partial(recurrent_scan, LSTM))
-    except Exception as error:  # whatever a compiler or a driver raises
-        return f"failed: {type(error).__name__}: {error}"
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        # NaN is never near.
-        if not np.max(np.abs(x - y)) <= _ROUNDING * np.max(np.abs(y)):
-            return "does not agree with the scan on this device"
-    return None
+    scan = partial(recurrent_scan, LSTM)
+    return products.fault(
+        lambda: outputs(lstm_sequence), lambda: outputs(scan), "does not agree with the scan on this device"
+    )
 
 
 def lstm_sequence(

@@ -109,11 +109,8 @@ def _call(
 ) -> tuple[list[Array], Carry]:
     """(results over time, the carry after the last turn) of a kernel over blocks of environments and of time.
 
-    Args:
-      kernel: takes references to: resets, `over_time`, weights, c and h before; then to its results.
-      reset_LN: bool.
-      over_time: float32 arrays [L, N, ...].
-      reverse: time runs backwards.
+    The kernel takes references to: resets, `over_time` [L, N, ...], weights, c and h before; then to its
+    results.
     """
     (length, rows) = reset_LN.shape
     size = carry["h"].shape[-1]

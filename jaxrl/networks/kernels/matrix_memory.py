@@ -50,13 +50,9 @@ class MemoryInputs(NamedTuple):
 
 
 def memory_step(state: Array, inputs: MemoryInputs, reset_N: Array, corrects: bool) -> tuple[Array, Array]:
-    """(state after one step, y), both float32.
+    """(state float32[N, heads, V, K] after one step, y float32[N, heads, V]).
 
-    Args:
-      state: float32[N, heads, V, K].
-      inputs: of one step.
-      reset_N: bool; the state counts as zeros.
-      corrects: True for the delta rule.
+    The state counts as zeros where `reset_N`; `corrects` stands for the delta rule.
     """
     # For a GPU a product is a kernel of its own, and a sum a part of the one that computes its inputs.
     return lax.platform_dependent(
@@ -106,16 +102,11 @@ def step_by_sums(corrects: bool, state: Array, inputs: MemoryInputs, reset_N: Ar
 def matrix_memory(
     state: Array, inputs: MemoryInputs, reset_LN: Array, corrects: bool = False
 ) -> tuple[Array, Array]:
-    """The memory over a sequence.
+    """(state after the last step, y float32[L, N, heads, V]) of a sequence of [L, N] inputs.
 
     Args:
-      state: float32[N, heads, V, K], before it.
-      inputs: of [L, N] steps.
-      reset_LN: bool; the state counts as zeros before step t.
+      state: float32[N, heads, V, K], before it; it counts as zeros before steps of `reset_LN`.
       corrects: True for the delta rule.
-
-    Returns:
-      (state after the last step, y float32[L, N, heads, V]).
     """
     length = len(reset_LN)
     if length == 1:

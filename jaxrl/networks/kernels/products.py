@@ -10,10 +10,12 @@ with float32's digits on accelerators too: acting, step by step, has no fewer).
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxrl.types import Array
@@ -24,17 +26,14 @@ _FEW_COLUMNS = 8
 # faster on CPU.
 _MANY_TIMES = 2
 _MOST_COLUMNS = 256
+# How far a kernel's values and gradients may be off, of the largest: bfloat16 over some layers or steps.
+_ROUNDING = 0.05
 Pair = tuple[Array, Array]
 
 
 @jax.custom_vjp
 def matmul(x: Array, weight: Array) -> Array:
-    """`x @ weight`, float32[..., N], accumulated in float32.
-
-    Args:
-      x: [..., K].
-      weight: [K, N], of the dtype of `x`.
-    """
+    """`x @ weight`, float32[..., N], accumulated in float32, of [..., K] and [K, N] of one dtype."""
     return jnp.dot(x, weight, preferred_element_type=jnp.float32)
 
 
@@ -55,8 +54,7 @@ matmul.defvjp(_forward, _backward)
 def precision_of_products(name: str) -> contextlib.AbstractContextManager[Any]:
     """A context: the products that are traced in it, and their gradients if taken in it, have that precision.
 
-    Args:
-      name: `network.matmul_precision`; `default` leaves it to `JAX_DEFAULT_MATMUL_PRECISION`.
+    `name` is `network.matmul_precision`; `default` leaves it to `JAX_DEFAULT_MATMUL_PRECISION`.
     """
     return contextlib.nullcontext() if name == "default" else jax.default_matmul_precision(name)
 
@@ -75,12 +73,7 @@ def kernel_precision(dtype: Any, fastest: str) -> lax.Precision:
 
 
 def weight_gradient(x: Array, gradient: Array) -> Array:
-    """float32[K, N], the sum over rows of the outer products of `x` and `gradient`.
-
-    Args:
-      x: [..., K], the inputs of a product.
-      gradient: [..., N], with respect to its outputs; of the dtype of `x`.
-    """
+    """float32[K, N], the sum over rows of outer products of [..., K] and [..., N], of one dtype."""
     x = x.reshape(-1, x.shape[-1])
     gradient = gradient.reshape(-1, gradient.shape[-1])
     on_cpu = _product
@@ -89,6 +82,17 @@ def weight_gradient(x: Array, gradient: Array) -> Array:
     elif gradient.shape[-1] * _MANY_TIMES <= x.shape[-1] and gradient.shape[-1] <= _MOST_COLUMNS:
         on_cpu = _transpose
     return lax.platform_dependent(x, gradient, cpu=on_cpu, default=_product)
+
+
+def fault(found: Callable[[], Any], expected: Callable[[], Any], disagreement: str) -> str | None:
+    """What is wrong with a kernel, None if its values and gradients are those expected up to rounding."""
+    try:
+        leaves = zip(jax.tree.leaves(found()), jax.tree.leaves(expected()), strict=True)
+    except Exception as error:  # whatever a compiler or a driver raises
+        return f"failed: {type(error).__name__}: {error}"
+    # NaN is never near.
+    near = all(np.max(np.abs(x - y)) <= _ROUNDING * np.max(np.abs(y)) for x, y in leaves)
+    return None if near else disagreement
 
 
 def _product(x: Array, gradient: Array) -> Array:

@@ -39,19 +39,14 @@ def mask(carry: Carry, reset_N: Array) -> Carry:
 def recurrent_scan(
     cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
 ) -> tuple[Array, Carry]:
-    """Runs `cell` over time, zeroing the carry where `reset_LN` is set before the step.
+    """float32 (h_LNH, last carry) of `cell` over time; the carry is zeroed before steps of `reset_LN`.
 
     Args:
-      cell: its equations.
       dtype: operands of the matrix products; they accumulate in float32.
       weight_HG: float32, recurrent weights; [heads, H / heads, G / heads] if the gates of a head see its own
         part of "h" alone. `inputs_LNG` have all heads of a gate beside each other in both cases.
       inputs_LNG: float32, x_t W_x + b of every step.
       carry: float32 [N, H] arrays, among them "h".
-      reset_LN: bool; resets the carry before step t.
-
-    Returns:
-      (h_LNH, carry after the last step); float32.
     """
     h_LNH, carry, _ = scan_forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN)
     return h_LNH, carry

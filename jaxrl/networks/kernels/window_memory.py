@@ -56,16 +56,12 @@ def in_order(memory_NMF: Array, valid_NM: Array) -> tuple[Array, Array]:
 
 
 def remember(memory: Array, valid: Array, x_LNF: Array, reset_LN: Array) -> tuple[Array, Array]:
-    """The memory after a sequence: its last M entries, with zeros for other episodes'.
+    """(memory, valid) after a sequence: its last M entries, with zeros for other episodes'.
 
     Args:
       memory: float32[N, M, F], before it.
       valid: float32[N, M], what `memory` holds.
-      x_LNF: the entries of the sequence.
-      reset_LN: bool; an episode begins at step t.
-
-    Returns:
-      (memory, valid) as the arguments.
+      x_LNF: the entries of the sequence; an episode begins at steps of `reset_LN`.
     """
     places = memory.shape[1]
     if len(x_LNF) == 1:

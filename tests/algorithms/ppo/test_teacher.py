@@ -16,7 +16,7 @@ from jaxrl.algorithms.ppo import kickstarting
 from jaxrl.config import ConfigError
 from jaxrl.metrics.reduction import row
 from jaxrl.networks import normalizer
-from jaxrl.networks.divergence import kl_divergence
+from jaxrl.networks.distributions import kl_divergence
 from tests.algorithms.tiny import assert_equal, first_state, iteration_of, loud, tiny_config, with_policy
 
 TAUGHT = {

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from jaxrl.diagnostics.launches import read_launches
-from jaxrl.networks.kernels import dense_gpu
-from jaxrl.networks.kernels.dense_gpu import Trunk
+from jaxrl.networks.kernels import dense_kernel
 from jaxrl.networks.kernels.dense_gpu_kernels import Shape
-from jaxrl.networks.kernels.dense_kernel import dense_heads, fault, interpret
+from jaxrl.networks.kernels.dense_kernel import Trunk, dense_heads, fault, interpret
 from jaxrl.parallel import gpus
 from jaxrl.types import Array, PyTree
 
@@ -89,7 +88,7 @@ def test_a_program_adds_up_the_gradients_of_its_blocks(
     programs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, parameters, outputs = problem(5 * 32 - 9, 3, (((8,), (2,)),))
-    monkeypatch.setattr(dense_gpu, "_PROGRAMS", programs)
+    monkeypatch.setattr(dense_kernel, "_PROGRAMS", programs)
     with interpret():
         run = partial(dense_heads, jnp.tanh, jnp.float32)
         got = values_and_gradients(run, x, parameters, outputs)
@@ -132,7 +131,7 @@ def test_under_vmap() -> None:
     ],
 )
 def test_when_it_applies(rows: int, hidden: Any, heads: Any, applies: bool) -> None:
-    assert (dense_gpu.plan(rows, [Shape(hidden, heads)]) is not None) is applies
+    assert dense_kernel.applies(rows, [Shape(hidden, heads)]) is applies
 
 
 @pytest.mark.slow
@@ -140,19 +139,19 @@ def test_kernels_that_compute_something_else_are_found(monkeypatch: pytest.Monke
     assert fault(jnp.tanh, jnp.bfloat16, (8,)) is None  # layers on both sides: a CPU has no kernels
     with interpret():
         assert fault(jnp.tanh, jnp.float32, (8,)) is None
-        backward = dense_gpu.backward
+        backward = dense_kernel.backward
 
         def wrong(*arguments: Any) -> Any:
             dx, trunk = backward(*arguments)
             return 1.2 * dx, trunk
 
-        monkeypatch.setattr(dense_gpu, "backward", wrong)
+        monkeypatch.setattr(dense_kernel, "backward", wrong)
         assert fault(jnp.tanh, jnp.float32, (8,)) == "do not agree with the layers on this device"
 
         def refuses(*arguments: Any) -> Any:
             raise ValueError("no such instruction")
 
-        monkeypatch.setattr(dense_gpu, "forward", refuses)
+        monkeypatch.setattr(dense_kernel, "forward", refuses)
         assert fault(jnp.tanh, jnp.float32, (8,)) == "failed: ValueError: no such instruction"
 
 

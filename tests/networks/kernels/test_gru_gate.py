@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.networks.kernels.gru_gate import GateWeights, gru_gate
+from jaxrl.networks.gated_transformer import GateWeights, gru_gate
 
 
 def test_values_are_those_of_the_equations_and_gradients_those_of_differences():

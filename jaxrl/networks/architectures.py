@@ -1,47 +1,121 @@
-"""The encoder of an architecture, from its record, the configuration and the observation."""
+"""Architectures by name: what each sees, of what sizes, and the encoder that it is for an observation."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.config.errors import did_you_mean, errors_as
+from jaxrl.config.errors import did_you_mean
+from jaxrl.config.network import MODALITIES
 from jaxrl.envs import modules
-from jaxrl.envs.base import Box, Space
+from jaxrl.envs.base import Box, Dict, Space
+from jaxrl.envs.graphs import GraphSpace
 from jaxrl.envs.pictures import picture_shape
-from jaxrl.networks.architectures.records import ARCHITECTURES, Architecture, Part, parts_of
 from jaxrl.networks.encoders import CONVOLUTIONS, MLP, NATURE_PIXELS, ConvEncoder, Impala, JointMLP
-from jaxrl.networks.graph.encoder import LEVEL_ENCODERS, PackedGraphs
-from jaxrl.networks.layers import DTYPES, Dense, activation
-from jaxrl.types import Array
+from jaxrl.networks.fusion import FUSIONS, PartsEncoder
+from jaxrl.networks.graphs import LEVEL_ENCODERS, PackedGraphs
+from jaxrl.networks.layers import DTYPES, activation
+from jaxrl.networks.registry import import_attribute
 
 _FIELD = "network.architecture"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The modalities of an architecture and its sizes; a field of `network` overrides each.
+
+    Attributes:
+      sees: which of state, local, global, graph.
+      graph: the layers of the graph: hgt (Hu et al. 2020), gat (Velickovic et al. 2018) or gcn (Kipf and
+        Welling 2017).
+      graph_layers, graph_width, graph_heads: their number, the units of a node, the heads that share them.
+      convolution: of the pictures: plain (the channels below), impala (Espeholt et al. 2018) or nature
+        (Mnih et al. 2015).
+      local_channels, global_channels: of each plain 3x3 convolution; they have stride 2.
+      state_sizes: units of each dense layer on the state.
+      fusion: concatenate, gated or attention.
+      fusion_size: units of the result; 0: the parts as they are, one after the other.
+    """
+
+    sees: tuple[str, ...]
+    graph: str = "hgt"
+    graph_layers: int = 3
+    graph_width: int = 128
+    graph_heads: int = 4
+    convolution: str = "plain"
+    local_channels: tuple[int, ...] = (16, 32, 32)
+    global_channels: tuple[int, ...] = (16, 32)
+    state_sizes: tuple[int, ...] = (128,)
+    fusion: str = "concatenate"
+    fusion_size: int = 256
+
+
+def _small(graph: str) -> Architecture:
+    """Two layers of a graph network without kinds of nodes, beside the state."""
+    sizes = {"graph_layers": 2, "graph_width": 64, "fusion_size": 128}
+    return Architecture(("state", "graph"), graph=graph, **sizes)  # type: ignore[arg-type]
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "full_hgt": Architecture(MODALITIES),
+    "simplified_hgt": Architecture(
+        MODALITIES,
+        graph_layers=1,
+        graph_width=64,
+        graph_heads=2,
+        local_channels=(8, 16, 16),
+        global_channels=(8, 16),
+        state_sizes=(64,),
+        fusion_size=128,
+    ),
+    "gat": _small("gat"),
+    "gcn": _small("gcn"),
+    "vision_free": Architecture(("state", "graph")),
+    "local_only": Architecture(("state", "local", "graph")),
+    "mlp_baseline": Architecture(("state",), state_sizes=(256, 256), fusion_size=0),
+    "impala": Architecture(("local",), convolution="impala"),
+    "nature": Architecture(("local",), convolution="nature", fusion_size=512),
+}
 # Fields of both a record and the configuration; `graph` and `convolution` are of the record alone.
 _SIZES = [f.name for f in dataclasses.fields(Architecture) if f.name in NetworkConfig.__dataclass_fields__]
 _AS_NAMED = (None, (), "")  # values of fields that change nothing
-_HEADS = 4  # of attention between parts, if they divide the size
 
 
-class PartsEncoder(nn.Module):
-    """An encoder for each part of an observation that an architecture sees, and their fusion.
+@dataclass(frozen=True)
+class Part:
+    """A part of an observation: state, local, global or graph, by its key; "" if that is no dict."""
 
-    Attributes:
-      encoders: with the key of what each encodes; "" for the whole observation.
+    modality: str
+    key: str
+    space: Space
+
+
+def parts_of(space: Space) -> list[Part]:
+    """The parts of an observation by key: graphs, pictures (local unless the key says global), and the state.
+
+    A graph in rows, and any other dict in a dict, is none of these.
     """
+    spaces: Sequence[tuple[str, Space]] = [("", space)]
+    if isinstance(space, Dict) and not isinstance(space, GraphSpace):
+        spaces = space.spaces
+    return [Part(modality, key, part) for key, part in spaces if (modality := _modality(key, part))]
 
-    encoders: tuple[tuple[str, nn.Module], ...]
-    fusion: nn.Module
 
-    @nn.compact
-    def __call__(self, obs: Any) -> Array:
-        return self.fusion([encoder(obs[key] if key else obs) for key, encoder in self.encoders])
+def _modality(key: str, space: Space) -> str:
+    if isinstance(space, GraphSpace):
+        return "graph"
+    if isinstance(space, Dict):
+        return ""
+    if isinstance(space, Box) and picture_shape(space.shape):
+        return "global" if key == "global" else "local"
+    return "state"
 
 
 def resolve_architecture(network: NetworkConfig) -> Architecture:
@@ -121,9 +195,7 @@ def _lookup(name: str) -> Any:
     if ":" not in name:
         hint = did_you_mean(name, ARCHITECTURES)
         raise ConfigError(f"{given} is no architecture, nor module:attribute{hint}")
-    path, _, attribute = name.partition(":")
-    with errors_as(ConfigError, f"{given} cannot be imported", ImportError, AttributeError, ValueError):
-        found = getattr(modules.load(path), attribute)
+    found = import_attribute(given, name)
     is_module = inspect.isclass(found) and issubclass(found, nn.Module)
     if not (is_module or isinstance(found, Architecture)):
         raise ConfigError(f"{given} must be an Architecture, or a flax module of (network, space)")
@@ -187,64 +259,3 @@ def _convolutions(channels: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tu
         found.append((features, kernel, stride))
         side = (side - kernel) // stride + 1
     return tuple(found)
-
-
-class Fusion(nn.Module):
-    """A module from features [..., F] of each part to [..., size]."""
-
-    size: int
-    activation: str
-    dtype: jnp.dtype
-
-    def __call__(self, parts: list[Array]) -> Array:
-        raise NotImplementedError
-
-
-class Concatenation(Fusion):
-    """A dense layer over all features; without one if `size` is 0."""
-
-    @nn.compact
-    def __call__(self, parts: list[Array]) -> Array:
-        x = jnp.concatenate(parts, axis=-1)
-        if self.size == 0:
-            return x
-        return activation(self.activation)(Dense(self.size, math.sqrt(2), self.dtype)(x))
-
-
-class GatedSum(Fusion):
-    """A sum of dense layers of the parts, each unit weighted by a sigmoid of all features.
-
-    Arevalo et al. 2017, "Gated Multimodal Units for Information Fusion".
-    """
-
-    @nn.compact
-    def __call__(self, parts: list[Array]) -> Array:
-        act = activation(self.activation)
-        every = jnp.concatenate(parts, axis=-1)
-        gates = nn.sigmoid(Dense(self.size * len(parts), 1.0, self.dtype)(every))
-        seen = [act(Dense(self.size, math.sqrt(2), self.dtype)(part)) for part in parts]
-        shares = jnp.split(gates, len(parts), axis=-1)
-        return sum((gate * x for gate, x in zip(shares, seen, strict=True)), jnp.zeros_like(seen[0]))
-
-
-class PartAttention(Fusion):
-    """Attention of the parts to each other, then their mean (Vaswani et al. 2017; one layer, residual)."""
-
-    @nn.compact
-    def __call__(self, parts: list[Array]) -> Array:
-        act = activation(self.activation)
-        x = jnp.stack([act(Dense(self.size, math.sqrt(2), self.dtype)(part)) for part in parts], axis=-2)
-        heads = _HEADS if self.size % _HEADS == 0 else 1
-        dense = lambda: Dense(self.size, 1.0, self.dtype)  # noqa: E731
-        query, key, value = (dense()(x).reshape(*x.shape[:-1], heads, -1) for _ in range(3))
-        score = jnp.einsum("...phd,...qhd->...hpq", query, key).astype(jnp.float32)
-        share = jax.nn.softmax(score / math.sqrt(self.size // heads), axis=-1).astype(self.dtype)
-        heard = jnp.einsum("...hpq,...qhd->...phd", share, value).reshape(x.shape)
-        return jnp.mean(x + dense()(heard), axis=-2)
-
-
-FUSIONS: dict[str, type[Fusion]] = {
-    "concatenate": Concatenation,
-    "gated": GatedSum,
-    "attention": PartAttention,
-}

@@ -7,12 +7,14 @@ and a padded node none in other nodes'.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import flax.linen as nn
+import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxrl.networks.graph.neighbours import Neighbours
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.layers import Dense, orthogonal
 from jaxrl.types import Array
@@ -85,7 +87,6 @@ class KindDense(nn.Module):
         """From [M, F] to [M, features].
 
         Args:
-          x: the rows.
           kinds: the number of rows of each kind from the first on, if the rows are sorted by kind; kinds that
             come last and have no rows may be left out. Or int32[M].
         """
@@ -118,10 +119,6 @@ class GraphTransformer(nn.Module):
     K, Q, V and A are linear layers of each kind of node; mu is a prior learnt for each head and relation: the
     kinds of s, the edge, and t. A node without edges stays what it is. W_r^att and W_r^msg are applied at t,
     to the query and to the sum: the same numbers, from fewer products if a node has several edges.
-
-    Attributes:
-      width, heads: units of a node, and heads that share them.
-      num_kinds, num_relations: kinds of nodes and of edges.
     """
 
     width: int
@@ -213,3 +210,99 @@ def masked_softmax(score: Array, mask: Array) -> Array:
 def _glorot(axes: int) -> nn.initializers.Initializer:
     """Glorot's uniform weights for each of a stack of matrices, whose first `axes` dimensions count them."""
     return nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", batch_axis=tuple(range(axes)))
+
+
+@flax.struct.dataclass
+class Neighbours:
+    """The edges that lead to each of P nodes, at most D to one. Edges in one column are of one kind.
+
+    A sum over edges is a gather and a sum over one axis. XLA:CPU computes segment sums row by row, and so
+    are the gradients of gathers, unless the table is fixed: then both directions are gathers.
+
+    Attributes:
+      index: int32[P, D], the node that an edge comes from; anything if there is no edge.
+      mask: bool[P, D], True for edges.
+      kinds: of the edges in each of the D columns.
+      reverse: of a fixed table the edges that come from each of M nodes, as places in a flat [P * D], and
+        which of them are there: int32 and bool of [M, D']. Else None.
+    """
+
+    index: Array
+    mask: Array
+    kinds: tuple[int, ...] = flax.struct.field(pytree_node=False)
+    reverse: tuple[Array, Array] | None = None
+
+    def gather(self, x: Array) -> Array:
+        """The rows of the nodes that edges come from: from [M, ...] to [P, D, ...]."""
+        return jnp.stack(self.columns(x), axis=1)
+
+    def columns(self, x: Array) -> tuple[Array, ...]:
+        """The same column by column: D arrays of [P, ...]."""
+        if self.reverse is None:
+            return _columns(x, self.index)
+        return _fixed_columns(x, self.index, *self.reverse)
+
+
+def neighbours_of(source: np.ndarray, target: np.ndarray, kind: np.ndarray, count: int) -> Neighbours:
+    """The table of edges, int[E] each, for nodes 0 to `count` - 1, as a constant."""
+    # The columns, kind by kind.
+    places = []
+    masks = []
+    kinds = list[int]()
+    for one in sorted(set(kind.tolist())) or [0]:
+        (edges,) = np.nonzero(kind == one)
+        place, mask = _slots(target[edges], count)
+        places.append(edges[place] if len(edges) else place)
+        masks.append(mask)
+        kinds += [one] * mask.shape[1]
+    place = np.concatenate(places, axis=1)
+    mask = np.concatenate(masks, axis=1)
+    index = np.zeros(place.shape, np.int32)
+    index[mask] = source[place[mask]]
+    # Seen from its source an edge in place (p, d) is the number p * D + d.
+    flat = np.zeros(len(source), np.int32)
+    flat[place[mask]] = np.flatnonzero(mask)
+    leaving, is_leaving = _slots(source, count)
+    reverse = np.zeros(leaving.shape, np.int32)
+    reverse[is_leaving] = flat[leaving[is_leaving]]
+    return Neighbours(index, mask, tuple(kinds), (reverse, is_leaving))  # type: ignore[arg-type]
+
+
+def _slots(node: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(edges of each node, int[count, D], in their order; bool, which of them are there)."""
+    degree = np.bincount(node, minlength=count)
+    widest = max(1, int(degree.max(initial=0)))
+    order = np.argsort(node, kind="stable")
+    slot = np.arange(len(node)) - np.repeat(np.cumsum(degree) - degree, degree)
+    place = np.zeros((count, widest), np.int64)
+    mask = np.zeros((count, widest), bool)
+    place[node[order], slot], mask[node[order], slot] = order, True
+    return place, mask
+
+
+def _columns(x: Array, index: Array) -> tuple[Array, ...]:
+    return tuple(x[index[:, d]] for d in range(index.shape[1]))
+
+
+@jax.custom_vjp
+def _fixed_columns(x: Array, index: Array, reverse: Array, is_there: Array) -> tuple[Array, ...]:
+    return _columns(x, index)
+
+
+def _forward(x: Array, index: Array, reverse: Array, is_there: Array) -> tuple[tuple[Array, ...], Any]:
+    return _columns(x, index), (reverse, is_there)
+
+
+def _backward(saved: tuple[Array, Array], gradients: tuple[Array, ...]) -> tuple[Array, None, None, None]:
+    """The gradient of a node is the sum over the edges that come from it."""
+    reverse, is_there = saved
+    gradient = jnp.stack(gradients, axis=1)
+    flat = gradient.reshape(-1, *gradient.shape[2:])
+    total = jnp.zeros((len(reverse), *flat.shape[1:]), flat.dtype)
+    for d in range(reverse.shape[1]):
+        mask = is_there[:, d].reshape(-1, *(1,) * (flat.ndim - 1))
+        total = total + jnp.where(mask, flat[reverse[:, d]], 0)
+    return total, None, None, None
+
+
+_fixed_columns.defvjp(_forward, _backward)

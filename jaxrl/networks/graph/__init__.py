@@ -1,1 +1,0 @@
-"""Layers on graphs, and the encoder of graphs that are fixed for each level."""
