@@ -23,7 +23,7 @@ from jaxrl.evaluation.evaluator import DeviceEvaluator
 from jaxrl.evaluation.result import Result
 from jaxrl.experience import episodes
 from jaxrl.experience.host.threads import Cancelled
-from jaxrl.networks import NetworkOutput, normalizer
+from jaxrl.networks import Network, NetworkOutput, normalizer
 from jaxrl.networks.distributions import Categorical
 from jaxrl.parallel import process_exit
 from jaxrl.parallel.sharding import Topology
@@ -53,19 +53,26 @@ def scripted(
     agent = ActorCritic.build(CONFIG.network, env.spec, normalize)
     actions = env.spec.action_space.n  # type: ignore[union-attr]
 
-    def apply(params: PyTree, obs: Array, carry: Array, reset: Array, mask: None) -> NetworkOutput:
-        count = jnp.where(reset[0], 0, carry)
-        action = jnp.clip(act(obs[0, :, 0], count), 0, actions - 1)
-        # Likely, not certain: a sampled action is another one quite often.
-        logits = 2.0 * jax.nn.one_hot(action, actions)[None]
-        heads = {"head": Categorical(logits), "value": jnp.zeros(reset.shape)}
-        return NetworkOutput(heads=heads, features={"policy": jnp.zeros((*reset.shape, 1))}, carry=count + 1)
+    class Counting(Network):
+        def init(self, key: Array) -> PyTree:
+            return ()
 
-    initial_carry = lambda n: jnp.full(n, 7)  # noqa: E731
-    network = dataclasses.replace(
-        agent.network, init=lambda key: (), initial_carry=initial_carry, apply=apply, layers=lambda *_: []
-    )
-    return dataclasses.replace(agent, network=network)
+        def initial_carry(self, n: int) -> Array:
+            return jnp.full(n, 7)
+
+        def apply(
+            self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
+        ) -> NetworkOutput:
+            count = jnp.where(reset[0], 0, carry)
+            action = jnp.clip(act(obs[0, :, 0], count), 0, actions - 1)
+            # Likely, not certain: a sampled action is another one quite often.
+            logits = 2.0 * jax.nn.one_hot(action, actions)[None]
+            heads = {"head": Categorical(logits), "value": jnp.zeros(reset.shape)}
+            features = {"policy": jnp.zeros((*reset.shape, 1))}
+            return NetworkOutput(heads=heads, features=features, carry=count + 1)
+
+    fields = {field.name: getattr(agent.network, field.name) for field in dataclasses.fields(Network)}
+    return dataclasses.replace(agent, network=Counting(**fields))
 
 
 @pytest.mark.parametrize("count", [5, *(pytest.param(x, marks=pytest.mark.slow) for x in (3, 4, 11))])
