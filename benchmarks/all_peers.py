@@ -11,8 +11,9 @@
 OUTPUT/rows.jsonl; the same command measures what has none yet, also what failed. A row whose peer is not
 installed is left out, with a line that says how to install it. `table` prints all results as Markdown. Ratios
 say how many times better this build is: the median and range over rounds. The bound is the speed at which a
-step takes no longer than its matrix products, at the rate of a large one, measured before each row. Run it on
-an otherwise idle machine; `taskset -c 0` before the command leaves it one core.
+step takes no longer than its matrix products, at the rate of a large one, measured before each row; for
+`serve` that of a server that does nothing. Run it on an otherwise idle machine; `taskset -c 0` before the
+command leaves it one core.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ import outcome
 from all_rows import ROWS
 from peers import hardware
 from roster import PEERS, python_of
-from rows import CHECKOUTS, Figure, Job, Row
+from rows import BOUND, CHECKOUTS, Figure, Job, Row
 from tables import header, row
 from time_to_score import some_of
 
@@ -166,7 +167,7 @@ def results(output: Path) -> list[Line]:
 def table(lines: Iterable[Line]) -> str:
     """All results as Markdown: a line for each figure and each of the others that it was measured beside."""
     lines = list(lines)
-    page = header("work|jaxrl|beside|its figure|ratio, median (range)|rounds|of the matmul bound|aim")
+    page = header("work|jaxrl|beside|its figure|ratio, median (range)|rounds|of the bound|aim")
     for name, each in ROWS.items():
         mine = [line for line in lines if line["row"] == name]
         for figure in each.figures:
@@ -183,7 +184,7 @@ def compared(figure: Figure, lines: Iterable[Line]) -> Iterator[list[str]]:
     found: dict[str, dict[int, float]] = {}  # by trainer, by round
     for line in lines:
         for trainer, value in line["figures"].get(figure.name, {}).items():
-            if line["build"] == "this" or trainer == "jaxrl":
+            if trainer != BOUND and (line["build"] == "this" or trainer == "jaxrl"):
                 name = trainer if line["build"] == "this" else "the earlier build"
                 found.setdefault(name, {})[line["round"]] = value
     ours = found.pop("jaxrl", {})
@@ -205,12 +206,13 @@ def compared(figure: Figure, lines: Iterable[Line]) -> Iterator[list[str]]:
 
 
 def bound(figure: Figure, lines: Iterable[Line]) -> str:
-    """The share of the matmul bound that jaxrl reaches, median over rounds; "" if its FLOPs are not known."""
-    shares = [
-        line["figures"][figure.name]["jaxrl"] * figure.flops / line["machine"]["matmul_flops"]
-        for line in lines
-        if line["build"] == "this" and figure.flops
-    ]
+    """The share of its bound that jaxrl reaches, median over rounds; "" if none is known."""
+    shares = []
+    for line in lines:
+        found = line["figures"].get(figure.name, {})
+        limit = line["machine"]["matmul_flops"] / figure.flops if figure.flops else found.get(BOUND)
+        if line["build"] == "this" and limit:
+            shares.append(found["jaxrl"] / limit)
     return f"{statistics.median(shares):.0%}" if shares else ""
 
 

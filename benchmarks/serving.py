@@ -25,6 +25,7 @@ import os
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -43,8 +44,8 @@ _MOST_REQUESTS = 2_000_000
 class Row:
     """Milliseconds, answers per second, and milliseconds of a core's time that an answer takes the server.
 
-    `way` is `bare` for a loop without a server, `serve` for clients that wait for answers, and `rate` for
-    clients that ask at a rate.
+    `way` is `bare` for a loop without a server, `serve` for clients that wait for answers, `rate` for clients
+    that ask at a rate, and `empty` for clients that wait for an application that does nothing.
     """
 
     network: str
@@ -68,20 +69,32 @@ def main() -> None:
     parser.add_argument(
         "--within", type=float, help="milliseconds: finds the highest rate that is answered so fast"
     )
+    parser.add_argument(
+        "--empty", action="store_true", help="also an application that does nothing, in the same web server"
+    )
     parser.add_argument("--load", help=argparse.SUPPRESS)  # this program as the clients
+    parser.add_argument("--serve-nothing", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.load:
         print(json.dumps(asyncio.run(_load(json.loads(given.load)))))
+        return
+    if given.serve_nothing:
+        _serve_nothing()
         return
     given.output.mkdir(parents=True, exist_ok=True)
     clients = [int(n) for n in given.clients.split(",")]
     rows: list[Row] = []
     soaks = []
+    if given.empty:
+        with _server(sys.executable, __file__, "--output=.", "--serve-nothing") as (port, pid, _):
+            asked = {"port": port, "seconds": given.seconds}
+            rows += [_measured("-", {**asked, "clients": count}, pid, way="empty") for count in clients]
     for network in given.networks.split(","):
         run = _run_of(network, given.output)
         if not given.soak:
             rows.append(_bare(network, run, given.seconds))
-        with _server(given.output, network) as (port, pid, said):
+        model = f"{given.output / 'models'}:{network}@latest"
+        with _server(sys.executable, "-m", "jaxrl", "serve", model, "--port=0") as (port, pid, said):
             print(said, flush=True)
             for count in clients:
                 asked = {"port": port, "clients": count, "seconds": given.soak or given.seconds}
@@ -137,9 +150,8 @@ def _bare(network: str, run: Path, seconds: float) -> Row:
 
 
 @contextlib.contextmanager
-def _server(output: Path, network: str) -> Iterator[tuple[int, int, str]]:
+def _server(*command: str) -> Iterator[tuple[int, int, str]]:
     """(port, process id, what it said of its runtimes)."""
-    command = [sys.executable, "-m", "jaxrl", "serve", f"{output / 'models'}:{network}@latest", "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = []
@@ -156,11 +168,31 @@ def _server(output: Path, network: str) -> Iterator[tuple[int, int, str]]:
             process.wait(30)
 
 
-def _measured(network: str, asked: dict[str, Any], pid: int) -> Row:
+def _serve_nothing() -> None:
+    """Answers every request with the same action: what a server in Python, and these clients, can reach."""
+    import uvicorn
+
+    body = json.dumps({"action": 0}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    quiet = {"access_log": False, "log_level": "error", "proxy_headers": False, "server_header": False}
+    config = uvicorn.Config(application, http="httptools", ws="none", lifespan="off", **quiet)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _measured(network: str, asked: dict[str, Any], pid: int, way: str = "") -> Row:
     used = _cpu(pid)
     found = _clients(asked)
     cpu = 1e3 * (_cpu(pid) - used) / found["requests"]
-    way = "rate" if "rate" in asked else "serve"
+    way = way or ("rate" if "rate" in asked else "serve")
     row = Row(network, way, asked["clients"], found["p50"], found["p99"], found["rate"], cpu)
     print(row, flush=True)
     return row

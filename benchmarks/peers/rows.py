@@ -13,7 +13,8 @@ import outcome
 from roster import PEERS, is_installed
 
 Given = argparse.Namespace
-# By figure and trainer; jaxrl is one of the trainers.
+# By figure and trainer; jaxrl is one of the trainers, and `BOUND` what limits it, if that is measured.
+BOUND = "bound"
 Figures = Mapping[str, Mapping[str, float]]
 # The checkouts that options name, by option.
 CHECKOUTS = {

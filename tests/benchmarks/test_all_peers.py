@@ -119,6 +119,15 @@ def test_ratios_are_those_of_the_same_round_and_say_how_many_times_better():
     assert list(all_peers.compared(less, [line(0, jaxrl=250.0)])) == [["250 ms", "", "", "", "1"]]
 
 
+def test_a_bound_is_no_trainer_and_has_a_share():
+    serving = rows.Figure("p99", "requests/s", "")
+    found = [line(0, jaxrl=3.0, bound=4.0), line(1, jaxrl=1.0, bound=4.0), line(2, jaxrl=2.0, bound=4.0)]
+    found = [{**x, "machine": {"matmul_flops": 1.0}} for x in found]
+    assert list(all_peers.compared(serving, found)) == [["2 requests/s", "", "", "", "3"]]
+    assert all_peers.bound(serving, found) == "50%"
+    assert all_peers.bound(serving, [{**line(0, jaxrl=3.0), "machine": {"matmul_flops": 1.0}}]) == ""
+
+
 def test_the_arithmetic_of_a_step_is_that_of_the_networks_written_out():
     flops = {name: row.figures[0].flops for name, row in all_rows.ROWS.items()}
     # Two networks of 4 x 64, 64 x 64 and a head, 13 passes.
