@@ -210,7 +210,8 @@ def bound(figure: Figure, lines: Iterable[Line]) -> str:
     shares = []
     for line in lines:
         found = line["figures"].get(figure.name, {})
-        limit = line["machine"]["matmul_flops"] / figure.flops if figure.flops else found.get(BOUND)
+        rate = line["machine"].get("matmul_flops")  # results of before have none
+        limit = rate / figure.flops if rate and figure.flops else found.get(BOUND)
         if line["build"] == "this" and limit:
             shares.append(found["jaxrl"] / limit)
     return f"{statistics.median(shares):.0%}" if shares else ""

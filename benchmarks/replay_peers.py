@@ -65,8 +65,9 @@ def main() -> None:
     given = parser.parse_args()
     samples = {}
     for title, count, unit, runs in measurements(given):
-        device = jax.devices()[0].device_kind
-        print(f"jax {jax.__version__}, {jax.device_count()} x {device}, {given.repeats} repeats in turn")
+        if not samples:  # the devices have been chosen now
+            device = jax.devices()[0].device_kind
+            print(f"jax {jax.__version__}, {jax.device_count()} x {device}, {given.repeats} repeats in turn")
         samples[title] = measured(title, runs, given.repeats, count, unit)
     if given.json:
         given.json.write_text(json.dumps(samples, indent=1) + "\n")

@@ -39,7 +39,10 @@ class Trial:
 
 
 def play(name: str, wrappers: Sequence[str], steps: int, seed: int = 0) -> Trial:
-    """Plays random actions, allowed ones if there is a mask; HostEnvError if the environment failed."""
+    """Plays random actions, allowed ones if there is a mask.
+
+    HostEnvError: the environment failed; ValueError, ImportError: it cannot be made.
+    """
     run = _on_host if registry.is_host(name) else _on_device
     reward, terminated, truncated, first = run(name, wrappers, steps, seed)
     counts = ~first

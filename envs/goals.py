@@ -34,7 +34,9 @@ class Goals(Protocol):
         """float32[...], the reward of a step."""
         ...
 
-    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array: ...
+    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
+        """bool[...], whether a step reaches a terminal state."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,8 @@ class MixtureState:
 class TaskMixture(JaxEnv):
     """Several tasks as one environment; each episode is of one of them, sampled by their shares.
 
-    In a batch `jaxrl.envs.vector.vector_env` gives each row its task once and for all, so that a row computes
-    that one alone. As a single environment, in videos or a custom loop, all tasks are computed.
+    In a batch `jaxrl.envs.vector_mixture.vector_env` gives each row its task once and for all, so that a row
+    computes that one alone. As a single environment, in videos or a custom loop, all tasks are computed.
 
     Attributes:
       tasks: padded.
@@ -143,7 +143,7 @@ class TaskMixture(JaxEnv):
     """
 
     def __init__(self, name: str, envs: Sequence[JaxEnv], shares: Sequence[int] = (), only: str = ""):
-        """Pads the tasks `envs`; ValueError, one line, if they cannot share a policy.
+        """Pads the tasks `envs`; ValueError, one line, if they cannot share a policy, or shares are wrong.
 
         Args:
           name: of the whole.

@@ -22,9 +22,10 @@ _LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "numpy", "gymnasium", "p
 
 
 def load(path: str) -> ModuleType:
-    """Imports the module `path`, which may lie in the current folder; ModuleNotFoundError if there is none.
+    """Imports the module `path`, which may lie in the current folder.
 
-    ValueError, one line: it cannot be imported, or lies inside the folder of a run.
+    ModuleNotFoundError, with its `name`: there is none. ValueError, one line: it cannot be imported, or lies
+    inside the folder of a run.
     """
     if not is_name(path):
         raise ValueError(f"{path!r} is no name of a module")

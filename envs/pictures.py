@@ -82,7 +82,7 @@ class Shot:
     mask: Any  # bool[A], the allowed actions, or None; of several agents likewise
     picture: Callable[[], np.ndarray]  # draws it, uint8[height, width, 3]; only until the next action
     over: bool  # the episode has ended; no action is taken any more
-    reward: float = 0.0  # of the action before, as episodes report it; of several agents the sum
+    reward: float = 0.0  # of the action before, 0 at the first step; of several agents the sum
     fresh: np.ndarray | None = None  # bool[A] of several agents, whose recurrent state restarts with `obs`
     # What the environment reported of the action before; without missing values, empty for several agents.
     reports: Mapping[str, float] = dataclasses.field(default_factory=dict)

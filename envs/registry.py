@@ -175,7 +175,10 @@ def check_info_key(name: str, wrappers: Sequence[str], key: str) -> None:
 
 
 def register(name: str, factory: Callable[..., JaxEnv]) -> None:
-    """Registers `factory`, called with the arguments of the name, as `suite:Name`; ValueError if taken."""
+    """Registers `factory`, called with the arguments of the name, as `suite:Name`.
+
+    ValueError: the name is not of that form, or is taken.
+    """
     suite, _, short_name = name.rpartition(":")
     if not suite or not short_name or parse_call(name) != (name, {}):
         raise ValueError(f"environment name {name!r} must be of the form suite:Name")

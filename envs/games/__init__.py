@@ -60,6 +60,7 @@ class Game(abc.ABC):
         """(terminated, truncated), bool[], see `TimeStep`."""
 
     def is_over(self, state: Any) -> jax.Array:
+        """bool[], whether the game has ended."""
         terminated, truncated = self.ends(state)
         return terminated | truncated
 

@@ -38,7 +38,7 @@ class WorkerFactory(HostFactory):
     kwargs: dict[str, Any]
     obs_leaves: list[Leaf]  # as they are stored, as the action is
     action_leaf: Leaf
-    # Arrays beside each stored observation, "mask" among them; with any it is `{"obs": ..., "mask": ...}`.
+    # Arrays beside each stored observation, "mask" or "central"; with any it is `{"obs": ..., NAME: ...}`.
     beside: tuple[str, ...]
 
     @abstractmethod

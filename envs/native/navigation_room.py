@@ -141,10 +141,10 @@ def _bounce(
 
 
 def drive(state: NavigationState, push: jax.Array, obstacles: Obstacles) -> tuple[jax.Array, ...]:
-    """(position, velocity, whether it touched a wall or an obstacle) of the robot after a step.
+    """(position float32[2], velocity float32[2], whether the robot touched something bool[]) after a step.
 
-    It is moved out of whatever it runs into. `push` is float32[2], of length 1 at most; `state` is before the
-    step, `obstacles` are after it.
+    "Something" is a wall or an obstacle. It is moved out of whatever it runs into. `push` is float32[2], of
+    length 1 at most; `state` is before the step, `obstacles` are after it.
     """
     velocity = state.velocity + TIME_STEP * _DRAG * (MAX_SPEED * push - state.velocity)
     wished = state.position + TIME_STEP * velocity

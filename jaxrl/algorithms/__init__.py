@@ -1,4 +1,4 @@
-"""Learning from experience: what algorithms share, and a package for each."""
+"""Learning from experience: what algorithms share, and a module or a package for each."""
 
 from jaxrl.algorithms.actor_critic import ActorCritic, AuxiliaryLoss
 from jaxrl.algorithms.agent import Agent

@@ -99,7 +99,10 @@ VALUE_HEAD = "value"
 
 @flax.struct.dataclass
 class ActorCriticOutput:
-    """The output of an actor-critic; `features` [..., F] are those that the policy's head has read."""
+    """The output of an actor-critic: values float32[...], the carry after the last step, features [..., F].
+
+    The policy's head has read these features.
+    """
 
     distribution: Distribution
     value: Array

@@ -32,7 +32,7 @@ class DQN(QReplayAlgorithm):
         agent = cls.q_agent(config, spec)
         if config.network.core != "none":
             raise ConfigError(
-                f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (='dqn') "
+                f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (={cls.name!r}) "
                 "replays single steps, without a carry; for a recurrent network use `r2d2`"
             )
         return agent

@@ -259,7 +259,9 @@ class MinibatchAlgorithm(EpochsAlgorithm):
         batch = self.batch(learner, trajectory, rows)
         explained = Mean.of(explained_variance(variance[1], variance[2]))
         signals = {"advantage": residual_TB, "value": value_TB}
-        return Prepared(learner, batch, {f"{self.name}/explained_variance": explained}, signals)
+        named = [name for name in self.own_metrics if name.endswith("/explained_variance")]
+        metrics: dict[str, Metric] = dict.fromkeys(named, explained)
+        return Prepared(learner, batch, metrics, signals)
 
     def batch(self, learner: Any, trajectory: Trajectory, rows: Mapping[str, Array]) -> Batch:
         """The trajectory with float32[T, B] arrays of the algorithm's own, as the network saw it."""

@@ -203,7 +203,7 @@ class HindsightPlan:
     """Hindsight experience replay (Andrychowicz et al. 2017).
 
     Attributes:
-      strategy: of `jaxrl.config.hindsight.STRATEGIES`, where the new goal comes from: "future", this
+      strategy: of `jaxrl.config.replay.STRATEGIES`, where the new goal comes from: "future", this
         step or a later one of the episode; "final", its last; "episode", any of them; "random", any that is
         kept.
       k: rows with a new goal for each that keeps its own, on average.

@@ -83,12 +83,14 @@ def record_solver(
     player: str | None, environment: str, output: str, episodes: int | None, seed: int, minari: bool
 ) -> int:
     """Records the solver of an environment, which `--player` must name; returns the exit code."""
+    if player != SOLVER:
+        raise ConfigError(f"`--player` (={player or ''!r}) must be {SOLVER}")
+    name = full_name("--env", environment)[0]
+
     from jaxrl.config.level_datasets import with_all_parts
     from jaxrl.evaluation.recordings import plays_levels
 
-    if player != SOLVER:
-        raise ConfigError(f"`--player` (={player or ''!r}) must be {SOLVER}")
-    env = with_all_parts(full_name("--env", environment)[0])
+    env = with_all_parts(name)
     if plays_levels(env):
         return write_simulated(output=output, environment=env, episodes=episodes, minari=minari)
     count = episodes or DEFAULT_EPISODES

@@ -141,7 +141,7 @@ def _with_central(config: Config) -> tuple[str, ...]:
 
 
 def check_task_counts(config: Config) -> None:
-    """Every device holds as many environments of each task as the others, and evaluations play each task."""
+    """Every device holds as many environments of each task as the others."""
     period = config.env.task_period
     shares = config.env.task_shares
     if shares and len(shares) != len(config.env.tasks):
@@ -149,16 +149,15 @@ def check_task_counts(config: Config) -> None:
             f"`env.task_shares` (={shares!r}) must be one number for each of the {len(config.env.tasks)} of "
             "`env.tasks`"
         )
-    described = "the sum of `env.task_shares`" if shares else "the number of `env.tasks`"
-    if config.evaluate.episodes < period:
-        raise ConfigError(
-            f"`evaluate.episodes` (={config.evaluate.episodes}) must be at least {period}, {described}"
-        )
     if config.envs_per_device % period:
         raise ConfigError(
             f"`env.num_envs` (={config.env.num_envs}) on {config.device_count} devices must be a multiple of "
-            f"{period} on each, {described}"
+            f"{period} on each, {_period_of(config)}"
         )
+
+
+def _period_of(config: Config) -> str:
+    return "the sum of `env.task_shares`" if config.env.task_shares else "the number of `env.tasks`"
 
 
 def check_environment(c: Config) -> EnvSpec:
@@ -200,6 +199,9 @@ def check_environment(c: Config) -> EnvSpec:
             f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, whose tasks are "
             "evaluated"
         )
+    if c.evaluate.episodes < c.env.task_period:
+        least = f"{c.env.task_period}, {_period_of(c)}"
+        raise ConfigError(f"`evaluate.episodes` (={c.evaluate.episodes}) must be at least {least}")
     return spec
 
 

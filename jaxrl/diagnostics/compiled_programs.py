@@ -220,7 +220,7 @@ class Work:
 
 
 def read_work(text: str) -> Work:
-    """Reads `compiled.as_text()`."""
+    """Reads `compiled.as_text()`; an instruction inside a loop counts as often as the loop turns."""
     program = ProgramText.parse(text)
     partitions = _DEVICES.search(text)
     devices = int(partitions[1]) if partitions else 1

@@ -76,6 +76,8 @@ def export(
       CheckpointError: there is no such checkpoint, or it is damaged.
       RunError: the network cannot be written in this format, or an environment failed.
     """
+    if isinstance(runs, str) or not runs:
+        raise ConfigError(f"`runs` (={runs!r}) must be the folders of one or several runs")
     policies = [trained_policy.load(run, checkpoint, devices=1, trust=trust) for run in runs]
     function: ActingFunction
     if len(policies) > 1:

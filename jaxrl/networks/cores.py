@@ -42,7 +42,7 @@ _FORGET_BIAS = (0.0, 5.0)
 
 
 def constructor(given: str, core: type) -> Callable[[NetworkConfig], Core]:
-    """A factory of a user class of cores, which gets the fields of `network` that it declares.
+    """A factory of a class of cores, which gets the fields of `network` that it declares.
 
     Raises:
       ConfigError: it needs a value that `network` has not, or is a base class; `given` begins the error.
@@ -80,7 +80,9 @@ class Recurrent(Core):
     cell: Cell
     dtype: jnp.dtype = jnp.float32
     kernel: bool = False  # an LSTM may run as one kernel, see `kernels.lstm_kernel`
-    heads: int | None = None  # a gate of a head sees the last output of its own head alone
+    # Heads, whose gates see the last output of their own head alone. Not `heads`, which `constructor` gives
+    # every class that has it.
+    blocks: int | None = None
 
     def initial_carry(self, n: int) -> Carry:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
@@ -90,11 +92,11 @@ class Recurrent(Core):
         gates = self.cell.gates
         init = per_block_orthogonal(gates)
         weight_x = self.param("input", init, (x_LNF.shape[-1], gates * self.size))
-        if self.heads is None:
+        if self.blocks is None:
             weight_h = self.param("recurrent", init, (self.size, gates * self.size))
         else:
-            width = self.size // self.heads
-            weight_h = self.param("recurrent", _of_heads, (self.heads, width, gates * width))
+            width = self.size // self.blocks
+            weight_h = self.param("recurrent", _of_heads, (self.blocks, width, gates * width))
         bias = self.param("bias", self._bias_init, (gates * self.size,))
         inputs_LNG = matmul(x_LNF.astype(self.dtype), weight_x.astype(self.dtype))
         run = _lstm_kernel().lstm_sequence if self.kernel else partial(recurrent_scan, self.cell)
@@ -102,7 +104,7 @@ class Recurrent(Core):
         return y_LNH.astype(self.dtype), carry
 
     def describe(self) -> dict[str, Any]:
-        heads = {} if self.heads is None else {"heads": self.heads}
+        heads = {} if self.blocks is None else {"heads": self.blocks}
         return {"type": self.cell.name, "weights": weights_of(self), "size": self.size, **heads}
 
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
@@ -114,10 +116,11 @@ class Recurrent(Core):
 
 
 class SLSTM(Recurrent):
-    """With the cell of Beck et al. 2024, "xLSTM: extended long short-term memory", and sigmoid forget gates.
+    """c_t = f_t c_{t-1} + i_t z_t, n_t = f_t n_{t-1} + i_t, h_t = o_t c_t / n_t, with i_t = exp(...).
 
-    Without the convolution over the last four steps that the paper's block puts before the gates, and without
-    the group norm and the dense layers after it. Checkpoints name its parameters by this class.
+    Beck et al. 2024, "xLSTM: extended long short-term memory", with sigmoid forget gates. Without the
+    convolution over the last four steps that the paper's block puts before the gates, and without the group
+    norm and the dense layers after it. Checkpoints name its parameters by this class.
     """
 
 
@@ -173,7 +176,7 @@ def _require_heads(network: NetworkConfig, name: str = "core_size") -> None:
 def _slstm(network: NetworkConfig) -> Core:
     _require_heads(network)
     dtype = DTYPES[network.compute_dtype]
-    return SLSTM(network.core_size, SLSTM_CELL, dtype, heads=network.core_heads)
+    return SLSTM(network.core_size, SLSTM_CELL, dtype, blocks=network.core_heads)
 
 
 def _with_heads(core: type[Core], network: NetworkConfig) -> Core:

@@ -202,7 +202,8 @@ class Categorical:
 class MultiCategorical:
     """Independent categorical components; actions are int32[..., n] with n = len(nvec).
 
-    `logits` are float[..., sum(nvec)], the components' one after the other.
+    `logits` are float[..., sum(nvec)], the components' one after the other; `nvec`, static, has the number of
+    categories of each.
     """
 
     logits: Array
@@ -218,9 +219,11 @@ class MultiCategorical:
         return jnp.sum(self._components().log_prob(action), axis=-1)
 
     def entropy(self) -> Array:
+        """float32[...]: the sum of the components' entropies."""
         return jnp.sum(self._components().entropy(), axis=-1)
 
     def mode(self) -> Array:
+        """int32[..., n]: each component's most probable category."""
         return self._components().mode()
 
     def divergence(self, other: MultiCategorical) -> Array:

@@ -65,6 +65,8 @@ def find(
 ) -> Processes:
     """Finds the processes of the run from the arguments, then environment variables, then the launcher.
 
+    The arguments are as in `Processes`; None if not given.
+
     Raises:
       ConfigError: a value is invalid, or missing and no launcher knows it.
     """

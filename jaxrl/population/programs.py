@@ -93,23 +93,30 @@ class Placement:
 class TrainingProgram(abc.ABC):
     """Advances members by some iterations each; compiled once for all."""
 
-    def __init__(self, placement: Placement, fn: Callable[..., PyTree], *arguments: PyTree) -> None:
-        """Compiles nothing.
+    def __init__(
+        self, placement: Placement, fn: Callable[..., PyTree], shapes: Callable[[], tuple[PyTree, ...]]
+    ) -> None:
+        """Traces nothing: a fault in what users wrote ends the members, which compile, and nothing else.
 
         Args:
           fn: a function of a state, other values and a number of iterations, which returns the state first;
             with 0 iterations it changes nothing.
-          arguments: the shapes of one member's.
+          shapes: makes the shapes of one member's.
         """
         self.compiled: Any = None
         self._lock = threading.Lock()
         self._placement = placement
         self._fn = fn
-        self._arguments = arguments
+        self._shapes = shapes
 
-    @abc.abstractmethod
     def trace(self) -> Any:
         """The program (states, intervals, counts) -> (states, intervals, failed), as JAX traced it."""
+        self._arguments = self._shapes()
+        return self._trace()
+
+    @abc.abstractmethod
+    def _trace(self) -> Any:
+        """`trace`, with the shapes in `_arguments`."""
 
     def compile(self) -> None:
         """Compiles, or waits for the member that does."""
@@ -125,13 +132,15 @@ class TrainingProgram(abc.ABC):
 def training_program(iteration: Iteration, placement: Placement) -> TrainingProgram:
     """Members in batches; one by one on a CPU, which gains nothing from batches of small products."""
     learning = iteration.learning
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(iteration.init, key, learning.algorithm.hyperparameters(learning.config))
-    interval = jax.eval_shape(learning.empty_interval)
-    arguments = state, interval, jax.ShapeDtypeStruct((), jnp.int32)
+
+    def shapes() -> tuple[PyTree, ...]:
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        state = jax.eval_shape(iteration.init, key, learning.algorithm.hyperparameters(learning.config))
+        return state, jax.eval_shape(learning.empty_interval), jax.ShapeDtypeStruct((), jnp.int32)
+
     if placement.topology.axis.platform == "cpu":
-        return Turns(placement, iteration.repeat, *arguments)
-    return MemberBatch(placement, iteration.repeat_together, *arguments)
+        return Turns(placement, iteration.repeat, shapes)
+    return MemberBatch(placement, iteration.repeat_together, shapes)
 
 
 class Turns(TrainingProgram):
@@ -141,12 +150,14 @@ class Turns(TrainingProgram):
     as a memory, is copied on the way there or back. Arrays of all members would have to be.
     """
 
-    def __init__(self, placement: Placement, fn: Callable[..., PyTree], *arguments: PyTree) -> None:
-        super().__init__(placement, fn, *arguments)
-        self._results = jax.eval_shape(fn, *arguments)
+    def __init__(
+        self, placement: Placement, fn: Callable[..., PyTree], shapes: Callable[[], tuple[PyTree, ...]]
+    ) -> None:
+        super().__init__(placement, fn, shapes)
         self._spares: dict[int, PyTree] = {}
 
-    def trace(self) -> Any:
+    def _trace(self) -> Any:
+        self._results = jax.eval_shape(self._fn, *self._arguments)
         topology = self._placement.topology
 
         def on_device(*joined: PyTree) -> PyTree:
@@ -209,7 +220,7 @@ class MemberBatch(TrainingProgram):
     Each call puts the members' arrays together and takes them apart again.
     """
 
-    def trace(self) -> Any:
+    def _trace(self) -> Any:
         return self._placement.trace(self._fn, *self._arguments, donate=True)
 
     def advance(self, arguments: Mapping[int, Any]) -> dict[int, Any]:

@@ -54,7 +54,7 @@ class _Repeated:
 
 @dataclass(frozen=True)
 class Iteration:
-    """The training program of one device that steps its own environments; none without a collector."""
+    """The training program of one device, which steps its own environments; without a collector, none."""
 
     learning: Learning
     collector: DeviceCollector | None

@@ -40,7 +40,7 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
     handler.addFilter(_add_run)
     with contextlib.ExitStack() as undo:
         undo.callback(handler.close)
-        for other in filter(_writes_to_terminal, list(root.handlers)):
+        for other in reversed([each for each in root.handlers if _writes_to_terminal(each)]):
             root.removeHandler(other)
             undo.callback(root.addHandler, other)
         root.addHandler(handler)

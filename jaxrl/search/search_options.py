@@ -23,6 +23,9 @@ _INDEPENDENT = ("random", "grid")  # No trial waits for the scores of others, no
 class SearchOptions:
     """The options of a search, as the help of its flags has them; `workdir` "" is runs/search-METHOD.
 
+    None as `population` makes one program if only numbers vary and neither `jobs` nor `trial_timeout` is
+    given; as `trial_timeout` it never ends a trial.
+
     Raises:
       ConfigError: one of them is wrong.
     """
@@ -95,7 +98,7 @@ class SearchOptions:
         None,
         *bounds(1, _MOST_JOBS),
         help="N trials as one program on all devices, if they differ in numbers alone (default, without "
-        "--jobs: all of a random search or grid, up to 32)",
+        "--jobs: all of a random search or grid, up to 32); 1: none",
     )
     trial_timeout: float | None = field(
         None,
@@ -127,12 +130,12 @@ class SearchOptions:
                     raise ConfigError(
                         f"`{name}` (={given!r}) is none{did_you_mean(str(given), rule.choices)}"
                     )
-            if declared.rules:
-                declared.check(given)
         for method, names in _OF_METHOD.items():
             for name in names:
                 if self.method != method and getattr(self, name) != getattr(type(self), name):
                     raise ConfigError(f"`{name}` (={getattr(self, name)!r}) is for the method {method}")
+        for declared in filter(lambda declared: declared.rules, declarations(SearchOptions)):
+            declared.check(getattr(self, declared.name))
         together = self.population is not None and self.population > 1
         if together and self.jobs is not None and self.jobs > 1:
             raise ConfigError(

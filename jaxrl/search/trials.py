@@ -200,7 +200,7 @@ class Task:
         if seed is not None:
             config.seed = seed
         elif self.options.method == "pbt":
-            # A run that Ray copies continues with its whole state, its random numbers included.
+            # Not of Ray's members: a run that Ray copies continues with its whole state and random numbers.
             config.seed += trial.number
         if "jsonl" not in config.log.writers:
             config.log.writers = (*config.log.writers, "jsonl")

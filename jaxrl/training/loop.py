@@ -105,8 +105,8 @@ class TrainingLoop:
             continues = self._log_finished(in_flight)
             if continues and due.evaluation:
                 continues = self._evaluate()
-            ends = self.schedule.stop_reason(run.progress) not in (None, STAGE)  # saves at the end
-            if continues and not ends and (due.checkpoint or run.progress.is_best):
+            wanted = continues and (due.checkpoint or run.progress.is_best)
+            if wanted and self.schedule.stop_reason(run.progress) in (None, STAGE):  # else saved at the end
                 self._save()
             reason = self._stop_reason()
         self.traces.close()

@@ -83,6 +83,7 @@ class Trainer:
           writer: receives the metrics; None prints them.
           assembly: the assembly to drive; None builds it from `config`.
           debug: also name the operation that made a NaN.
+          callbacks: functions that `fit` calls.
 
         Raises:
           ConfigError: the configuration is wrong.

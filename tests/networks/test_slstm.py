@@ -10,7 +10,7 @@ from jaxrl.networks.kernels import cells
 
 L, N, F, HEADS, WIDTH = 11, 3, 5, 2, 3
 D = HEADS * WIDTH
-CORE = SLSTM(D, cells.SLSTM, heads=HEADS)
+CORE = SLSTM(D, cells.SLSTM, blocks=HEADS)
 
 
 def test_checkpoints_name_its_parameters_by_the_class() -> None:

@@ -20,7 +20,7 @@ def first(i):
     return {"x": jnp.full((5, 3), float(i)), "key": jax.random.key(i), "turns": jnp.int32(0)}
 
 shapes = jax.eval_shape(lambda: (first(0), jnp.float32(0), jnp.int32(0)))
-turns = Turns(Placement(3, Topology.of(2)), advance, *shapes)
+turns = Turns(Placement(3, Topology.of(2)), advance, lambda: shapes)
 turns.compile()
 states = {i: first(i) for i in range(3)}
 for members, count in (((0, 1, 2), 3), ((1,), 2), ((0, 2), 1)):

@@ -163,7 +163,8 @@ def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: fl
 def critic_loss(q: Array, target: Array, weight: Array, usable: Array) -> tuple[Array, Array]:
     """(half the squared errors of both critics, weighted; their mean absolute error), float32[...].
 
-    `q` is float32[2, ...]; where not `usable`, both results are 0.
+    `q` is float32[2, ...], `target` and `weight`, importance weights, are float32[...]; where not `usable`,
+    bool[...], both results are 0.
     """
     # Before the square: the gradient of `where` lets a NaN pass.
     error = jnp.where(usable[None], q - target[None], 0.0)

@@ -161,8 +161,9 @@ class RunCollection:
         """The trials of a search, for parallel coordinates; empty if there is no such search."""
         found: dict[int, dict[str, Any]] = {}
         copies = []
+        is_known = search in self.searches()
         try:
-            if search in self.searches():
+            if is_known:
                 for record in read_objects(self._folder / search / "trials.jsonl"):
                     if isinstance(record.get("number"), int) and isinstance(record.get("values"), Mapping):
                         found[record["number"]] = record

@@ -200,7 +200,7 @@ class Sifted:
     duplicates: list[str] = dataclasses.field(default_factory=list)
     categories: dict[str, int] = dataclasses.field(default_factory=dict)
     versions: list[str] = dataclasses.field(default_factory=list)
-    _seen: set[tuple[str, int, bytes]] = dataclasses.field(default_factory=set)
+    _seen: set[tuple[str, int, bytes]] = dataclasses.field(default_factory=set, init=False, repr=False)
 
     def add(self, simulator: Simulator, replay: ActionReplay) -> None:
         """Simulates one more."""

@@ -250,7 +250,7 @@ class Actor:
         """The next result; an exception closes the actor."""
         try:
             return _next_of(self._results, self._overdue, self._given_up)
-        except Exception:
+        except BaseException:  # the thread hands over whatever it met
             self.close()
             raise
 

@@ -53,12 +53,12 @@ class LevelBuffer:
 
 @flax.struct.dataclass
 class NewLevels:
-    """Levels [K, ...] that may come in, the highest score first; `is_one` is False if there is none."""
+    """K levels that may come in, the highest score first."""
 
-    task: PyTree
-    score: Array
-    best: Array
-    is_one: Array
+    task: PyTree  # of [K, ...]
+    score: Array  # float32[K]
+    best: Array  # likewise
+    is_one: Array  # bool[K], False if there is none
 
 
 @dataclass(frozen=True)

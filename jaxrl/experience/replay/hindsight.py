@@ -102,6 +102,8 @@ def recompute_rewards(
 
     Args:
       achieved: [..., N, G], after each step.
+      goal: [N, G].
+      exchanged: bool[N].
       facts: reward and terminated, as they were.
     """
     desired = jnp.broadcast_to(goal, achieved.shape)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from jaxrl.runs.web import LOOPBACK
-
 TOKEN_VARIABLE = "JAXRL_SERVE_TOKEN"
 
 
@@ -41,6 +39,9 @@ class ServerOptions:
     @property
     def is_local(self) -> bool:
         """True if only this machine can reach the server."""
+        # Here and not above: clients import this package, and need the standard library alone.
+        from jaxrl.runs.web import LOOPBACK
+
         return self.host in LOOPBACK
 
 

@@ -113,13 +113,14 @@ def cast(
         raise ValueError(
             f"`{name}` must be an array, not {kind}: {error}; its shape is {list(shape)}"
         ) from error
-    integers = array.dtype.kind in "iu" and dtype.kind in "iu"
-    if not integers and not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ValueError(f"`{name}` is of {array.dtype.name}, it must be of {dtype.name}")
-    if 0 in array.shape or array.shape not in (shape, (*array.shape[:1], *shape)):
+    fits = 0 not in array.shape and array.shape in (shape, (*array.shape[:1], *shape))
+    if not fits and array.dtype.kind != "O":
         batch = ", ".join(map(str, ("B", *shape)))
         wanted = f"it must be {list(shape)} or [{batch}]"
         raise ValueError(f"`{name}` has the shape {list(array.shape)}, {wanted}")
+    integers = array.dtype.kind in "iu" and dtype.kind in "iu"
+    if not integers and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ValueError(f"`{name}` is of {array.dtype.name}, it must be of {dtype.name}")
     with np.errstate(over="ignore", invalid="ignore"):
         found = array.astype(dtype)
     if integers and (found != array).any():

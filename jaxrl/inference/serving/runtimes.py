@@ -169,6 +169,7 @@ def _same(found: tuple[np.ndarray, Named], reference: tuple[np.ndarray, Named], 
 
 
 def draw(facts: ModelFacts, reader: ObservationReader, size: int, rng: np.random.Generator) -> Named:
+    """Random inputs of a model, `size` rows: observations, carries in [-1, 1), a fifth of resets."""
     given = reader.random_observations(size, rng)
     for name, shape in facts.carry.items():
         given[name] = rng.uniform(-1, 1, (size, *shape)).astype(facts.carry_dtypes[name])

@@ -169,7 +169,7 @@ class Trunk(NamedTuple):
 
 @dataclass(frozen=True)
 class How:
-    """The way in which kernels compute; see `dense_heads`."""
+    """The way in which kernels compute, see `dense_heads`; or are interpreted, where there is no GPU."""
 
     activation: Activation
     dtype: Dtype

@@ -184,7 +184,7 @@ def _step_of_line(line: bytes) -> float | None:
 
 
 def _finite(x: float) -> int | float | None:
-    return x if isinstance(x, int) else float(x) if math.isfinite(x) else None
+    return x if isinstance(x, int) or math.isfinite(x := float(x)) else None
 
 
 class CsvWriter(Writer):

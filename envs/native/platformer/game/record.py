@@ -90,7 +90,10 @@ class AttemptRecord:
 
 
 def read_records(file: Path) -> tuple[AttemptRecord, ...]:
-    """The attempts of a file, in the order in which they were played; RecordError if a line is none."""
+    """The attempts of a file, in the order in which they were played; RecordError if a line is none.
+
+    Or if there is none; OSError if the file cannot be read.
+    """
     try:
         lines = read_bytes(file).decode().splitlines()
     except UnicodeDecodeError as error:
