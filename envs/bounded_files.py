@@ -44,10 +44,10 @@ def read_bytes(path: FilePath, largest: int = LARGEST_FILE, offset: int = 0) -> 
 
 
 def parse_json(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Reads JSON in UTF-8, with NaN and Infinity as Python writes them; ValueError if it is none, or too
-    large or deep.
+    """Reads JSON in UTF-8, with NaN and Infinity as Python writes them.
 
-    `pairs` makes the value of an object from its keys and values; None makes a dict.
+    `pairs` makes the value of an object from its keys and values; None makes a dict. ValueError: it is no
+    JSON, or too large or deep.
     """
     if len(text) > LARGEST_FILE:
         raise ValueError(f"it is larger than {LARGEST_FILE >> 20} MiB")
