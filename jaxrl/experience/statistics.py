@@ -130,7 +130,7 @@ class EpisodeReports:
         }
 
     def success_of(self, info: Mapping[str, np.ndarray], reward: np.ndarray) -> bool | None:
-        """Whether a whole episode is a success, by float32[T] of its steps; None if nothing is known."""
+        """True if a whole episode is a success, by float32[T] of its steps; None if nothing is known."""
         tallies = self.begin(1, np)
         for t in range(len(reward)):
             tallies = self.add(tallies, {key: x[t : t + 1] for key, x in info.items()}, np)

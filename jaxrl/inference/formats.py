@@ -32,7 +32,7 @@ class NotPolymorphic(Exception):
 
 @contextlib.contextmanager
 def traced(kind: str, batch: int | None) -> Iterator[None]:
-    """What a user's network raises when it is traced is a NotPolymorphic, or a RunError with a batch size."""
+    """Makes errors of a user's network, while it is traced, a NotPolymorphic, or a RunError with a batch size."""
     try:
         yield
     except Exception as error:

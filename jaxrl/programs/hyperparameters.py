@@ -109,7 +109,7 @@ def _with_exact_rate(
 
 
 def _is_warming_up(algorithm: Algorithm, learner: LearnerState, rate: float) -> bool:
-    """Whether the rate rises from one update to the next: with another peak it would pass the one set."""
+    """True if the rate rises from one update to the next: with another peak it would pass the one set."""
     after = dataclasses.replace(learner, updates=learner.updates + 1)
     return algorithm.scheduled_values(after)["learning rate"] > rate
 

@@ -48,7 +48,7 @@ def explain(error: Exception, config: Config, runtime: Runtime) -> OutOfMemory:
 
 
 def _describe_request(complaint: str) -> str:
-    """What XLA asked for, if it says so: `... allocating 123 bytes`, `allocate 1.5GiB`."""
+    """The size that XLA asked for, if it says so: `... allocating 123 bytes`, `allocate 1.5GiB`."""
     found = _WANTED.search(complaint)
     if found is None:
         return ""

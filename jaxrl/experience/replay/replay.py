@@ -93,7 +93,7 @@ def of_latest(latest: Trajectory) -> dict[str, Any]:
 
 
 def follows(terminated: Array, reset_after: Array) -> Array:
-    """True if the row after a step, of which `reset_after` is `reset`, is its successor, or none is needed.
+    """True if the row after a step, whose `reset` is `reset_after`, is its successor, or none is needed.
 
     If a restart of the environment was forced, the row after is the first of another episode, and the
     observation after the step is lost.

@@ -85,7 +85,7 @@ def weight_gradient(x: Array, gradient: Array) -> Array:
 
 
 def fault(found: Callable[[], Any], expected: Callable[[], Any], disagreement: str) -> str | None:
-    """What is wrong with a kernel, None if its values and gradients are those expected up to rounding."""
+    """The fault of a kernel; None if its values and gradients are those expected up to rounding."""
     try:
         leaves = zip(jax.tree.leaves(found()), jax.tree.leaves(expected()), strict=True)
     except Exception as error:  # whatever a compiler or a driver raises
