@@ -32,7 +32,7 @@ class NotPolymorphic(Exception):
 
 @contextlib.contextmanager
 def traced(kind: str, batch: int | None) -> Iterator[None]:
-    """Makes errors of a user's network, while it is traced, a NotPolymorphic, or a RunError with a batch size."""
+    """Turns errors of a network that is traced into a NotPolymorphic, or a RunError with a batch size."""
     try:
         yield
     except Exception as error:
