@@ -89,7 +89,8 @@ class Axis:
 
     def psum(self, tree: PyTree) -> PyTree:
         """Sums over devices."""
-        return tree if self.name is None else jax.lax.psum(tree, self.name)
+        # Of one device XLA for CPU would still make copies.
+        return tree if self.size == 1 else jax.lax.psum(tree, self.name)
 
     def gather(self, x: Array) -> Array:
         """[size, ...], the values of all devices in their order, on each of them."""

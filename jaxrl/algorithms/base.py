@@ -91,6 +91,7 @@ class Algorithm(abc.ABC):
       memory: the store between collecting and learning: the name of one of `jaxrl.experience.memory`, a plan,
         or a custom memory.
       draws_per_iteration: how often an iteration samples the memory and learns.
+      keeps_learner: True if `learn` returns the learner as it was whenever `is_finite` says False.
     """
 
     config: Config
@@ -104,6 +105,7 @@ class Algorithm(abc.ABC):
     signals: ClassVar[tuple[str, ...]] = ()
     memory: Any = "latest"
     draws_per_iteration: int = 1
+    keeps_learner: ClassVar[bool] = False
 
     @classmethod
     @abc.abstractmethod

@@ -10,6 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from jaxrl.algorithms.optimizer import Gradient
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
 from jaxrl.algorithms.q_values import QAgent, n_step_target, next_value, value_of
 from jaxrl.algorithms.replay import Transitions, n_step_return
@@ -37,7 +38,7 @@ class DQN(QReplayAlgorithm):
             )
         return agent
 
-    def gradient(self, learner: QState, batch: Transitions) -> tuple[PyTree, dict[str, Array], Array]:
+    def gradient(self, learner: QState, batch: Transitions) -> tuple[Gradient, dict[str, Array], Array]:
         after = self.single_steps(batch.next_obs, batch.next_mask)
         online = self._q(learner, learner.policy.params, after) if self.section.double else None
         following = next_value(self._q(learner, learner.target, after), online)

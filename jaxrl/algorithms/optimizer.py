@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import flax.struct
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
@@ -81,31 +82,58 @@ def optimizer(
     return optax.GradientTransformation(chain.init, update)
 
 
+@flax.struct.dataclass
+class Gradient:
+    """The gradient of a sum, and the factor that makes it that of the mean.
+
+    Attributes:
+      of_sum: a tree like the parameters.
+      scale: float32[].
+      norm: float32[], of the mean's gradient.
+    """
+
+    of_sum: PyTree
+    scale: Array
+    norm: Array
+
+    @classmethod
+    def of(cls, of_sum: PyTree, scale: Array) -> Gradient:
+        return cls(of_sum, scale, optax.tree.norm(of_sum) * scale)
+
+
 def descend(
-    params: PyTree, gradient: PyTree, state: optax.OptState, max_grad_norm: Array, rate: Array, scale: Array
-) -> tuple[PyTree, optax.OptState, Array]:
-    """(parameters, state, norm) after the step that `optimizer` makes for the gradient times `scale`.
+    params: PyTree, gradient: Gradient, state: optax.OptState, max_grad_norm: Array, rate: Array, made: Array
+) -> tuple[PyTree, optax.OptState]:
+    """(parameters, state) after the step that `optimizer` makes, or as they were if not `made` (bool[]).
 
     For updates of large networks on small batches, where each pass over the parameters counts: factors that
-    are the same for all of them are put together first, and each step has one division and one root.
-
-    `state` is of `optimizer`, `norm` float32[] of the gradient times `scale`, before clipping.
+    are the same for all of them are put together first, and each step has one division and one root. `state`
+    is of `optimizer`.
     """
     first, adam, last = state
-    norm = optax.tree.norm(gradient) * scale
-    factor = scale * jnp.minimum(1.0, max_grad_norm / jnp.maximum(norm, jnp.finfo(jnp.float32).tiny))
+    tiny = jnp.finfo(jnp.float32).tiny
+    factor = gradient.scale * jnp.minimum(1.0, max_grad_norm / jnp.maximum(gradient.norm, tiny))
     count = optax.safe_increment(adam.count)
     steps = count.astype(jnp.float32)
     step = rate / (1.0 - _DECAY**steps)
     root = jax.lax.rsqrt(1.0 - _SQUARE_DECAY**steps)
-    mean = jax.tree.map(lambda m, g: _DECAY * m + (1.0 - _DECAY) * (g * factor), adam.mu, gradient)
-    square = jax.tree.map(
-        lambda v, g: _SQUARE_DECAY * v + (1.0 - _SQUARE_DECAY) * jnp.square(g * factor), adam.nu, gradient
-    )
-    params = jax.tree.map(
-        lambda p, m, v: p - step * m / (jnp.sqrt(v) * root + ADAM_EPSILON), params, mean, square
-    )
-    return params, (first, adam._replace(count=count, mu=mean, nu=square), last), norm
+
+    def of_mean(m: Array, g: Array) -> Array:
+        return jnp.where(made, _DECAY * m + (1.0 - _DECAY) * (g * factor), m)
+
+    def of_square(v: Array, g: Array) -> Array:
+        return jnp.where(made, _SQUARE_DECAY * v + (1.0 - _SQUARE_DECAY) * jnp.square(g * factor), v)
+
+    def of_param(p: Array, m: Array, v: Array) -> Array:
+        return jnp.where(made, p - step * m / (jnp.sqrt(v) * root + ADAM_EPSILON), p)
+
+    of_sum = gradient.of_sum
+    moments = jax.tree.map(of_mean, adam.mu, of_sum), jax.tree.map(of_square, adam.nu, of_sum)
+    # Else XLA for CPU computes the moments anew for the parameters, and copies what it then still needs.
+    mean, square = jax.lax.optimization_barrier(moments)
+    params = jax.tree.map(of_param, params, mean, square)
+    adam = adam._replace(count=jnp.where(made, count, adam.count), mu=mean, nu=square)
+    return params, (first, adam, last)
 
 
 def learning_precision(config: Config) -> contextlib.AbstractContextManager[Any]:

@@ -10,17 +10,16 @@ from typing import Any, ClassVar
 import flax.struct
 import jax
 import jax.numpy as jnp
-import optax
 
 from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.optimizer import optimizer, schedule_factor
+from jaxrl.algorithms.optimizer import Gradient, optimizer, schedule_factor
 from jaxrl.algorithms.q_values import LadderQAgent, QAgent, falling_epsilon, ladder, polyak_update
 from jaxrl.algorithms.replay import hindsight_plan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
 from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
-from jaxrl.metrics.reduction import Mean, Metric
+from jaxrl.metrics.reduction import Last, Mean, Metric
 from jaxrl.networks.distributions import to_rank_of
 from jaxrl.types import Array, LearnerState, PyTree
 
@@ -53,6 +52,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
     agent: QAgent
     hyperparams_type: ClassVar = QHyperparams
     state_type: ClassVar = QState
+    keeps_learner: ClassVar = True
 
     @classmethod
     def highlights_of(cls, name: str) -> tuple[tuple[str, str], ...]:
@@ -80,7 +80,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         return QAgent.build(*given)
 
     @abc.abstractmethod
-    def gradient(self, learner: QState, batch: Any) -> tuple[PyTree, dict[str, Array], Array]:
+    def gradient(self, learner: QState, batch: Any) -> tuple[Gradient, dict[str, Array], Array]:
         """The gradient of the mean loss on a batch, with its means and errors.
 
         Returns:
@@ -133,28 +133,36 @@ class QReplayAlgorithm(ReplayAlgorithm):
     def learn(self, learner: QState, experience: Any, key: Array) -> Learned:
         with tracing.phase("update"):
             gradient, sums, error = self.gradient(learner, experience)
-            after = self._after_step(learner, gradient)
-        means = {
-            "loss/value": sums["loss"],
-            "grad/norm": optax.tree.norm(gradient),
-            f"{self.name}/q": sums["q"],
+            means = {"loss/value": sums["loss"], "grad/norm": gradient.norm, f"{self.name}/q": sums["q"]}
+            metrics = self.means_if(experience.ready, means, gradient) | self.latest(experience, "value")
+            made = experience.ready & self.is_finite(learner, metrics)
+            after = self._after_step(learner, gradient, made)
+        metrics |= {
+            self.updates_metric: Last(after.updates),
+            f"{self.name}/epsilon": Mean.of(self._mean_epsilon(learner)),
         }
-        after, metrics = self.if_ready(experience.ready, learner, after, means, gradient)
-        metrics[f"{self.name}/epsilon"] = Mean.of(self._mean_epsilon(learner))
-        return Learned(after, experience.feedback(error), metrics | self.latest(experience, "value"))
+        return Learned(after, experience.feedback(error), metrics)
 
     def inspect(self, learner: QState, experience: Any, key: Array) -> dict[str, Array]:
         gradient, sums, _ = self.gradient(learner, experience)
-        means = {"loss/value": sums["loss"], "grad/norm": optax.tree.norm(gradient)}
+        means = {"loss/value": sums["loss"], "grad/norm": gradient.norm}
         return self.inspected(self.layers(learner, experience), gradient, means)
 
-    def _after_step(self, learner: QState, gradient: PyTree) -> QState:
+    def _after_step(self, learner: QState, gradient: Gradient, made: Array) -> QState:
         """After a step of the optimiser, and of the target network if it is its turn."""
         h = learner.hyperparams
-        after: QState = self.after_step(learner, gradient, self._learning_rate(learner))
-        turn = after.updates % h.target_period.astype(jnp.int32) == 0
-        rate = jnp.where(turn, h.target_rate, 0.0)
-        target = jax.tree.map(lambda x, y: polyak_update(x, y, rate), learner.target, after.policy.params)
+        after: QState = self.after_step(learner, gradient, self._learning_rate(learner), made)
+        params = after.policy.params
+        turn = made & (after.updates % h.target_period.astype(jnp.int32) == 0)
+
+        def moved(target: PyTree) -> PyTree:
+            return jax.tree.map(lambda x, y: polyak_update(x, y, h.target_rate), target, params)
+
+        if self.axis.platform == "cpu":
+            # A CPU passes over the parameters in their turn alone.
+            target = jax.lax.cond(turn, moved, lambda target: target, learner.target)
+        else:
+            target = jax.tree.map(lambda x, y: jnp.where(turn, y, x), learner.target, moved(learner.target))
         return dataclasses.replace(after, target=target)
 
     def _learning_rate(self, learner: LearnerState) -> Array:

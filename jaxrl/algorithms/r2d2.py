@@ -12,6 +12,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.optimizer import Gradient
 from jaxrl.algorithms.q_replay_algorithm import QReplayAlgorithm, QState
 from jaxrl.algorithms.q_values import QAgent, QOutput, n_step_target, next_value, value_of
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, n_step_return, sequence_error
@@ -80,7 +81,7 @@ class R2D2(QReplayAlgorithm):
             interval=section.trace_length - section.overlap,
         )
 
-    def gradient(self, learner: QState, batch: SequenceBatch) -> tuple[PyTree, dict[str, Array], Array]:
+    def gradient(self, learner: QState, batch: SequenceBatch) -> tuple[Gradient, dict[str, Array], Array]:
         of_target = self._q(learner, learner.target, batch)
         usable = batch.usable
 

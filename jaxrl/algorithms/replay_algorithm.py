@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.optimizer import layer_norms, optimizer
+from jaxrl.algorithms.optimizer import Gradient, descend, layer_norms
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan, hindsight_plan
 from jaxrl.algorithms.reports import nonfinite
 from jaxrl.config import Config, MemoryConfig, ReplayConfig
-from jaxrl.metrics.reduction import Last, Mean, Metrics
+from jaxrl.metrics.reduction import Mean, Metrics
 from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, PyTree
 
@@ -84,57 +83,46 @@ class ReplayAlgorithm(Algorithm):
 
     def mean_gradient(
         self, loss: Callable[[PyTree], Any], params: PyTree, usable: Array
-    ) -> tuple[PyTree, dict[str, Array], Any]:
-        """(gradient, means by name, the rest), as means over the usable steps of all devices.
+    ) -> tuple[Gradient, dict[str, Array], Any]:
+        """(gradient, means by name, the rest), over the usable steps of all devices.
 
         Args:
           loss: params -> (a sum over usable steps, (sums by name, the rest: anything of this device)).
           usable: bool, of the steps of this device.
         """
         gradient, (sums, rest) = jax.grad(loss, has_aux=True)(params)
-        count = usable.sum(dtype=jnp.float32)
-        gradient, sums, count = self.axis.psum((gradient, sums, count))
-        gradient, sums = jax.tree.map(lambda x: x / jnp.maximum(count, 1.0), (gradient, sums))
-        return gradient, sums, rest
+        gradient, sums, count = self.axis.psum((gradient, sums, usable.sum(dtype=jnp.float32)))
+        scale = 1.0 / jnp.maximum(count, 1.0)
+        return Gradient.of(gradient, scale), {name: x * scale for name, x in sums.items()}, rest
 
-    def after_step(self, learner: Any, gradient: PyTree, rate: Array) -> Any:
-        """The learner after a step of its one optimiser, `opt_state`."""
-        adam = optimizer(learner.hyperparams.max_grad_norm, rate)
-        step, opt_state = adam.update(gradient, learner.opt_state)
-        params = optax.apply_updates(learner.policy.params, step)
+    def after_step(self, learner: Any, gradient: Gradient, rate: Array, made: Array) -> Any:
+        """The learner after a step of its one optimiser, `opt_state`; as it was if not `made` (bool[])."""
+        params, opt_state = descend(
+            learner.policy.params, gradient, learner.opt_state, learner.hyperparams.max_grad_norm, rate, made
+        )
         return dataclasses.replace(
             learner,
             policy=dataclasses.replace(learner.policy, params=params),
-            updates=learner.updates + 1,
+            updates=learner.updates + made.astype(jnp.int32),
             opt_state=opt_state,
         )
 
-    def if_ready(
-        self,
-        ready: Array,
-        before: Any,
-        after: Any,
-        means: dict[str, Array],
-        gradient: PyTree,
-        scale: Array | float = 1.0,
-    ) -> tuple[Any, Metrics]:
-        """(`after` if enough is kept to learn, else `before`; metrics of the update, which then count).
+    def means_if(self, ready: Array, means: dict[str, Array], gradient: Gradient) -> Metrics:
+        """The metrics of an update, which count if enough is kept to learn: `ready`, bool[].
 
-        These are `means` over the batch and, if configured, norms of the gradient by layer, times `scale`.
+        These are `means` over the batch and, if configured, norms of the gradient by layer.
         """
-        # Not a branch: under `vmap` both of its sides would be computed.
-        after = jax.tree.map(lambda x, y: jnp.where(ready, y, x), before, after)
         made = ready.astype(jnp.float32)
         if self.config.log.layers:
-            means = means | {name: x * scale for name, x in layer_norms(gradient).items()}
-        metrics: Metrics = {name: Mean(x * made, made) for name, x in means.items()}
-        return after, metrics | {self.updates_metric: Last(after.updates)}
+            norms = layer_norms(gradient.of_sum)
+            means = means | {name: x * gradient.scale for name, x in norms.items()}
+        return {name: Mean(x * made, made) for name, x in means.items()}
 
     def inspected(
-        self, layers: Sequence[tuple[str, Array]], gradient: PyTree, means: dict[str, Array]
+        self, layers: Sequence[tuple[str, Array]], gradient: Gradient, means: dict[str, Array]
     ) -> dict[str, Array]:
         """The result of `inspect`, of the one update of an iteration."""
-        found = nonfinite(layers, gradient, self.axis) | means
+        found = nonfinite(layers, gradient.of_sum, self.axis) | means
         return {name: x[None, None] for name, x in found.items()}
 
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:

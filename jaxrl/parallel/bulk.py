@@ -20,9 +20,18 @@ def keep_before_if(failed: Array, before: PyTree, after: PyTree, branch: bool = 
     """
 
     def choose(old: PyTree, new: PyTree) -> PyTree:
+        news, structure = jax.tree.flatten(new)
+        olds = jax.tree.leaves(old)
+        changed = [i for i, pair in enumerate(zip(olds, news, strict=True)) if pair[0] is not pair[1]]
+        # An array that is the same on both sides would be copied.
+        pairs = [olds[i] for i in changed], [news[i] for i in changed]
         if branch:
-            return jax.lax.cond(failed, lambda: old, lambda: new)
-        return jax.tree.map(lambda x, y: jnp.where(failed, x, y), old, new)
+            kept = jax.lax.cond(failed, lambda: pairs[0], lambda: pairs[1])
+        else:
+            kept = jax.tree.map(lambda x, y: jnp.where(failed, x, y), *pairs)
+        for i, x in zip(changed, kept, strict=True):
+            news[i] = x
+        return jax.tree.unflatten(structure, news)
 
     return _by_part(lambda old, new: new, choose, before, after)
 

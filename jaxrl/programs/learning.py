@@ -260,6 +260,8 @@ class Learning:
         if self.config.nonfinite == "skip":
             return after, added, jnp.zeros((), bool)
         failed = ~self.algorithm.is_finite(after.learner, metrics)
+        if self.algorithm.keeps_learner and self.algorithm.draws_per_iteration == 1:
+            before = dataclasses.replace(before, learner=after.learner)
         # A CPU compiles each kernel, and copies without one.
         branch = self.axis.platform == "cpu"
         state, interval = keep_before_if(failed, (before, interval), (after, added), branch)

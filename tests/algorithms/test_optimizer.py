@@ -64,11 +64,12 @@ def test_descend_makes_the_steps_of_the_optimizer():
     for size in 10.0 ** rng.uniform(-4, 3, size=20):
         noise = {"a": rng.normal(size=(3, 2)), "b": rng.normal()}
         gradient = {name: jnp.asarray(size * x, jnp.float32) for name, x in noise.items()}
-        params, state, norm = descend(params, gradient, state, limit, rate, scale)
+        summed = optimizer.Gradient.of(gradient, scale)
+        params, state = descend(params, summed, state, limit, rate, jnp.array(True))
         mean = jax.tree.map(lambda x: x / 8, gradient)
         step, oracle_state = plain.update(mean, oracle_state)
         expected = optax.apply_updates(expected, step)
-        assert float(norm) == pytest.approx(float(optax.tree.norm(mean)), rel=1e-5)
+        assert float(summed.norm) == pytest.approx(float(optax.tree.norm(mean)), rel=1e-5)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), params, expected)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4), state, oracle_state)
 
@@ -76,10 +77,19 @@ def test_descend_makes_the_steps_of_the_optimizer():
 def test_descend_hides_no_nan():
     params = {"a": jnp.zeros(2), "b": jnp.zeros(2)}
     state = optimizer.optimizer(1.0, 0.1).init(params)
-    gradient = {"a": jnp.array([jnp.nan, 0.0]), "b": jnp.ones(2)}
-    after, _, norm = optimizer.descend(params, gradient, state, *map(jnp.float32, (1.0, 0.1, 1.0)))
-    assert np.isnan(norm)
+    gradient = optimizer.Gradient.of({"a": jnp.array([jnp.nan, 0.0]), "b": jnp.ones(2)}, jnp.float32(1.0))
+    limits = jnp.float32(1.0), jnp.float32(0.1)
+    after, _ = optimizer.descend(params, gradient, state, *limits, jnp.array(True))
+    assert np.isnan(gradient.norm)
     assert all(np.isnan(x).all() for x in after.values())
+
+
+def test_a_step_that_is_not_made_changes_nothing():
+    params = {"a": jnp.ones(2), "b": jnp.zeros(2)}
+    state = optimizer.optimizer(1.0, 0.1).init(params)
+    gradient = optimizer.Gradient.of({"a": jnp.array([jnp.nan, 0.0]), "b": jnp.ones(2)}, jnp.float32(1.0))
+    after = optimizer.descend(params, gradient, state, jnp.float32(1.0), jnp.float32(0.1), jnp.array(False))
+    jax.tree.map(np.testing.assert_array_equal, after, (params, state))
 
 
 @pytest.mark.parametrize(

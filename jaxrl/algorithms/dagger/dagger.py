@@ -13,13 +13,12 @@ from typing import ClassVar
 import flax.struct
 import jax
 import jax.numpy as jnp
-import optax
 
 from jaxrl.algorithms.actor_critic import ActorCritic, ActorCriticOutput
 from jaxrl.algorithms.base import OF_ACTOR_CRITICS, Learned, run_progress
 from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
 from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, hit_name, hits
-from jaxrl.algorithms.optimizer import optimizer
+from jaxrl.algorithms.optimizer import Gradient, optimizer
 from jaxrl.algorithms.replay import SequencePlan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, after_burn_in, usable_sum
 from jaxrl.algorithms.rollout_state import with_observations
@@ -27,7 +26,7 @@ from jaxrl.config import Config, ConfigError, DAggerConfig
 from jaxrl.config.replay import SOLVER
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics import tracing
-from jaxrl.metrics.reduction import Mean, Metric, Metrics
+from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.types import Acting, Array, LearnerState, PyTree, Trajectory
 
 
@@ -137,13 +136,14 @@ class DAgger(ReplayAlgorithm):
         learner = self._with_statistics(learner, experience.latest)
         with tracing.phase("update"):
             gradient, means = self._gradient(learner, experience)
-            after = self.after_step(learner, gradient, learner.hyperparams.learning_rate)
+            rate = learner.hyperparams.learning_rate
+            after = self.after_step(learner, gradient, rate, experience.ready)
         updated = {
             "loss/policy": means["loss"],
-            "grad/norm": optax.tree.norm(gradient),
+            "grad/norm": gradient.norm,
             f"dagger/{hit_name(self.agent.spec)}": means["hit"],
         }
-        after, metrics = self.if_ready(experience.ready, learner, after, updated, gradient)
+        metrics = self.means_if(experience.ready, updated, gradient)
         after = dataclasses.replace(after, draws=learner.draws + 1)
         latest = experience.latest
         rows = {name: x for name, x in latest.extras.items() if name != LABEL} | {"reward": latest.reward}
@@ -151,6 +151,7 @@ class DAgger(ReplayAlgorithm):
             rows = {name: jnp.where(latest.valid, x, 0.0) for name, x in rows.items()}
         noted = self.axis.psum({name: Mean(x.sum(), latest.steps) for name, x in rows.items()})
         metrics |= {
+            self.updates_metric: Last(after.updates),
             f"dagger/latest_{hit_name(self.agent.spec)}": noted["hit"],
             "dagger/log_prob": noted["log_prob"],
             "dagger/reward": noted["reward"],
@@ -169,7 +170,7 @@ class DAgger(ReplayAlgorithm):
         seen = self.agent.normalize(learner.policy, experience.obs)
         inputs = (seen, experience.carry, experience.reset, experience.action_mask)
         layers = self.agent.network.layers(learner.policy.params, *inputs)
-        found = {"loss/policy": means["loss"], "grad/norm": optax.tree.norm(gradient)}
+        found = {"loss/policy": means["loss"], "grad/norm": gradient.norm}
         return self.inspected(layers, gradient, found)
 
     @property
@@ -192,7 +193,7 @@ class DAgger(ReplayAlgorithm):
             choose=lambda old, new: jnp.where(is_first, new, old),
         )
 
-    def _gradient(self, learner: DAggerState, batch: AggregateDraw) -> tuple[PyTree, dict[str, Array]]:
+    def _gradient(self, learner: DAggerState, batch: AggregateDraw) -> tuple[Gradient, dict[str, Array]]:
         """(gradient of the mean loss, means `loss` and `hit`), over the steps of all devices that count."""
         seen = self.agent.normalize(learner.policy, batch.obs)
 

@@ -7,16 +7,16 @@ target of each, and a learnt temperature.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.optimizer import descend, optimizer
+from jaxrl.algorithms.optimizer import Gradient, descend, optimizer
 from jaxrl.algorithms.q_values import n_step_target, polyak_update
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions, hindsight_plan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
@@ -33,7 +33,7 @@ from jaxrl.algorithms.sac.rows import (
 from jaxrl.config import Config, ConfigError, SACConfig
 from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.metrics import tracing
-from jaxrl.metrics.reduction import Mean, Metric
+from jaxrl.metrics.reduction import Last, Mean, Metric
 from jaxrl.networks.gaussians import TanhGaussian
 from jaxrl.types import Array, LearnerState, PyTree
 
@@ -152,22 +152,25 @@ class SAC(ReplayAlgorithm):
 
     def learn(self, learner: SACState, experience: Transitions | SequenceBatch, key: Array) -> Learned:
         with tracing.phase("update"):
-            after, (gradient, scale), sums, error = self._update(learner, experience, key)
+            after, gradient, sums, error = self._update(learner, experience, key)
         means = {
             "loss/value": sums["critic"],
             "loss/policy": sums["policy"],
-            "grad/norm": sums["norm"],
+            "grad/norm": gradient.norm,
             "sac/q": sums["q"],
             "sac/entropy": -sums["log_prob"],
         }
-        after, metrics = self.if_ready(experience.ready, learner, after, means, gradient, scale)
-        metrics["sac/temperature"] = Mean.of(jnp.exp(after.log_temperature))
-        return Learned(after, experience.feedback(error), metrics | self.latest(experience, "log_prob"))
+        metrics = self.means_if(experience.ready, means, gradient) | self.latest(experience, "log_prob")
+        metrics |= {
+            self.updates_metric: Last(after.updates),
+            "sac/temperature": Mean.of(jnp.exp(after.log_temperature)),
+        }
+        return Learned(after, experience.feedback(error), metrics)
 
     def inspect(
         self, learner: SACState, experience: Transitions | SequenceBatch, key: Array
     ) -> dict[str, Array]:
-        _, (gradient, _), sums, _ = self._update(learner, experience, key)
+        _, gradient, sums, _ = self._update(learner, experience, key)
         if isinstance(experience, SequenceBatch):
             obs = experience.obs
             carry = experience.carry
@@ -176,16 +179,13 @@ class SAC(ReplayAlgorithm):
             obs, carry, reset, _ = self.single_steps(experience.obs, None)
         inputs = obs, self.agent.policy_carry(carry), reset, None
         layers = self.agent.network.layers(_parts(learner.policy.params)[0], *inputs)
-        means = {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": sums["norm"]}
+        means = {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": gradient.norm}
         return self.inspected(layers, gradient, means)
 
     def _update(
         self, learner: SACState, batch: Transitions | SequenceBatch, key: Array
-    ) -> tuple[SACState, tuple[PyTree, Array], dict[str, Array], Array]:
-        """(state, gradient, means and norm of the gradient, TD errors float32[N] of this device).
-
-        The gradient is of the summed losses of all devices, with the factor that makes it their means'.
-        """
+    ) -> tuple[SACState, Gradient, dict[str, Array], Array]:
+        """(state, as it was if not enough is kept, gradient, means, TD errors float32[N] of this device)."""
         actor, critic = _parts(learner.policy.params)
         opt_state = dict(learner.opt_state)
         h = learner.hyperparams
@@ -195,13 +195,11 @@ class SAC(ReplayAlgorithm):
         temperature = jnp.exp(log_temperature)
         rows = self._rows(learner, batch)
         critics = self.agent.critics
-        # Of all devices. A factor of the steps, so that no gradient is divided by it.
-        scale = 1.0 / jnp.maximum(self.axis.psum(rows.usable.sum(dtype=jnp.float32)), 1.0)
 
-        def step(part: str, params: PyTree, gradient: PyTree, rate: Array, scale: Array) -> tuple[Any, Array]:
+        def step(part: str, params: PyTree, gradient: Gradient, rate: Array) -> PyTree:
             state = opt_state[part]
-            params, opt_state[part], norm = descend(params, gradient, state, h.max_grad_norm, rate, scale)
-            return params, norm
+            params, opt_state[part] = descend(params, gradient, state, h.max_grad_norm, rate, batch.ready)
+            return params
 
         target = self._target(learner, actor, rows, temperature, self._noise(rows, key, _FROM_NEXT))
         action = jnp.tanh(rows.action)
@@ -211,8 +209,8 @@ class SAC(ReplayAlgorithm):
             loss, error = critic_loss(q, target, rows.weight, rows.usable)
             return loss.sum(), ({"critic": loss.sum(), "q": usable_sum(q.mean(axis=0), rows.usable)}, error)
 
-        by_critic, sums, error = self._gradient(of_critics, critic, scale)
-        critic, critic_norm = step("critic", critic, by_critic, h.critic_rate, scale)
+        by_critic, sums, error = self.mean_gradient(of_critics, critic, rows.usable)
+        critic = step("critic", critic, by_critic, h.critic_rate)
 
         noise = self._noise(rows, key, _FROM_ACTOR)
         seen = rows.see(critic)
@@ -223,33 +221,29 @@ class SAC(ReplayAlgorithm):
             loss = usable_sum(policy_loss(q, log_prob, temperature), rows.usable)
             return loss, ({"policy": loss, "log_prob": usable_sum(log_prob, rows.usable)}, log_prob)
 
-        by_actor, found, _ = self._gradient(of_policy, actor, scale)
-        actor, actor_norm = step("policy", actor, by_actor, h.learning_rate, scale)
+        by_actor, found, _ = self.mean_gradient(of_policy, actor, rows.usable)
+        actor = step("policy", actor, by_actor, h.learning_rate)
         if learns:
             by_temperature = jax.grad(temperature_loss)(
                 log_temperature, found["log_prob"], self.target_entropy
             )
-            log_temperature, _ = step(
-                "temperature", log_temperature, by_temperature, h.temperature_rate, jnp.float32(1.0)
-            )
+            by_temperature = Gradient.of(by_temperature, jnp.float32(1.0))
+            log_temperature = step("temperature", log_temperature, by_temperature, h.temperature_rate)
         after = dataclasses.replace(
             learner,
             policy=dataclasses.replace(learner.policy, params={**actor, CRITIC: critic}),
-            updates=learner.updates + 1,
+            updates=learner.updates + batch.ready.astype(jnp.int32),
             opt_state=opt_state,
-            target=jax.tree.map(lambda x, y: polyak_update(x, y, h.target_rate), learner.target, critic),
-            log_temperature=log_temperature,
+            target=jax.tree.map(
+                lambda x, y: jnp.where(batch.ready, polyak_update(x, y, h.target_rate), x),
+                learner.target,
+                critic,
+            ),
+            log_temperature=jnp.where(batch.ready, log_temperature, learner.log_temperature),
         )
-        sums = {**sums, **found, "norm": jnp.hypot(actor_norm, critic_norm)}
-        return after, ({**by_actor, CRITIC: by_critic}, scale), sums, rows.error(error)
-
-    def _gradient(
-        self, loss: Callable[[PyTree], Any], params: PyTree, scale: Array
-    ) -> tuple[PyTree, dict[str, Array], Array]:
-        """(gradient of the loss and means of its sums, both over all devices, the rows of this device)."""
-        gradient, (sums, rows) = jax.grad(loss, has_aux=True)(params)
-        gradient, sums = self.axis.psum((gradient, sums))
-        return gradient, {name: x * scale for name, x in sums.items()}, rows
+        both = {**by_actor.of_sum, CRITIC: by_critic.of_sum}
+        gradient = Gradient(both, by_actor.scale, jnp.hypot(by_actor.norm, by_critic.norm))
+        return after, gradient, {**sums, **found}, rows.error(error)
 
     def _rows(self, learner: SACState, batch: Transitions | SequenceBatch) -> Rows:
         if isinstance(batch, SequenceBatch):

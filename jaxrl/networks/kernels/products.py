@@ -10,6 +10,7 @@ with float32's digits on accelerators too: acting, step by step, has no fewer).
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +23,11 @@ from jaxrl.types import Array
 
 # Up to this many columns, one matrix-vector product per column beats a matrix product on CPU.
 _FEW_COLUMNS = 8
-# With at least this ratio of inputs to columns and at most this many columns, the transposed product is
-# faster on CPU.
+# With at least this ratio of inputs to columns and at most this many columns, a gradient is faster on CPU as
+# a transposed product: that of weights from so many rows on, that of inputs below.
 _MANY_TIMES = 2
 _MOST_COLUMNS = 256
+_MANY_ROWS = 64
 # How far a kernel's values and gradients may be off, of the largest: bfloat16 over some layers or steps.
 _ROUNDING = 0.05
 Pair = tuple[Array, Array]
@@ -44,11 +46,33 @@ def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
 def _backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     x, weight = saved
     gradient = gradient.astype(x.dtype)
-    dx = jnp.dot(gradient, weight.T, preferred_element_type=jnp.float32).astype(x.dtype)
+    dx = _input_gradient(gradient, weight).astype(x.dtype)
     return dx, weight_gradient(x, gradient).astype(weight.dtype)
 
 
 matmul.defvjp(_forward, _backward)
+
+
+def _input_gradient(gradient: Array, weight: Array) -> Array:
+    """float32[..., K], `gradient @ weight.T` of [..., N] and [K, N] of one dtype."""
+
+    def plain(gradient: Array, weight: Array) -> Array:
+        return jnp.dot(gradient, weight.T, preferred_element_type=jnp.float32)
+
+    def by_columns(gradient: Array, weight: Array) -> Array:
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        dims = (((1,), (1,)), ((), ()))
+        columns = lax.dot_general(weight, rows, dims, preferred_element_type=jnp.float32)
+        return lax.optimization_barrier(columns).T.reshape(*gradient.shape[:-1], len(weight))
+
+    if math.prod(gradient.shape[:-1]) >= _MANY_ROWS or not _is_tall(*weight.shape):
+        return plain(gradient, weight)
+    return lax.platform_dependent(gradient, weight, cpu=by_columns, default=plain)
+
+
+def _is_tall(inputs: int, columns: int) -> bool:
+    """True of a matrix that a transposed product suits."""
+    return _MANY_TIMES * columns <= inputs and _FEW_COLUMNS < columns <= _MOST_COLUMNS
 
 
 def precision_of_products(name: str) -> contextlib.AbstractContextManager[Any]:
@@ -79,7 +103,7 @@ def weight_gradient(x: Array, gradient: Array) -> Array:
     on_cpu = _product
     if gradient.shape[-1] <= _FEW_COLUMNS:
         on_cpu = _by_column
-    elif gradient.shape[-1] * _MANY_TIMES <= x.shape[-1] and gradient.shape[-1] <= _MOST_COLUMNS:
+    elif len(x) >= _MANY_ROWS and _is_tall(x.shape[-1], gradient.shape[-1]):
         on_cpu = _transpose
     return lax.platform_dependent(x, gradient, cpu=on_cpu, default=_product)
 
