@@ -190,8 +190,11 @@ class OptimizerShards:
 
     def unravel(self, params: PyTree) -> Callable[[Array], PyTree]:
         """A function that makes a tree like `params` of a padded vector."""
-        if not self.sharded and self.axis.platform != "tpu":
-            return jax.flatten_util.ravel_pytree(params)[1]
+        if self.axis.platform != "tpu":
+            # Split, so that its gradient is a concatenation: XLA for CPU takes twenty times as long for a sum
+            # of padded leaves.
+            split = jax.flatten_util.ravel_pytree(params)[1]
+            return lambda vector: split(vector[: self.count])
         leaves, structure = jax.tree.flatten(params)
         offsets = np.cumsum([0, *(x.size for x in leaves)])
 
