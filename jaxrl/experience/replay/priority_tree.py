@@ -16,10 +16,13 @@ from jaxrl.experience.replay.sampling import Groups, Places
 from jaxrl.types import Array
 
 WIDTH = 16  # leaves of a block, and blocks of a block of blocks
+_WIDEST = 64  # sums of a group that are compared at once
 _ROUNDS = 8  # of independent draws, before a race among all leaves that are left
 _AGAIN = 0x505249  # keys of the rounds after the first
 _RACED = 2**12  # leaves of a group that race at once
-_MANY = 640  # samples of a group, beyond which sorting is faster than comparing all pairs
+_FEW = 64  # samples of a group, up to which comparing all pairs is fastest
+_MANY = 640  # and beyond which sorting is faster
+_TABLE = 2**14  # leaves of a group, up to which a table of them is faster than both
 
 
 @flax.struct.dataclass
@@ -107,7 +110,7 @@ def update(
     member = block[:, None] * WIDTH + jnp.arange(WIDTH)[None]
     of_all = env * blocks + block
     found = flat.reshape(-1, WIDTH).at[of_all].get(mode="clip")
-    total = jnp.where(places.allow(member), found, 0.0).sum(axis=1)
+    total = _row_sums(jnp.where(places.allow(member), found, 0.0))
     changed = jnp.where(written, of_all, tree.total.size)  # out of bounds: dropped
 
     def put(sums: Array, new: Array) -> Array:
@@ -138,13 +141,17 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     wanted = jnp.minimum(tree.count.reshape(groups.here, -1).sum(axis=1), each)
     levels = _sums(tree.total.reshape(groups.here, -1))
     flat = tree.leaf.reshape(groups.here, -1)
-    total = levels[0].sum(axis=1)
+    leaves = flat.shape[1]
+    upto = jnp.dot(levels[0], _up_to(levels[0].shape[1]), precision=jax.lax.Precision.HIGHEST)
+    upto = jax.lax.optimization_barrier(upto)  # or it would be computed again in the loops
+    total = upto[:, -1]
     tries = each + max(2, each // 4)
 
     def independent(key: Array) -> Array:
         # One array for all groups: making a key takes as long as sampling with it.
-        noise = sampling.uniform(key, (groups.total, len(levels) // 2 + 1, tries))
-        return _descend(levels, flat, total, places, stride, groups.take(noise))
+        noise = _kept(sampling.uniform(key, ((len(levels) + 1) * tries * groups.total,)))
+        noise = noise.reshape(len(levels) + 1, tries, groups.total)
+        return _descend(upto, [*levels[1:], flat], places, stride, groups.take(noise, axis=2)).T
 
     def missing(index: Array) -> Array:
         return ((index < 0) & (jnp.arange(each)[None] < wanted[:, None])).any()
@@ -152,7 +159,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     def another(state: tuple[Array, Array]) -> tuple[Array, Array]:
         index, turn = state
         more = independent(jax.random.fold_in(key, _AGAIN + turn))
-        return _distinct(jnp.concatenate([index, more], axis=1), each), turn + 1
+        return _distinct(jnp.concatenate([index, more], axis=1), each, leaves), turn + 1
 
     def race(state: tuple[Array, Array]) -> tuple[Array, Array]:
         index, turn = state
@@ -170,7 +177,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
         more, found = jax.vmap(raced)(groups.keys(jax.random.fold_in(key, _AGAIN + turn)), flat, gone)
         more = jnp.where(found, more, -1)
-        return _distinct(jnp.concatenate([index, more], axis=1), each), turn + 1
+        return _distinct(jnp.concatenate([index, more], axis=1), each, leaves), turn + 1
 
     def the_rest(state: tuple[Array, Array]) -> tuple[Array, Array]:
         state = jax.lax.while_loop(lambda s: missing(s[0]) & (s[1] < _ROUNDS), another, state)
@@ -178,79 +185,97 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     # A loop of one turn at most: of a conditional both sides would be computed under `vmap`. And one for the
     # loops in it, since each takes as long as a kernel even if it does not turn.
-    first = _distinct(independent(key), each), jnp.int32(1)
+    first = _distinct(independent(key), each, leaves), jnp.int32(1)
     index, _ = jax.lax.while_loop(lambda s: missing(s[0]) & (s[1] <= _ROUNDS), the_rest, first)
     return jnp.maximum(index, 0), index >= 0, total
 
 
+def _row_sums(rows: Array) -> Array:
+    """float32[...], sums of the last axis. As a product: XLA for CPU adds up short rows slowly."""
+    return jnp.dot(rows, jnp.ones(rows.shape[-1]), precision=jax.lax.Precision.HIGHEST)
+
+
+def _kept(x: Array) -> Array:
+    """float32[N] unchanged, from a product: XLA for CPU would compute it anew wherever it is read."""
+    half = -(-len(x) // 2)
+    pairs = jnp.pad(x, (0, 2 * half - len(x))).reshape(2, half)
+    return jnp.dot(jnp.eye(2), pairs, precision=jax.lax.Precision.HIGHEST).reshape(-1)[: len(x)]
+
+
 def _sums(total: Array) -> list[Array]:
-    """Sums of `WIDTH` neighbours, float32[groups, n * WIDTH] by level, from the highest to the blocks'."""
-    levels: list[Array] = []
-    while True:
-        levels.insert(0, jnp.pad(total, ((0, 0), (0, -total.shape[1] % WIDTH))))
-        if total.shape[1] <= WIDTH:
-            return levels
-        # As a product, and kept: XLA for CPU adds up short rows slowly, and anew wherever a sum is read.
-        rows = levels[0].reshape(len(total), -1, WIDTH)
-        summed = jnp.dot(rows, jnp.ones(WIDTH), precision=jax.lax.Precision.HIGHEST)
-        total = jax.lax.optimization_barrier(summed)
+    """Sums of `WIDTH` neighbours, float32[groups, n] by level, from at most `_WIDEST` to the blocks'."""
+    levels = [total]
+    while levels[0].shape[1] > _WIDEST:
+        levels[0] = jnp.pad(levels[0], ((0, 0), (0, -levels[0].shape[1] % WIDTH)))
+        summed = _row_sums(levels[0].reshape(len(total), -1, WIDTH))
+        # Kept: XLA for CPU would sum anew wherever a sum is read.
+        levels.insert(0, jax.lax.optimization_barrier(summed))
+    return levels
 
 
-def _descend(
-    levels: list[Array], flat: Array, total: Array, places: Places, stride: int, noise: Array
-) -> Array:
-    """int32[groups, N] indices into the leaves, in proportion to them; -1 where all are 0.
+def _descend(upto: Array, levels: list[Array], places: Places, stride: int, noise: Array) -> Array:
+    """int32[N, groups] indices into the leaves, in proportion to them; -1 where all are 0.
 
     Args:
-      flat: float32[groups, leaves].
+      upto: float32[groups, n], sums of the highest level up to each.
+      levels: float32[groups, n], those below it; the last are the leaves.
       stride: leaves of each environment.
-      noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
-        levels, so at least 16 of its 24 bits are left for the second.
+      noise: float32[1 + levels, N, groups], uniform on [0, 1).
     """
-    groups = len(flat)
-    tries = noise.shape[2]
-    noise = jax.lax.optimization_barrier(noise)  # or it would be computed anew for each child
-    child = jnp.arange(WIDTH)
-    earlier = (child[:, None] < child[None, :]).astype(jnp.float32)
-    group = jnp.broadcast_to(jnp.arange(groups)[:, None], (groups, tries)).reshape(-1)
-    node = jnp.zeros(groups * tries, jnp.int32)
-    target = jnp.zeros(groups * tries)
-    weight = jnp.repeat(total, tries)
-    number = jnp.arange(groups * tries)
-    for depth, sums in enumerate([*levels, flat]):
-        at = (group * (sums.shape[1] // WIDTH) + node).astype(jnp.uint32)
+    _, tries, groups = noise.shape
+    noise = noise.reshape(len(noise), -1)
+    # A child is chosen by the number of those whose sum, with all before them, is at most the target. It has
+    # a weight: the sum at a child without one is that at the child before.
+    target = noise[0].reshape(tries, groups) * upto[None, :, -1]
+    node = (upto.T[:, None] <= target[None]).sum(axis=0, dtype=jnp.uint32).reshape(-1)
+    node = jnp.minimum(node, upto.shape[1] - 1)
+    group = jnp.tile(jnp.arange(groups, dtype=jnp.uint32), tries)
+    for depth, sums in enumerate(levels, 1):
+        at = group * (sums.shape[1] // WIDTH) + node
         children = sums.reshape(-1, WIDTH).at[at].get(mode="promise_in_bounds")
         if depth == len(levels):
-            item = jax.lax.rem(node * WIDTH, stride)[:, None] + child[None]
+            item = jax.lax.rem((node * WIDTH).astype(jnp.int32), stride)[:, None] + jnp.arange(WIDTH)[None]
             children = jnp.where(places.allow(item), children, 0.0)
-        if depth % 2 == 0:
-            target = noise[:, depth // 2].reshape(-1) * weight
-        upto = jnp.dot(children, earlier, precision=jax.lax.Precision.HIGHEST)
-        # The last that begins at or before the target; rounding cannot leave one without a weight.
-        taken = (children > 0) & (upto <= target[:, None])
-        chosen = jnp.where(taken, child[None], 0).max(axis=1)
-        of_chosen = (number * WIDTH + chosen).astype(jnp.uint32)
-        weight, begin = (x.reshape(-1).at[of_chosen].get(mode="promise_in_bounds") for x in (children, upto))
-        node = node * WIDTH + chosen
-        target = target - begin
-    return jnp.where(weight > 0, node, -1).reshape(groups, tries)
+        sums_upto = jnp.dot(children, _up_to(WIDTH), precision=jax.lax.Precision.HIGHEST)
+        weight = sums_upto[:, -1]
+        chosen = (sums_upto <= (noise[depth] * weight)[:, None]).sum(axis=1, dtype=jnp.uint32)
+        node = node * WIDTH + jnp.minimum(chosen, WIDTH - 1)
+    return jnp.where(weight > 0, node.astype(jnp.int32), -1).reshape(tries, groups)
 
 
-def _distinct(index: Array, each: int) -> Array:
-    """int32[groups, each], the first different indices of each group in their order, then -1."""
+def _up_to(width: int) -> Array:
+    """float32[width, width], whose product with a row has the sums of its numbers up to each."""
+    number = jnp.arange(width)
+    return (number[:, None] <= number[None, :]).astype(jnp.float32)
+
+
+def _distinct(index: Array, each: int, leaves: int) -> Array:
+    """int32[groups, each], the first different indices below `leaves` of each group in order, then -1."""
     index = jax.lax.optimization_barrier(index)  # or it would be computed anew wherever it is read
+    kept = (index >= 0) & jax.vmap(lambda index: _is_first(index, leaves))(index)
+    if index.shape[1] <= _FEW:
+        # By comparisons over rows, fewer and shorter kernels than a cumulative sum and a scatter.
+        kept, index = kept.T, index.T
+        order = jnp.arange(len(index))
+        earlier = (order[:, None] < order[None, :])[..., None]
+        place = (kept[:, None] & earlier).sum(axis=0, dtype=jnp.int32)
+        here = kept[:, None] & (place[:, None] == jnp.arange(each)[None, :, None])
+        return jnp.where(here, index[:, None], -1).max(axis=0).T
 
-    def of_group(index: Array) -> Array:
-        kept = (index >= 0) & _is_first(index)
+    def of_group(index: Array, kept: Array) -> Array:
         place = jnp.where(kept, jnp.cumsum(kept, dtype=jnp.int32) - 1, each)
         return jnp.full(each, -1, jnp.int32).at[place].set(index, mode="drop")
 
-    return jax.vmap(of_group)(index)
+    return jax.vmap(of_group)(index, kept)
 
 
-def _is_first(index: Array) -> Array:
-    """bool[N], False for those of int32[N] that stand there earlier."""
+def _is_first(index: Array, leaves: int) -> Array:
+    """bool[N], False for those of int32[N], from -1 to below `leaves`, that stand there earlier."""
     order = jnp.arange(len(index))
+    if len(index) > _FEW and leaves <= _TABLE:
+        place = jnp.where(index < 0, leaves, index)
+        earliest = jnp.full(leaves + 1, len(index), jnp.int32).at[place].min(order)
+        return earliest[place] == order
     if len(index) > _MANY:
         by_value = jnp.argsort(index, stable=True)
         ordered = index[by_value]

@@ -74,9 +74,9 @@ class Groups:
         index = self.first + jnp.arange(self.here)
         return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
 
-    def take(self, x: Array) -> Array:
-        """[here, ...], what belongs to the groups here of an array [total, ...]."""
-        return jax.lax.dynamic_slice_in_dim(x, self.first, self.here)
+    def take(self, x: Array, axis: int = 0) -> Array:
+        """What belongs to the groups here of an array with an axis of all groups."""
+        return jax.lax.dynamic_slice_in_dim(x, self.first, self.here, axis)
 
 
 def by_race(key: Array, weights: Array, count: int) -> tuple[Array, Array]:

@@ -111,11 +111,12 @@ def test_draws_have_the_distribution_of_drawing_in_turn(size: int) -> None:
         assert statistic < degrees + 4 * (2 * degrees) ** 0.5
 
 
-@pytest.mark.parametrize("tries", [12, 700])  # all pairs are compared; they are sorted
-def test_repetitions_are_left_out_and_the_order_stays(tries: int) -> None:
+# All pairs are compared, twice; of few leaves there is a table; they are sorted.
+@pytest.mark.parametrize(("tries", "leaves"), [(12, 2**20), (100, 2**20), (100, 2**10), (700, 2**20)])
+def test_repetitions_are_left_out_and_the_order_stays(tries: int, leaves: int) -> None:
     index = np.random.default_rng(0).integers(-1, tries // 2, (2, tries))
     each = tries // 4
-    found = jax.jit(lambda index: priority_tree._distinct(index, each))(jnp.asarray(index, jnp.int32))
+    found = jax.jit(lambda index: priority_tree._distinct(index, each, leaves))(jnp.asarray(index, jnp.int32))
     for row, once in zip(index.tolist(), found.tolist(), strict=True):
         expected = [x for x in dict.fromkeys(row) if x >= 0]
         assert once == (expected + [-1] * each)[:each]
