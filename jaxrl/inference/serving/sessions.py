@@ -15,6 +15,7 @@ from jaxrl.inference.serving import Refusal
 from jaxrl.inference.serving.served_policy import ServedPolicy
 
 _ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+_MOST_WAITING = 64  # requests of one session that wait for their turn
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -101,6 +102,9 @@ class Sessions:
     def sweep(self) -> None:
         """Ends the sessions that were not used for too long."""
         oldest = self._clock() - self._idle_seconds
+        first = next(iter(self._open.values()), None)
+        if first is None or first.used > oldest:
+            return
         unused = itertools.takewhile(lambda session: session.used <= oldest, self._open.values())
         for session in [session for session in unused if not session.requests]:
             self.end(session)
@@ -120,6 +124,36 @@ class Sessions:
     def _touch(self, session: ServingSession) -> None:
         session.used = self._clock()
         self._open.move_to_end(session.id)
+
+
+class Turns:
+    """Waits for earlier requests of some sessions; in their order, so that none wait in a ring."""
+
+    def __init__(self, sessions: list[ServingSession]) -> None:
+        self._sessions = sessions
+        self._held: list[ServingSession] = []
+
+    async def __aenter__(self) -> list[ServingSession]:
+        if any(session.requests >= _MOST_WAITING for session in self._sessions):
+            raise Refusal(429, "too many requests of one session wait for their turn")
+        for session in self._sessions:
+            session.requests += 1
+        try:
+            for session in sorted(self._sessions, key=lambda session: session.id):
+                await session.turn.acquire()
+                self._held.append(session)
+                if session.ended:  # by a request before
+                    raise unknown_session()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self._sessions
+
+    async def __aexit__(self, *error: object) -> None:
+        for session in self._held:
+            session.turn.release()
+        for session in self._sessions:
+            session.requests -= 1
 
 
 def unknown_session() -> Refusal:
