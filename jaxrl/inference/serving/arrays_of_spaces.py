@@ -14,7 +14,7 @@ from jaxrl.config.data_files import read_object
 from jaxrl.inference.serving import Refusal
 
 _KINDS = ("box", "discrete", "multi_discrete")
-_FEW = 256  # elements of an observation that is better read with others'
+_FEW = 256  # elements of an observation: reading several of these at once is faster than one by one
 _LARGEST = 2**23  # elements of an observation
 _LARGEST_CARRY = 2**24
 
@@ -142,10 +142,8 @@ class ObservationReader:
         """Takes the `observation` of spaces.json; raises ValueError, KeyError or TypeError if it is none."""
         self.arrays = tuple(_arrays(space, "obs", ()))
         self._space = space
-        # One small array of numbers is a part of its own; `None` for others.
-        first = self.arrays[0]
-        is_small = not first.path and math.prod(first.shape) <= _FEW
-        self._small = first if is_small else None
+        small = [array for array in self.arrays if not array.path and math.prod(array.shape) <= _FEW]
+        self._small = small[0] if small else None  # the only array, unless it is large
 
     def read(self, given: Any) -> tuple[bool, dict[str, np.ndarray]]:
         """(whether it is one observation, arrays [B, ...] by the names of inputs; B is 1 then).
@@ -162,9 +160,9 @@ class ObservationReader:
         return single, {name: x[None] if single else x for name, x in found.items()}
 
     def is_one(self, given: Any) -> bool:
-        """True if `given` looks like one observation, not a batch, that `read` may take in a list of such.
+        """True if `given` seems to be one observation of JSON, which `read` may take in a list of such.
 
-        It then gives each the bits, and each batch of them an error, that it gives the one alone.
+        Each has the same bits in the list as alone. The list is refused if one of them is.
         """
         if self._small is None:
             return False
@@ -172,7 +170,7 @@ class ObservationReader:
             if not isinstance(given, list) or len(given) != size:
                 return False
             given = given[0]
-        # Of one type: numpy may turn an integer into another float beside others.
+        # An integer becomes float64 beside floats, and may be rounded twice then.
         return type(given) is (float if self._small.dtype.kind == "f" else int)
 
     def zeros(self, batch: int) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import io
 import json
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ _NAMES = {
 }
 _ARRAY = {"dtype", "shape", "data"}
 _MOST_DIMENSIONS = 32
-_ENCODER = json.JSONEncoder(default=lambda x: x.tolist())
+_ENCODER = json.JSONEncoder(default=operator.methodcaller("tolist"))
 
 
 @functools.lru_cache(64)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.inference.serving import Refusal, ServerOptions
 from jaxrl.inference.serving.batching import Batcher, rows_of
 from jaxrl.inference.serving.served_policy import ServedPolicy
-from jaxrl.inference.serving.sessions import ServingSession, Sessions, Turns, unknown_session
+from jaxrl.inference.serving.sessions import ServingSession, Sessions, SessionTurns, unknown_session
 
 _ACT = {"session", "obs", "reset", "action_mask"}
 _RESET = {"session", "end"}
@@ -71,14 +71,14 @@ class PolicyService:
         if not isinstance(ends, bool):
             raise Refusal(400, "`end` must be true or false")
         if ends:
-            async with Turns([self.sessions.get(given or "")]) as (session,):
+            async with SessionTurns([self.sessions.get(given or "")]) as (session,):
                 self.sessions.end(session)
             return {"session": session.id, "ended": True}
         found = self.sessions.find(given) if given is not None else None
         if found is None:
             session = self.sessions.begin(given, self.policy)
         else:
-            async with Turns([self.sessions.get(found.id)]) as (session,):
+            async with SessionTurns([self.sessions.get(found.id)]) as (session,):
                 self.sessions.restart(session, self.policy)
         return {"session": session.id, "model": session.policy.facts.label}
 
@@ -89,8 +89,9 @@ class PolicyService:
             raise Refusal(400, "`obs` is missing")
         obs = content["obs"]
         begins = content.get("reset", False)  # one value stands for all rows
+        # An observation that continues an episode is read later, with those of other requests.
         single, count = True, 1
-        if begins is not False or not self.policy.reader.is_one(obs):  # Otherwise it is read with others'.
+        if begins is not False or not self.policy.reader.is_one(obs):
             single, obs = self.policy.reader.read(obs)
             count = len(next(iter(obs.values())))
         if count > self.largest_batch:
@@ -105,7 +106,7 @@ class PolicyService:
         else:
             if any(reset):
                 self._begin_missing(names, reset)
-            async with Turns([self.sessions.get(name) for name in names]) as sessions:
+            async with SessionTurns([self.sessions.get(name) for name in names]) as sessions:
                 action = await self._act_in(sessions, obs, mask, reset)
                 labels = sorted({session.policy.facts.label for session in sessions})
         written = self.policy.write(action[0] if single else action)
@@ -139,7 +140,7 @@ class PolicyService:
                 self.sessions.restart(session, self.policy)
         first = [session.begins for session in sessions]
         slots = [session.slot for session in sessions]
-        policies = list(dict.fromkeys(session.policy for session in sessions))
+        policies = list(dict.fromkeys([session.policy for session in sessions]))
         if len(policies) == 1:
             action = await self.batcher.act(policies[0], obs, slots, first, mask)
         else:
@@ -171,12 +172,13 @@ class PolicyService:
     def _names(self, given: Any, single: bool, count: int) -> list[str] | None:
         if given is None:
             return None
-        names = [given] if single else given
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        if single and isinstance(given, str):
+            return [given]
+        if single or not isinstance(given, list) or not all(isinstance(name, str) for name in given):
             raise Refusal(400, "`session` must be text, and a list of it for a batch")
-        if len(names) != count or len(set(names)) != count:
+        if len(given) != count or len(set(given)) != count:
             raise Refusal(400, f"`session` must have {count} different names, one for each row of `obs`")
-        return names
+        return given
 
     def _mask(self, given: Any, single: bool, count: int) -> np.ndarray | None:
         size = self.policy.facts.mask_size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import operator
 import re
 import secrets
 import time
@@ -126,7 +127,7 @@ class Sessions:
         self._open.move_to_end(session.id)
 
 
-class Turns:
+class SessionTurns:
     """Waits for earlier requests of some sessions; in their order, so that none wait in a ring."""
 
     def __init__(self, sessions: list[ServingSession]) -> None:
@@ -134,12 +135,12 @@ class Turns:
         self._held: list[ServingSession] = []
 
     async def __aenter__(self) -> list[ServingSession]:
-        if any(session.requests >= _MOST_WAITING for session in self._sessions):
+        if max([session.requests for session in self._sessions]) >= _MOST_WAITING:
             raise Refusal(429, "too many requests of one session wait for their turn")
         for session in self._sessions:
             session.requests += 1
         try:
-            for session in sorted(self._sessions, key=lambda session: session.id):
+            for session in sorted(self._sessions, key=operator.attrgetter("id")):
                 await session.turn.acquire()
                 self._held.append(session)
                 if session.ended:  # by a request before

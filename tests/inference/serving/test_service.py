@@ -176,10 +176,17 @@ def test_an_observation_that_does_not_fit_is_refused_alone(model: Path, is_slow:
             assert isinstance(refused, Refusal)
             assert refused.status == 400
             assert str(refused).startswith(said)
-            with pytest.raises(Refusal, match=said):  # also without others
-                await service.act({"session": "a", "obs": bad})
+            # Also without others, and where it would begin an episode.
+            for session in (
+                {"session": "a"},
+                {"session": "a", "reset": True},
+                {"session": "new", "reset": True},
+            ):
+                with pytest.raises(Refusal, match=said):
+                    await service.act({**session, "obs": bad})
             found.append(await service.act({"session": "a", "obs": obs}))
             assert [answer["action"] for answer in found] == [expected[0][t]] * 4
+        assert service.sessions.find("new") is None
         for name in names:
             slot = service.sessions.get(name).slot
             for x, carry in zip(policy._carry.values(), expected[1:], strict=True):
