@@ -71,8 +71,11 @@ class Sessions:
 
     def find(self, given: str) -> ServingSession | None:
         """A session by its name."""
-        self.sweep()
-        return self._open.get(given)
+        found = self._open.get(given)
+        if found is not None and found.used <= self._clock() - self._idle_seconds:
+            self.sweep()  # which spares it while a request of it is answered
+            found = self._open.get(given)
+        return found
 
     def restart(self, session: ServingSession, policy: ServedPolicy) -> None:
         """Begins an episode of `policy` in a session whose turn the caller holds; Refusal without room."""
@@ -103,9 +106,6 @@ class Sessions:
     def sweep(self) -> None:
         """Ends the sessions that were not used for too long."""
         oldest = self._clock() - self._idle_seconds
-        first = next(iter(self._open.values()), None)
-        if first is None or first.used > oldest:
-            return
         unused = itertools.takewhile(lambda session: session.used <= oldest, self._open.values())
         for session in [session for session in unused if not session.requests]:
             self.end(session)
