@@ -36,6 +36,7 @@ _QUERY: dict[str, Callable[[str], Any]] = {
     "session": str,
     "reset": {"true": True, "false": False}.__getitem__,
 }
+HAS_ARRIVED = "body_has_arrived"  # in the state of a request whose body needs no limit on its time
 _BODY_SECONDS = 30.0  # for a body to arrive
 _LEAST_BODY = 2**16
 _BYTES_AN_ELEMENT = 32  # of JSON
@@ -69,7 +70,7 @@ class ServingApplication:
             self._admit(scope, headers)
             if scope["method"] == "POST":
                 kind = messages.kind_of(headers.get(b"content-type", b"").decode("latin-1"))
-                body = await self._body(headers, receive)
+                body = await self._body(scope, headers, receive)
                 content = await self._post(path, kind, body, scope["query_string"])
                 status, shown = 200, kind
             else:
@@ -97,26 +98,33 @@ class ServingApplication:
         elif not self._token and not web.names_loopback(headers.get(b"host", b"").decode("latin-1")):
             raise Refusal(403, "`Host` must be this machine's loopback address: the server has no token")
 
-    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
-        too_large = Refusal(413, f"the body must be at most {self.largest_body} bytes")
+    async def _body(self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and (len(length) > 15 or int(length) > self.largest_body):
-            raise too_large
-        body = bytearray()
-        more = True
+            raise self._too_large()
+        if HAS_ARRIVED in scope.get("state", ()):
+            return await self._received(receive)
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                while more:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        raise Refusal(400, "the body is cut off")
-                    body += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(body) > self.largest_body:
-                        raise too_large
+                return await self._received(receive)
         except TimeoutError as error:
             raise Refusal(408, f"the body did not come within {_BODY_SECONDS:.0f} s") from error
+
+    async def _received(self, receive: Receive) -> bytes:
+        body = bytearray()
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise Refusal(400, "the body is cut off")
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self.largest_body:
+                raise self._too_large()
         return bytes(body)
+
+    def _too_large(self) -> Refusal:
+        return Refusal(413, f"the body must be at most {self.largest_body} bytes")
 
     async def _post(self, path: str, kind: str, body: bytes, query: bytes) -> bytes:
         content = messages.decode(kind, body) | _query_fields(query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from jaxrl.config.data_files import read_object
 from jaxrl.inference.serving import Refusal
 
 _KINDS = ("box", "discrete", "multi_discrete")
+_FEW = 256  # elements of an observation: reading several of these at once is faster than one by one
 _LARGEST = 2**23  # elements of an observation
 _LARGEST_CARRY = 2**24
 
@@ -140,6 +142,8 @@ class ObservationReader:
         """Takes the `observation` of spaces.json; raises ValueError, KeyError or TypeError if it is none."""
         self.arrays = tuple(_arrays(space, "obs", ()))
         self._space = space
+        small = [array for array in self.arrays if not array.path and math.prod(array.shape) <= _FEW]
+        self._small = small[0] if small else None  # the only array, unless it is large
 
     def read(self, given: Any) -> tuple[bool, dict[str, np.ndarray]]:
         """(whether it is one observation, arrays [B, ...] by the names of inputs; B is 1 then).
@@ -154,6 +158,20 @@ class ObservationReader:
             raise Refusal(400, "`obs` must have one batch dimension for all keys")
         single = leading == {()}
         return single, {name: x[None] if single else x for name, x in found.items()}
+
+    def is_one(self, given: Any) -> bool:
+        """True if `given` seems to be one observation of JSON, which `read` may take in a list of such.
+
+        Each has the same bits in the list as alone. The list is refused if one of them is.
+        """
+        if self._small is None:
+            return False
+        for size in self._small.shape:
+            if not isinstance(given, list) or len(given) != size:
+                return False
+            given = given[0]
+        # An integer becomes float64 beside floats, and may be rounded twice then.
+        return type(given) is (float if self._small.dtype.kind == "f" else int)
 
     def zeros(self, batch: int) -> dict[str, np.ndarray]:
         """Observations of zeros, and of the first value of integers that start elsewhere."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,24 +14,28 @@ from jaxrl.inference.serving.runtimes import Named
 from jaxrl.inference.serving.served_policy import ServedPolicy
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False, slots=True)
 class BatchRows:
     """The rows of one request.
 
     Attributes:
-      obs: [n, ...] by name.
-      slots: int[n], the carries; each slot comes once among all requests that wait.
-      reset: bool[n].
+      obs: [n, ...] by name; or one observation that `ObservationReader.is_one` saw, which is not read yet.
+      slots: of the n carries; each slot comes once among all requests that wait.
+      reset: where an episode begins.
       mask: bool[n, choices], or None.
       action: a future of [n, ...].
     """
 
     policy: ServedPolicy
-    obs: Named
-    slots: np.ndarray
-    reset: np.ndarray
+    obs: Any
+    slots: list[int]
+    reset: list[bool]
     mask: np.ndarray | None
     action: asyncio.Future[np.ndarray]
+
+    @property
+    def is_read(self) -> bool:
+        return isinstance(self.obs, dict)
 
 
 class Batcher:
@@ -52,11 +57,16 @@ class Batcher:
         self.rows = 0
 
     async def act(
-        self, policy: ServedPolicy, obs: Named, slots: np.ndarray, reset: np.ndarray, mask: np.ndarray | None
+        self, policy: ServedPolicy, obs: Any, slots: list[int], reset: list[bool], mask: np.ndarray | None
     ) -> np.ndarray:
-        """The actions of some rows, [n, ...]; their carries go on."""
+        """The actions of some rows, [n, ...], as in `BatchRows`; their carries go on.
+
+        Raises:
+          Refusal: the observation, which was not read before, does not fit.
+        """
         if len(slots) > (most := policy.sizes[-1]):
-            chosen = [slice(start, start + most) for start in range(0, len(slots), most)]
+            everyone = range(len(slots))
+            chosen = [everyone[start : start + most] for start in range(0, len(slots), most)]
             pieces = (self.act(policy, *rows_of(x, obs, slots, reset, mask)) for x in chosen)
             return np.concatenate(await asyncio.gather(*pieces))
         loop = asyncio.get_running_loop()
@@ -105,25 +115,25 @@ class Batcher:
 
     def _pass(self, batch: list[BatchRows]) -> None:
         try:
-            given, slots = _gather(batch)
-            action, after = batch[0].policy.run(given)
-            self._finish(batch, slots, action, after)
+            if given := _gather(batch):
+                self._finish(batch, *batch[0].policy.run(given))
         except Exception as error:
             _fail(batch, error)
 
     async def _pass_in_thread(self, batch: list[BatchRows]) -> None:
         try:
-            given, slots = _gather(batch)
-            loop = asyncio.get_running_loop()
-            action, after = await loop.run_in_executor(self._thread, batch[0].policy.run, given)
-            self._finish(batch, slots, action, after)
+            if given := _gather(batch):
+                loop = asyncio.get_running_loop()
+                run = batch[0].policy.run
+                self._finish(batch, *await loop.run_in_executor(self._thread, run, given))
         except Exception as error:
             _fail(batch, error)
         finally:
             self._running = False
             self._flush()
 
-    def _finish(self, batch: list[BatchRows], slots: np.ndarray, action: np.ndarray, after: Named) -> None:
+    def _finish(self, batch: list[BatchRows], action: np.ndarray, after: Named) -> None:
+        slots = [slot for rows in batch for slot in rows.slots]
         batch[0].policy.scatter(after, slots)
         self.passes += 1
         self.rows += len(slots)
@@ -135,23 +145,37 @@ class Batcher:
 
 
 def rows_of(
-    chosen: Any, obs: Named, slots: np.ndarray, reset: np.ndarray, mask: np.ndarray | None
-) -> tuple[Named, np.ndarray, np.ndarray, np.ndarray | None]:
+    chosen: Sequence[int], obs: Named, slots: list[int], reset: list[bool], mask: np.ndarray | None
+) -> tuple[Named, list[int], list[bool], np.ndarray | None]:
     """Some of the rows of a request."""
     part = None if mask is None else mask[chosen]
-    return {name: x[chosen] for name, x in obs.items()}, slots[chosen], reset[chosen], part
+    named = {name: x[chosen] for name, x in obs.items()}
+    return named, [slots[i] for i in chosen], [reset[i] for i in chosen], part
 
 
-def _gather(batch: list[BatchRows]) -> tuple[Named, np.ndarray]:
-    """(arguments of the pass, slots of its rows)."""
-    first = batch[0]
-    if len(batch) == 1:
-        return first.policy.gather(first.obs, first.slots, first.reset, first.mask), first.slots
-    obs = {name: np.concatenate([rows.obs[name] for rows in batch]) for name in first.obs}
-    slots = np.concatenate([rows.slots for rows in batch])
-    reset = np.concatenate([rows.reset for rows in batch])
-    mask = None if first.mask is None else np.concatenate([r.mask for r in batch if r.mask is not None])
-    return first.policy.gather(obs, slots, reset, mask), slots
+def _gather(batch: list[BatchRows]) -> Named:
+    """The arguments of a pass; requests whose observation does not fit are refused, and leave the batch."""
+    reader = batch[0].policy.reader
+    batch.sort(key=lambda rows: rows.is_read)
+    unread = [rows for rows in batch if not rows.is_read]
+    try:
+        parts = [reader.read([rows.obs for rows in unread])[1]] if unread else []
+    except Exception:
+        for rows in unread:  # each alone, so that it has its own error
+            try:
+                _, rows.obs = reader.read(rows.obs)
+            except Exception as error:
+                batch.remove(rows)
+                _fail([rows], error)
+        return _gather(batch) if batch else {}
+    parts += [rows.obs for rows in batch if rows.is_read]
+    obs = parts[0]
+    if len(parts) > 1:
+        obs = {name: np.concatenate([part[name] for part in parts]) for name in obs}
+    slots = [slot for rows in batch for slot in rows.slots]
+    reset = [begins for rows in batch for begins in rows.reset]
+    mask = None if batch[0].mask is None else np.concatenate([r.mask for r in batch if r.mask is not None])
+    return batch[0].policy.gather(obs, slots, reset, mask)
 
 
 def _fail(batch: list[BatchRows], error: Exception) -> None:

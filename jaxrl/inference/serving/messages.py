@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 import json
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +27,10 @@ _NAMES = {
 }
 _ARRAY = {"dtype", "shape", "data"}
 _MOST_DIMENSIONS = 32
+_ENCODER = json.JSONEncoder(default=operator.methodcaller("tolist"))
 
 
+@functools.lru_cache(64)
 def kind_of(content_type: str) -> str:
     """One of the three; raises Refusal for another, so that no page in a browser can send a simple form."""
     found = _NAMES.get(content_type.partition(";")[0].strip().lower())
@@ -56,7 +60,7 @@ def decode(kind: str, body: bytes) -> dict[str, Any]:
 def encode(kind: str, content: Mapping[str, Any]) -> bytes:
     """The body of an answer; for npy the array of `action` alone, Refusal for an action of several parts."""
     if kind == JSON:
-        return json.dumps(content, default=lambda x: x.tolist()).encode()
+        return _ENCODER.encode(content).encode()
     if kind == MSGPACK:
         import msgpack
 

@@ -69,24 +69,22 @@ class ServedPolicy:
             x[slot] = 0
         self._free.append(slot)
 
-    def gather(self, obs: Named, slots: np.ndarray, reset: np.ndarray, mask: np.ndarray | None) -> Named:
+    def gather(self, obs: Named, slots: list[int], reset: list[bool], mask: np.ndarray | None) -> Named:
         """The arguments of a pass, filled up to the next size."""
         count = len(slots)
         size = next(n for n in self.sizes if n >= count)
-        rows = np.full(size, self.nobody)
-        rows[:count] = slots
+        rows = np.array(slots + [self.nobody] * (size - count))
         given = {name: _fill(x, size) for name, x in obs.items()}
         given |= {name: x[rows] for name, x in self._carry.items()}
-        given["reset"] = _fill(reset, size, fill=True)
+        given["reset"] = np.array(reset + [True] * (size - count))
         if mask is not None:
             given["action_mask"] = _fill(mask, size, fill=True)
         return given
 
-    def scatter(self, after: Named, slots: np.ndarray) -> None:
-        """Keeps the carries that a pass returned."""
-        kept = slots != self.nobody
+    def scatter(self, after: Named, slots: list[int]) -> None:
+        """Keeps the carries that a pass returned; if there are any, each row is a session's."""
         for name, x in self._carry.items():
-            x[slots[kept]] = after[name][: len(slots)][kept]
+            x[slots] = after[name][: len(slots)]
 
 
 def _fill(x: np.ndarray, size: int, fill: bool = False) -> np.ndarray:

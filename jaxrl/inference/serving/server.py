@@ -14,7 +14,7 @@ from typing import Any
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.inference.serving import TOKEN_VARIABLE, Refusal, ServerOptions
-from jaxrl.inference.serving.application import ServingApplication
+from jaxrl.inference.serving.application import HAS_ARRIVED, ServingApplication
 from jaxrl.inference.serving.served_policy import RegistryTarget, ServedPolicy
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.runs import web
@@ -157,6 +157,32 @@ def _nothing(signum: int, frame: FrameType | None) -> None:
     print(end="", flush=True)
 
 
+class _WholeAnswers:
+    """The transport of a connection that sends the head of an answer and its body at once.
+
+    Two writes are two calls of the system, and wake the client twice.
+    """
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.is_closing = transport.is_closing
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self._held.append(data)
+        if data.startswith(b"HTTP/1.1 100 "):  # The client waits for it before it sends its body.
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held:
+            self._transport.write(b"".join(self._held))
+            self._held.clear()
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 def protocol() -> type[asyncio.Protocol]:
     """uvicorn's protocol by httptools, which ends connections whose head is too large or takes too long.
 
@@ -173,6 +199,7 @@ def protocol() -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self._answers = _WholeAnswers(transport)
             self._expect_bytes()
 
         def data_received(self, data: bytes) -> None:
@@ -182,6 +209,8 @@ def protocol() -> type[asyncio.Protocol]:
             # What is left of the head after this piece counts; a body behind it does not.
             if self._in_head and self._head > _LARGEST_HEAD and not self.transport.is_closing():
                 self.send_400_response("The head of the request is too large.")
+            if self._in_head and self._timer is None:
+                self._expect_bytes()
             self._bound_pause()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -191,7 +220,7 @@ def protocol() -> type[asyncio.Protocol]:
         def on_message_begin(self) -> None:
             self._in_head = True
             self._head = 0
-            self._expect_bytes()
+            self._cancel()  # Of a head that does not end with this piece the time begins after it.
             super().on_message_begin()
 
         def on_headers_complete(self) -> None:
@@ -199,13 +228,16 @@ def protocol() -> type[asyncio.Protocol]:
             self._in_body = True
             self._cancel()
             super().on_headers_complete()
+            self.cycle.transport = self._answers  # type: ignore[assignment]
 
         def on_message_complete(self) -> None:
             self._in_body = False
             self._cancel()
+            self.scope["state"][HAS_ARRIVED] = True
             super().on_message_complete()
 
         def on_response_complete(self) -> None:
+            self._answers.flush()
             super().on_response_complete()
             self._bound_pause()
 

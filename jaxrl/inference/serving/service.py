@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxrl.inference.serving import Refusal, ServerOptions
 from jaxrl.inference.serving.batching import Batcher, rows_of
-from jaxrl.inference.serving.runtimes import Named
 from jaxrl.inference.serving.served_policy import ServedPolicy
-from jaxrl.inference.serving.sessions import ServingSession, Sessions, unknown_session
+from jaxrl.inference.serving.sessions import ServingSession, Sessions, SessionTurns, unknown_session
 
 _ACT = {"session", "obs", "reset", "action_mask"}
 _RESET = {"session", "end"}
-_MOST_WAITING = 64  # requests of one session that wait for their turn
 _MOST_VERSIONS = 4  # that sessions may still be in an episode with
 
 log = logging.getLogger(__name__)
@@ -74,14 +71,14 @@ class PolicyService:
         if not isinstance(ends, bool):
             raise Refusal(400, "`end` must be true or false")
         if ends:
-            async with self._turns([self.sessions.get(given or "")]) as (session,):
+            async with SessionTurns([self.sessions.get(given or "")]) as (session,):
                 self.sessions.end(session)
             return {"session": session.id, "ended": True}
         found = self.sessions.find(given) if given is not None else None
         if found is None:
             session = self.sessions.begin(given, self.policy)
         else:
-            async with self._turns([self.sessions.get(found.id)]) as (session,):
+            async with SessionTurns([self.sessions.get(found.id)]) as (session,):
                 self.sessions.restart(session, self.policy)
         return {"session": session.id, "model": session.policy.facts.label}
 
@@ -90,27 +87,32 @@ class PolicyService:
         _require_keys(content, _ACT)
         if "obs" not in content:
             raise Refusal(400, "`obs` is missing")
-        single, obs = self.policy.reader.read(content["obs"])
-        count = len(next(iter(obs.values())))
+        obs = content["obs"]
+        begins = content.get("reset", False)  # one value stands for all rows
+        # An observation that continues an episode is read later, with those of other requests.
+        single, count = True, 1
+        if begins is not False or not self.policy.reader.is_one(obs):
+            single, obs = self.policy.reader.read(obs)
+            count = len(next(iter(obs.values())))
         if count > self.largest_batch:
             raise Refusal(400, f"`obs` has {count} rows, it may have {self.largest_batch}")
         names = self._names(content.get("session"), single, count)
         mask = self._mask(content.get("action_mask"), single, count)
-        given = content.get("reset", False)  # one value stands for all rows
-        reset = np.full(count, given) if isinstance(given, bool) else _booleans("reset", given, (count,))
+        one = isinstance(begins, bool)
+        reset = [begins] * count if one else _booleans("reset", begins, (count,)).tolist()
         if names is None:
             action = await self._act_without_session(obs, mask, count)
             labels = [self.policy.facts.label]
         else:
-            if reset.any():
+            if any(reset):
                 self._begin_missing(names, reset)
-            async with self._turns([self.sessions.get(name) for name in names]) as sessions:
+            async with SessionTurns([self.sessions.get(name) for name in names]) as sessions:
                 action = await self._act_in(sessions, obs, mask, reset)
                 labels = sorted({session.policy.facts.label for session in sessions})
         written = self.policy.write(action[0] if single else action)
         return {"action": written, "model": labels[0] if len(labels) == 1 else labels}
 
-    def _begin_missing(self, names: Sequence[str], reset: np.ndarray) -> None:
+    def _begin_missing(self, names: Sequence[str], reset: list[bool]) -> None:
         """Begins the sessions that are not there, if all of their rows begin an episode; or none.
 
         Raises:
@@ -130,15 +132,15 @@ class PolicyService:
             raise
 
     async def _act_in(
-        self, sessions: Sequence[ServingSession], obs: Named, mask: np.ndarray | None, reset: np.ndarray
+        self, sessions: Sequence[ServingSession], obs: Any, mask: np.ndarray | None, reset: list[bool]
     ) -> np.ndarray:
         """Each row by the version of its session; the versions of one request may differ."""
         for session, begins in zip(sessions, reset, strict=True):
             if begins:
                 self.sessions.restart(session, self.policy)
-        first = np.array([session.begins for session in sessions])
-        slots = np.array([session.slot for session in sessions])
-        policies = list(dict.fromkeys(session.policy for session in sessions))
+        first = [session.begins for session in sessions]
+        slots = [session.slot for session in sessions]
+        policies = list(dict.fromkeys([session.policy for session in sessions]))
         if len(policies) == 1:
             action = await self.batcher.act(policies[0], obs, slots, first, mask)
         else:
@@ -156,7 +158,7 @@ class PolicyService:
             session.begins = False
         return action
 
-    async def _act_without_session(self, obs: Named, mask: np.ndarray | None, count: int) -> np.ndarray:
+    async def _act_without_session(self, obs: Any, mask: np.ndarray | None, count: int) -> np.ndarray:
         if self.policy.remembers:
             add = '"session": "me", "reset": true'
             raise Refusal(
@@ -164,39 +166,19 @@ class PolicyService:
                 f"`session` is missing: this policy remembers. Add {add} at the start of an episode, "
                 "then only the session",
             )
-        slots = np.full(count, self.policy.nobody)
-        return await self.batcher.act(self.policy, obs, slots, np.ones(count, bool), mask)
-
-    @contextlib.asynccontextmanager
-    async def _turns(self, sessions: list[ServingSession]) -> AsyncIterator[list[ServingSession]]:
-        """Waits for earlier requests of these sessions; in their order, so that none wait in a ring."""
-        if any(session.requests >= _MOST_WAITING for session in sessions):
-            raise Refusal(429, "too many requests of one session wait for their turn")
-        for session in sessions:
-            session.requests += 1
-        held: list[ServingSession] = []
-        try:
-            for session in sorted(sessions, key=lambda session: session.id):
-                await session.turn.acquire()
-                held.append(session)
-                if session.ended:  # by a request before
-                    raise unknown_session()
-            yield sessions
-        finally:
-            for session in held:
-                session.turn.release()
-            for session in sessions:
-                session.requests -= 1
+        slots = [self.policy.nobody] * count
+        return await self.batcher.act(self.policy, obs, slots, [True] * count, mask)
 
     def _names(self, given: Any, single: bool, count: int) -> list[str] | None:
         if given is None:
             return None
-        names = [given] if single else given
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        if single and isinstance(given, str):
+            return [given]
+        if single or not isinstance(given, list) or not all(isinstance(name, str) for name in given):
             raise Refusal(400, "`session` must be text, and a list of it for a batch")
-        if len(names) != count or len(set(names)) != count:
+        if len(given) != count or len(set(given)) != count:
             raise Refusal(400, f"`session` must have {count} different names, one for each row of `obs`")
-        return names
+        return given
 
     def _mask(self, given: Any, single: bool, count: int) -> np.ndarray | None:
         size = self.policy.facts.mask_size
@@ -217,9 +199,9 @@ class PolicyService:
 
 
 def _require_keys(content: Mapping[str, Any], known: set[str]) -> None:
-    for key in content:
-        if key not in known:
-            raise Refusal(400, f"`{str(key)[:40]}` is unknown; there are {', '.join(sorted(known))}")
+    if not content.keys() <= known:
+        key = next(key for key in content if key not in known)
+        raise Refusal(400, f"`{str(key)[:40]}` is unknown; there are {', '.join(sorted(known))}")
 
 
 def _booleans(name: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import operator
 import re
 import secrets
 import time
@@ -15,6 +16,7 @@ from jaxrl.inference.serving import Refusal
 from jaxrl.inference.serving.served_policy import ServedPolicy
 
 _ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+_MOST_WAITING = 64  # requests of one session that wait for their turn
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -69,8 +71,11 @@ class Sessions:
 
     def find(self, given: str) -> ServingSession | None:
         """A session by its name."""
-        self.sweep()
-        return self._open.get(given)
+        found = self._open.get(given)
+        if found is not None and found.used <= self._clock() - self._idle_seconds:
+            self.sweep()  # which spares it while a request of it is answered
+            found = self._open.get(given)
+        return found
 
     def restart(self, session: ServingSession, policy: ServedPolicy) -> None:
         """Begins an episode of `policy` in a session whose turn the caller holds; Refusal without room."""
@@ -120,6 +125,36 @@ class Sessions:
     def _touch(self, session: ServingSession) -> None:
         session.used = self._clock()
         self._open.move_to_end(session.id)
+
+
+class SessionTurns:
+    """Waits for earlier requests of some sessions; in their order, so that none wait in a ring."""
+
+    def __init__(self, sessions: list[ServingSession]) -> None:
+        self._sessions = sessions
+        self._held: list[ServingSession] = []
+
+    async def __aenter__(self) -> list[ServingSession]:
+        if max([session.requests for session in self._sessions]) >= _MOST_WAITING:
+            raise Refusal(429, "too many requests of one session wait for their turn")
+        for session in self._sessions:
+            session.requests += 1
+        try:
+            for session in sorted(self._sessions, key=operator.attrgetter("id")):
+                await session.turn.acquire()
+                self._held.append(session)
+                if session.ended:  # by a request before
+                    raise unknown_session()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self._sessions
+
+    async def __aexit__(self, *error: object) -> None:
+        for session in self._held:
+            session.turn.release()
+        for session in self._sessions:
+            session.requests -= 1
 
 
 def unknown_session() -> Refusal:

@@ -11,18 +11,23 @@ import pytest
 import uvicorn
 
 from jaxrl.inference.serving import server as serving
+from jaxrl.inference.serving.application import HAS_ARRIVED
 
 LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
-ANSWER = b"HTTP/1.1 200"
+ANSWER = b"HTTP/1.1 20"
 ENDED = b"<ended>"
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Answers once the body is there; of a path that it refuses, at once."""
+    """Answers once the body is there; of a path that it refuses, at once.
+
+    The status is 202 if the request said from the beginning that its body was there.
+    """
+    status = 202 if HAS_ARRIVED in scope["state"] else 200
     while scope["path"] != "/refused" and (await receive()).get("more_body"):
         pass
     headers = [(b"content-length", b"2")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
@@ -111,3 +116,43 @@ def test_a_connection_stays_after_a_body_that_nobody_read(monkeypatch: pytest.Mo
     refused = b"POST /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
     found = answer_to(refused, b"12", b"", LINE + b"\r\n", pause=0.15, seconds=0.1)
     assert (found.count(ANSWER), found.endswith(ENDED)) == (2, False)
+
+
+def test_a_body_that_is_to_come_is_waited_for_with_a_limit() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
+    for pieces, status in (
+        ((head, b"1234"), b"200"),
+        ((head + b"12", b"34"), b"200"),
+        ((head + b"1234",), b"202"),
+    ):
+        found = answer_to(*pieces, pause=0.05, seconds=0.2)
+        assert found.startswith(b"HTTP/1.1 " + status), (pieces, found)
+
+
+def test_answers_are_whole_and_a_client_may_ask_before_it_sends() -> None:
+    sent: list[bytes] = []
+
+    class Transport:
+        is_closing = bool
+
+        def write(self, data: bytes) -> None:
+            sent.append(data)
+
+        def close(self) -> None:
+            sent.append(ENDED)
+
+    answers = serving._WholeAnswers(Transport())
+    answers.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert sent.pop() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    for piece in (b"HTTP/1.1 200 OK\r\n\r\n", b"body"):
+        answers.write(piece)
+    assert not sent
+    answers.close()
+    assert sent == [b"HTTP/1.1 200 OK\r\n\r\nbody", ENDED]
+    # Pieces of one connection, in their order; the body of a HEAD is none.
+    asks = b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    found = answer_to(b"POST / HTTP/1.1\r\nHost: localhost\r\n" + asks, b"12", pause=0.05, seconds=0.2)
+    assert found.startswith(b"HTTP/1.1 100 Continue\r\n\r\n" + ANSWER)
+    assert found.endswith(b"ok")
+    found = answer_to(b"HEAD" + LINE[3:] + b"\r\n", LINE + b"\r\n", seconds=0.2)
+    assert found.count(ANSWER) == 2

@@ -151,6 +151,70 @@ def test_what_the_error_without_a_session_says_works_at_once(model: Path) -> Non
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_an_observation_that_does_not_fit_is_refused_alone(model: Path, is_slow: bool) -> None:
+    """Those that share its pass are answered, and its session continues as if nothing had been asked."""
+    policy = served(model)
+    expected = asyncio.run(play(service_of(policy), "alone", 6))
+
+    async def run() -> None:
+        service = service_of(policy)
+        policy.is_slow = is_slow
+        wrong = [
+            ([float("nan"), 0.0, 0.0, 0.0], "`obs` must be finite in float32"),
+            ([0.0, "x", 0.0, 0.0], "`obs` is of str"),
+            ([0.0, {}, 0.0, 0.0], "`obs` is of object"),
+            ([1e300, 0.0, 0.0, 0.0], "`obs` must be finite in float32"),
+        ]
+        names = "abcd"
+        for name in names:
+            await service.reset({"session": name})
+        for t, obs in enumerate(observations(6).tolist()):
+            bad, said = wrong[t % 4]
+            asks = [service.act({"session": x, "obs": bad if x == "a" else obs}) for x in names]
+            refused, *found = await asyncio.gather(*asks, return_exceptions=True)
+            assert isinstance(refused, Refusal)
+            assert refused.status == 400
+            assert str(refused).startswith(said)
+            # Also without others, and where it would begin an episode.
+            for session in (
+                {"session": "a"},
+                {"session": "a", "reset": True},
+                {"session": "new", "reset": True},
+            ):
+                with pytest.raises(Refusal, match=said):
+                    await service.act({**session, "obs": bad})
+            found.append(await service.act({"session": "a", "obs": obs}))
+            assert [answer["action"] for answer in found] == [expected[0][t]] * 4
+        assert service.sessions.find("new") is None
+        for name in names:
+            slot = service.sessions.get(name).slot
+            for x, carry in zip(policy._carry.values(), expected[1:], strict=True):
+                np.testing.assert_array_equal(x[slot], carry)
+
+    asyncio.run(run())
+
+
+def test_single_requests_and_batches_share_a_pass(model: Path) -> None:
+    policy = served(model)
+    expected = asyncio.run(play(service_of(policy), "alone", 7))
+
+    async def run() -> None:
+        service = service_of(policy)
+        for t, obs in enumerate(observations(7).tolist()):
+            asks: list[dict[str, Any]] = [
+                {"session": ["a", "b"], "obs": [obs, obs]},
+                {"session": "c", "obs": obs},
+            ]
+            asks += [{"session": "d", "obs": obs}, {"session": "e", "obs": np.array(obs, np.float32)}]
+            beginning = {"reset": True} if t == 0 else {}
+            found = await asyncio.gather(*(service.act(ask | beginning) for ask in asks))
+            assert np.hstack([answer["action"] for answer in found]).tolist() == [expected[0][t]] * 5
+        assert service.batcher.passes == STEPS
+
+    asyncio.run(run())
+
+
 def test_requests_of_one_session_take_turns(model: Path) -> None:
     policy = served(model)
 
