@@ -294,9 +294,8 @@ def test_own_environment_and_encoder_by_name(tmp_path: Path, monkeypatch: pytest
 
 
 def test_memory_is_returned_once_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = resolve(
-        tiny_config(1, **{"network.hidden_sizes": (5,)}), 1
-    )  # of no other test, which compiles it
+    # No other test here has compiled this network: trainers of equal configurations share their programs.
+    config = resolve(tiny_config(1, **{"network.hidden_sizes": (5,)}), 1)
     built = Assembly.build(config)
     returned = threading.Event()
 
