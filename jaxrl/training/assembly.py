@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from jaxrl.envs import registry
 from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
 from jaxrl.evaluation.evaluator import build
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.compilation import await_turn
+from jaxrl.parallel.compilation import await_turn, return_memory
 from jaxrl.parallel.process_group import everywhere, is_first
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
@@ -141,8 +142,11 @@ class Assembly:
             jobs = [pool.submit(job) for job in (first, self.runtime.compile, *others)]
             await_turn()
             state = self.runtime.prepare(make_state())
+            return_memory()  # The training program, still in work, takes most.
             for job in jobs:
                 job.result()
+            # Gives back half of what is resident by now; in a thread, as it takes a tenth of a second.
+            threading.Thread(target=return_memory, name="memory", daemon=True).start()
             self.coordinator.begin()  # Other processes may still be compiling.
         return state
 

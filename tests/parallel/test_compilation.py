@@ -1,5 +1,9 @@
 """Flags of XLA, and whose come first."""
 
+import ctypes
+import sys
+from pathlib import Path
+
 import jax
 import pytest
 
@@ -65,3 +69,33 @@ def test_xla_takes_the_options(brief: bool, monkeypatch: pytest.MonkeyPatch) -> 
     topology = sharding.Topology.of(1)
     doubled = topology.shard(lambda x: 2 * x, (sharding.REPLICATED,), sharding.REPLICATED, brief=brief)
     assert doubled(3.0) == 6
+
+
+def resident() -> int:
+    """Bytes of this process in memory that belong to no file."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_freed_memory_is_returned() -> None:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "malloc_trim"):
+        pytest.skip("not glibc")
+    library.malloc.restype = ctypes.c_void_p
+    size, count = 2**16, 2**11  # smaller than what glibc maps, and returns, by itself; 128 MiB
+    blocks = [ctypes.c_void_p(library.malloc(ctypes.c_size_t(size))) for _ in range(count + 1)]
+    for block in blocks:
+        ctypes.memset(block, 1, size)
+    for block in blocks[:-1]:  # The last one keeps the end of the heap in use.
+        library.free(block)
+    before = resident()
+    compilation.return_memory()
+    after = resident()
+    library.free(blocks[-1])
+    assert before - after > size * count / 2
+
+
+def test_nothing_happens_with_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    compilation.return_memory()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import pytest
 from ml_collections import ConfigDict
 
 import jaxrl
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, resolve
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.reporting.writers import MultiWriter, Writer
 from jaxrl.runs.checkpoint import CheckpointError
+from jaxrl.training import assembly
+from jaxrl.training.assembly import Assembly
 from jaxrl.training.trainer import Trainer
 
 STEPS = 8 * 8  # of one iteration
@@ -288,6 +291,21 @@ def test_own_environment_and_encoder_by_name(tmp_path: Path, monkeypatch: pytest
     assert any("mine" in path for path in paths), paths
     np.testing.assert_array_equal(metrics["episode/count"], [STEPS, STEPS])
     np.testing.assert_array_equal(metrics["episode/return"], [2.5, 2.5])
+
+
+def test_memory_is_returned_once_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No other test here has compiled this network: trainers of equal configurations share their programs.
+    config = resolve(tiny_config(1, **{"network.hidden_sizes": (5,)}), 1)
+    built = Assembly.build(config)
+    returned = threading.Event()
+
+    def return_memory() -> None:
+        if built.runtime.compiled is not None:
+            returned.set()
+
+    monkeypatch.setattr(assembly, "return_memory", return_memory)
+    Trainer(config, None, MultiWriter([]), built).fit()
+    assert returned.wait(60)
 
 
 def test_unknown_network_is_refused_before_anything_compiles() -> None:
