@@ -63,7 +63,7 @@ def marks(cls: type[Any], kind: type[_T]) -> dict[str, _T]:
 
 @dataclass(frozen=True)
 class Axis:
-    """The device axis as seen from inside the program; `size` 1 without a name needs no mesh.
+    """The device axis as seen from inside the program; one of `size` 1 without a name needs no mesh.
 
     `platform`, such as "cpu", decides between ways to compute the same, and so does `runs_triton`: whether
     kernels written in Triton run on the devices.
@@ -90,7 +90,7 @@ class Axis:
     def psum(self, tree: PyTree) -> PyTree:
         """Sums over devices."""
         # Of one device XLA for CPU would still make copies.
-        return tree if self.size == 1 else jax.lax.psum(tree, self.name)
+        return tree if self.name is None or self.size == 1 else jax.lax.psum(tree, self.name)
 
     def gather(self, x: Array) -> Array:
         """[size, ...], the values of all devices in their order, on each of them."""

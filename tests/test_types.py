@@ -84,6 +84,17 @@ def test_bulk_rows_are_not_copied(branch: bool) -> None:
     assert jaxpr.jaxpr.outvars[0] is jaxpr.jaxpr.invars[3]
 
 
+@pytest.mark.parametrize("branch", [False, True])
+def test_what_did_not_change_is_not_copied(branch: bool) -> None:
+    def keep(failed: Any, same: Any, old: Any, new: Any) -> Any:
+        return keep_before_if(failed, {"same": same, "x": old}, {"same": same, "x": new}, branch)
+
+    arguments = jnp.asarray(True), jnp.ones(1000), jnp.ones(3), jnp.zeros(3)
+    jaxpr = jax.make_jaxpr(keep)(*arguments).jaxpr
+    assert jaxpr.outvars[0] is jaxpr.invars[1]
+    np.testing.assert_array_equal(keep(*arguments)["x"], jnp.ones(3))
+
+
 @pytest.mark.parametrize("failed", [False, True])
 @pytest.mark.parametrize("branch", [False, True])
 def test_without_bulk_everything_is_chosen(failed: bool, branch: bool) -> None:

@@ -91,7 +91,8 @@ class Algorithm(abc.ABC):
       memory: the store between collecting and learning: the name of one of `jaxrl.experience.memory`, a plan,
         or a custom memory.
       draws_per_iteration: how often an iteration samples the memory and learns.
-      keeps_learner: True if `learn` returns the learner as it was whenever `is_finite` says False.
+      keeps_learner: True if `learn` itself returns the learner as it was whenever `is_finite`, which looks at
+        metrics alone then, says False.
     """
 
     config: Config

@@ -108,7 +108,7 @@ def descend(
 
     For updates of large networks on small batches, where each pass over the parameters counts: factors that
     are the same for all of them are put together first, and each step has one division and one root. `state`
-    is of `optimizer`.
+    is of `optimizer`; all arrays are float32.
     """
     first, adam, last = state
     tiny = jnp.finfo(jnp.float32).tiny
@@ -130,7 +130,8 @@ def descend(
     of_sum = gradient.of_sum
     moments = jax.tree.map(of_mean, adam.mu, of_sum), jax.tree.map(of_square, adam.nu, of_sum)
     # Else XLA for CPU computes the moments anew for the parameters, and copies what it then still needs.
-    mean, square = jax.lax.optimization_barrier(moments)
+    barrier = jax.lax.optimization_barrier
+    mean, square = jax.lax.platform_dependent(moments, cpu=barrier, default=lambda moments: moments)
     params = jax.tree.map(of_param, params, mean, square)
     adam = adam._replace(count=jnp.where(made, count, adam.count), mu=mean, nu=square)
     return params, (first, adam, last)

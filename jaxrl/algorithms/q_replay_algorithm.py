@@ -135,12 +135,10 @@ class QReplayAlgorithm(ReplayAlgorithm):
             gradient, sums, error = self.gradient(learner, experience)
             means = {"loss/value": sums["loss"], "grad/norm": gradient.norm, f"{self.name}/q": sums["q"]}
             metrics = self.means_if(experience.ready, means, gradient) | self.latest(experience, "value")
+            metrics[f"{self.name}/epsilon"] = Mean.of(self._mean_epsilon(learner))
             made = experience.ready & self.is_finite(learner, metrics)
             after = self._after_step(learner, gradient, made)
-        metrics |= {
-            self.updates_metric: Last(after.updates),
-            f"{self.name}/epsilon": Mean.of(self._mean_epsilon(learner)),
-        }
+        metrics[self.updates_metric] = Last(after.updates)
         return Learned(after, experience.feedback(error), metrics)
 
     def inspect(self, learner: QState, experience: Any, key: Array) -> dict[str, Array]:

@@ -21,7 +21,7 @@ def keep_before_if(failed: Array, before: PyTree, after: PyTree, branch: bool = 
 
     def choose(old: PyTree, new: PyTree) -> PyTree:
         news, structure = jax.tree.flatten(new)
-        olds = jax.tree.leaves(old)
+        olds = structure.flatten_up_to(old)  # type: ignore[attr-defined]
         changed = [i for i, pair in enumerate(zip(olds, news, strict=True)) if pair[0] is not pair[1]]
         # An array that is the same on both sides would be copied.
         pairs = [olds[i] for i in changed], [news[i] for i in changed]

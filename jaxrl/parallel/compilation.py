@@ -144,8 +144,8 @@ def return_memory() -> None:
 
     Nothing happens with another C library, as on macOS.
     """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError: on Windows
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 @contextlib.contextmanager

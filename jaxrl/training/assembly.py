@@ -142,7 +142,6 @@ class Assembly:
             jobs = [pool.submit(job) for job in (first, self.runtime.compile, *others)]
             await_turn()
             state = self.runtime.prepare(make_state())
-            return_memory()  # The training program, still in work, takes most.
             for job in jobs:
                 job.result()
             # Gives back half of what is resident by now; in a thread, as it takes a tenth of a second.

@@ -214,6 +214,27 @@ def test_what_is_not_finite_is_found_and_named(
     assert_equal(advanced(runtime, good, 1)[0], advanced(runtime, state, 1)[0])
 
 
+@pytest.mark.slow
+def test_one_update_of_an_iteration_keeps_its_own_learner() -> None:
+    # Nothing else rolls it back.
+    every = 2 * STEPS - tiny_config("dqn").env.num_envs  # row but the last, which has no next one
+    fields = {"updates_per_rollout": 1, "batch_size": every, "prioritised": False, "n_step": 1}
+    config = tiny_config("dqn", **{f"learner__{name}": x for name, x in fields.items()})
+    runtime = assembly_of(config).runtime
+    assert isinstance(runtime, DeviceRuntime)
+    runtime.compile()
+    state, interval, _ = advanced(runtime, runtime.learning.initial_state(), 2)
+    bad = poisoned(state, "reward", math.nan)
+    before = copied(counted(bad))
+    after, _, failed = runtime.advance(copy(bad), copy(interval), 3)
+    assert bool(failed)
+    assert_equal(counted(after), before)
+    good = dataclasses.replace(after, collector=state.collector)
+    found = advanced(runtime, good, 1)[0]
+    assert_equal(found, advanced(runtime, state, 1)[0])
+    assert int(found.learner.updates) == int(state.learner.updates) + 1
+
+
 @_each(ALGORITHMS, fast=())
 def test_parameters_that_are_not_finite_are_named(algorithm: str) -> None:
     runtime = compiled(algorithm)

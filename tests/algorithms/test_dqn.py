@@ -116,6 +116,8 @@ def test_polyak_average() -> None:
 def test_nothing_changes_before_there_is_enough() -> None:
     own, learn = of_two_updates()
     start = first(own)
+    # As if it were the target's turn.
+    start = dataclasses.replace(start, target=jax.tree.map(lambda x: x + 1.0, start.target))
     learned = learn(start, batch_of(own, ready=False), jax.random.key(0))
     assert_equal(learned.learner, start)
     assert learned.metrics["loss/value"].is_empty

@@ -294,18 +294,16 @@ def test_own_environment_and_encoder_by_name(tmp_path: Path, monkeypatch: pytest
 
 
 def test_memory_is_returned_once_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    # No other test here has compiled this network: trainers of equal configurations share their programs.
-    config = resolve(tiny_config(1, **{"network.hidden_sizes": (5,)}), 1)
+    config = resolve(tiny_config(1), 1)
     built = Assembly.build(config)
-    returned = threading.Event()
-
-    def return_memory() -> None:
-        if built.runtime.compiled is not None:
-            returned.set()
-
-    monkeypatch.setattr(assembly, "return_memory", return_memory)
+    compiled = []
+    monkeypatch.setattr(assembly, "return_memory", lambda: compiled.append(built.runtime.compiled))
     Trainer(config, None, MultiWriter([]), built).fit()
-    assert returned.wait(60)
+    for thread in threading.enumerate():
+        if thread.name == "memory":
+            thread.join()
+    assert compiled
+    assert None not in compiled
 
 
 def test_unknown_network_is_refused_before_anything_compiles() -> None:

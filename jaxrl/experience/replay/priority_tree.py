@@ -225,22 +225,27 @@ def _descend(upto: Array, levels: list[Array], places: Places, stride: int, nois
     _, tries, groups = noise.shape
     noise = noise.reshape(len(noise), -1)
     # A child is chosen by the number of those whose sum, with all before them, is at most the target. It has
-    # a weight: the sum at a child without one is that at the child before.
+    # a weight, since the sum at a child without one is that at the child before; unless all are 0, a sum is
+    # infinite, or a processor adds up columns in different orders. What was chosen then does not count.
     target = noise[0].reshape(tries, groups) * upto[None, :, -1]
     node = (upto.T[:, None] <= target[None]).sum(axis=0, dtype=jnp.uint32).reshape(-1)
     node = jnp.minimum(node, upto.shape[1] - 1)
     group = jnp.tile(jnp.arange(groups, dtype=jnp.uint32), tries)
     for depth, sums in enumerate(levels, 1):
         at = group * (sums.shape[1] // WIDTH) + node
-        children = sums.reshape(-1, WIDTH).at[at].get(mode="promise_in_bounds")
+        children = sums.reshape(-1, WIDTH).at[at].get(mode="clip")
         if depth == len(levels):
             item = jax.lax.rem((node * WIDTH).astype(jnp.int32), stride)[:, None] + jnp.arange(WIDTH)[None]
             children = jnp.where(places.allow(item), children, 0.0)
         sums_upto = jnp.dot(children, _up_to(WIDTH), precision=jax.lax.Precision.HIGHEST)
-        weight = sums_upto[:, -1]
-        chosen = (sums_upto <= (noise[depth] * weight)[:, None]).sum(axis=1, dtype=jnp.uint32)
-        node = node * WIDTH + jnp.minimum(chosen, WIDTH - 1)
-    return jnp.where(weight > 0, node.astype(jnp.int32), -1).reshape(tries, groups)
+        target = noise[depth] * sums_upto[:, -1]
+        chosen = (sums_upto <= target[:, None]).sum(axis=1, dtype=jnp.uint32)
+        chosen = jnp.minimum(chosen, WIDTH - 1)
+        node = node * WIDTH + chosen
+    number = jnp.arange(len(node), dtype=jnp.uint32)
+    weight = children.reshape(-1).at[number * WIDTH + chosen].get(mode="promise_in_bounds")
+    found = (weight > 0) & (node < levels[-1].shape[1])
+    return jnp.where(found, node.astype(jnp.int32), -1).reshape(tries, groups)
 
 
 def _up_to(width: int) -> Array:

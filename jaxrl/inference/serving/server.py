@@ -173,6 +173,9 @@ class _WholeAnswers:
         if data.startswith(b"HTTP/1.1 100 "):  # The client waits for it before it sends its body.
             self.flush()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
     def flush(self) -> None:
         if self._held:
             self._transport.write(b"".join(self._held))

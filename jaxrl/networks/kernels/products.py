@@ -1,4 +1,4 @@
-"""Matrix products with a hand-written weight gradient, because the one of autodiff is slow on CPU.
+"""Matrix products with hand-written gradients, because those of autodiff are slow on CPU.
 
 JAX transposes `x @ w` into a product that XLA:CPU computes from a transposed copy of the output's gradient,
 two to thirty times slower than the same product written as a contraction over the rows of both

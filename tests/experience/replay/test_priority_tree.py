@@ -123,6 +123,31 @@ def test_repetitions_are_left_out_and_the_order_stays(tries: int, leaves: int) -
 
 
 @pytest.mark.slow
+def test_a_group_without_a_leaf_finds_nothing_in_the_next() -> None:
+    # Of so many blocks that sums of sums are padded.
+    size = 20_000
+    tree = priority_tree.empty(2, size)
+    leaf = tree.leaf.at[1].set(1.0)
+    sums = leaf.reshape(2, -1, priority_tree.WIDTH).sum(axis=2)
+    tree = PriorityTree(leaf, sums, sums, (leaf > 0).sum(axis=1, dtype=jnp.int32))
+    places, groups = Places(2, size, jnp.int32(0), jnp.int32(size)), Groups(2, 2, 0, 4)
+    _, found, total = jax.jit(lambda: priority_tree.in_turn(tree, places, groups, jax.random.key(0)))()
+    assert found.tolist() == [[False] * 4, [True] * 4]
+    assert total[0] == 0
+
+
+@pytest.mark.parametrize("count", [3, 48])
+def test_leaves_whose_sum_is_infinite(count: int) -> None:
+    leaf = np.zeros((1, 100), np.float32)
+    leaf[0, :count] = 3e38
+    places = Places(1, 100, jnp.int32(0), jnp.int32(100))
+    tree = of_leaves(leaf, places)
+    draw = jax.jit(jax.vmap(lambda key: priority_tree.in_turn(tree, places, Groups(1, 1, 0, 2), key)))
+    index, found, _ = draw(jax.random.split(jax.random.key(0), 50))
+    assert found.all()
+    assert index.max() < count
+
+
 def test_one_huge_leaf_hides_no_other_and_missing_ones_are_told() -> None:
     leaf = np.zeros((2, 40))
     leaf[0, :12], leaf[0, 3], leaf[1, [0, 39]] = 1e-4, 1e8, 2.0

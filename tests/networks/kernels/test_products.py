@@ -9,8 +9,8 @@ import pytest
 
 from jaxrl.networks.kernels.products import matmul
 
-# Few columns, many times as many inputs as columns, the same with many columns, and neither.
-SHAPES = [(7, 5, 3), (33, 40, 16), (9, 700, 300), (12, 20, 15)]
+# Few columns, many times as many inputs as columns, the same with few rows or many columns, and neither.
+SHAPES = [(7, 5, 3), (33, 40, 16), (9, 40, 16), (9, 700, 300), (12, 20, 15)]
 
 
 @pytest.mark.slow
