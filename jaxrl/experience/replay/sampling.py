@@ -75,7 +75,7 @@ class Groups:
         return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
 
     def take(self, x: Array, axis: int = 0) -> Array:
-        """What belongs to the groups here of an array with an axis of all groups."""
+        """The part of the groups here, of an array with an axis of all groups."""
         return jax.lax.dynamic_slice_in_dim(x, self.first, self.here, axis)
 
 
