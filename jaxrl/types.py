@@ -282,12 +282,16 @@ class LearnerState:
       updates: int32[], gradient steps made.
       elapsed: float32[], the share of `stop.seconds` that is used up, 0 to 1, where schedules follow that
         (`Config.follows_clock`); else None. The host sets it before iterations; checkpoints do not hold it.
+      planned: float32[], the gradient steps that the run plans, which schedules follow without `elapsed`; by
+        None those of the configuration. As an argument of the program it lets runs of any length share what
+        was compiled; checkpoints do not hold it.
     """
 
     policy: Annotated[Acting, Transferable()]
     hyperparams: PyTree
     updates: Array
     elapsed: Array | None = flax.struct.field(default=None, kw_only=True)
+    planned: Array | None = flax.struct.field(default=None, kw_only=True)
 
 
 @flax.struct.dataclass

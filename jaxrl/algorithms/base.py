@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.agent import Agent
-from jaxrl.algorithms.optimizer import OptimizerShards, layer_norms
+from jaxrl.algorithms.optimizer import OptimizerShards, layer_norms, planned_updates
 from jaxrl.config import AlgorithmConfig, Config, ConfigError
 from jaxrl.config.network import NetworkConfig
 from jaxrl.config.sections import SAMPLED
@@ -231,12 +231,12 @@ def read_hyperparams(kind: type[_T], section: AlgorithmConfig) -> _T:
     return kind(**{field.name: scalar(getattr(section, field.name)) for field in fields})
 
 
-def run_progress(learner: LearnerState, fraction: Array, total: int) -> Array:
-    """float32[]: 0 at the start of the run, 1 after a fraction of its `total` updates, or of its seconds."""
+def run_progress(config: Config, learner: LearnerState, fraction: Array) -> Array:
+    """float32[]: 0 at the start of the run, 1 after a fraction of its planned updates, or of its seconds."""
     if learner.elapsed is not None:
         # A fraction of 0 is over at once.
         return jnp.minimum(learner.elapsed / jnp.maximum(fraction, 1e-9), 1.0)
-    planned = jnp.maximum(fraction * float(total), 1.0)
+    planned = jnp.maximum(fraction * planned_updates(config, learner), 1.0)
     return jnp.minimum(learner.updates.astype(jnp.float32) / planned, 1.0)
 
 

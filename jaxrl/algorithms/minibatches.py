@@ -119,7 +119,7 @@ class Minibatches:
     def rate(self, learner: Any, base: Array, updates: Array) -> Array:
         """The learning rate of the update after `updates`, whose peak is `base`."""
         section = self.section
-        total = self.config.total_updates
+        total = optimizer.planned_updates(self.config, learner)
         return base * optimizer.schedule_factor(
             section.schedule, updates, total, section.warmup_updates, learner.elapsed
         )

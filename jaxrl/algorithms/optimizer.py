@@ -21,7 +21,7 @@ from jaxrl.algorithms.agent import Agent
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.networks.kernels.products import precision_of_products
-from jaxrl.types import Array, Axis, PyTree
+from jaxrl.types import Array, Axis, LearnerState, PyTree
 
 # Adam's epsilon of 1e-5, not 1e-8: Huang et al. 2022, detail 3.
 ADAM_EPSILON = 1e-5
@@ -29,23 +29,22 @@ _DECAY, _SQUARE_DECAY = 0.9, 0.999  # of the moments, as optax has them
 
 
 def schedule_factor(
-    schedule: str, updates: Array, total: int, warmup: int = 0, elapsed: Array | None = None
+    schedule: str, updates: Array, total: Array, warmup: int = 0, elapsed: Array | None = None
 ) -> Array:
     """float32[]: the share of its peak that a number, such as the learning rate, has at the next update.
 
     Args:
       schedule: "constant", "linear" (to 0) or "cosine" (to 0), after a linear warm-up.
       updates: int32 scalar, gradient steps made so far. Steps that a KL stop skipped do not count.
-      total: planned gradient steps; beyond them the factor stays at its end.
+      total: float32 scalar, planned gradient steps; beyond them the factor stays at its end.
       warmup: gradient steps of the warm-up.
       elapsed: float32 scalar, the share of a budget in seconds that is used up; the schedule follows that
         instead of `total`. None: it follows the updates.
     """
     done = updates.astype(jnp.float32)
-    # A float: a run that is to end by time may plan more updates than an int32 counts.
     progress = elapsed
     if progress is None:
-        progress = jnp.clip((done - warmup) / float(max(total - warmup, 1)), 0.0, 1.0)
+        progress = jnp.clip((done - warmup) / jnp.maximum(total - warmup, 1.0), 0.0, 1.0)
     factor = {
         "constant": jnp.ones(()),
         "linear": 1.0 - progress,
@@ -54,6 +53,11 @@ def schedule_factor(
     if warmup:
         factor = factor * jnp.minimum((done + 1) / warmup, 1.0)
     return factor
+
+
+def planned_updates(config: Config, learner: LearnerState) -> Array:
+    """float32[]: the gradient steps that the run plans, which may be more than an int32 counts."""
+    return jnp.float32(config.total_updates) if learner.planned is None else learner.planned
 
 
 def optimizer(

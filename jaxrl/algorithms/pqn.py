@@ -63,7 +63,7 @@ class PQN(MinibatchAlgorithm):
 
     def exploration(self, learner: RolloutState) -> Array:
         """float32[], epsilon: falls linearly with the updates made, or with time."""
-        return falling_epsilon(learner, self.config.total_updates)
+        return falling_epsilon(self.config, learner)
 
     def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
         epsilon = Mean.of(self.exploration(learner))

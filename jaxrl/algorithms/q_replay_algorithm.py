@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.optimizer import Gradient, optimizer, schedule_factor
+from jaxrl.algorithms.optimizer import Gradient, optimizer, planned_updates, schedule_factor
 from jaxrl.algorithms.q_values import LadderQAgent, QAgent, falling_epsilon, ladder, polyak_update
 from jaxrl.algorithms.replay import hindsight_plan
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm, usable_sum
@@ -124,7 +124,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         """float32[], epsilon: falls linearly with the updates made, or with time; 1 times the ladder's."""
         if self.section.exploration == "ladder":
             return jnp.ones((), jnp.float32)
-        return falling_epsilon(learner, self.config.total_updates)
+        return falling_epsilon(self.config, learner)
 
     def scheduled_values(self, learner: LearnerState) -> dict[str, float]:
         rate = {"learning rate": float(self._learning_rate(learner))}
@@ -164,7 +164,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         return dataclasses.replace(after, target=target)
 
     def _learning_rate(self, learner: LearnerState) -> Array:
-        total = self.config.total_updates
+        total = planned_updates(self.config, learner)
         factor = schedule_factor(self.section.schedule, learner.updates, total, elapsed=learner.elapsed)
         return learner.hyperparams.learning_rate * factor
 

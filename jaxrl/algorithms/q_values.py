@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl import networks
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import run_progress
-from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
+from jaxrl.config import Config, ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, QHead
 from jaxrl.networks.distributions import MASKED_LOGIT, to_rank_of
@@ -147,10 +147,10 @@ def polyak_update(target: Array, params: Array, rate: Array) -> Array:
     return rate * params + (1.0 - rate) * target
 
 
-def falling_epsilon(learner: LearnerState, total_updates: int) -> Array:
+def falling_epsilon(config: Config, learner: LearnerState) -> Array:
     """float32[], linear in the updates made, or in time, from `exploration_start` to `exploration_end`."""
     h: Any = learner.hyperparams
-    progress = run_progress(learner, h.exploration_fraction, total_updates)
+    progress = run_progress(config, learner, h.exploration_fraction)
     return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
 
 

@@ -50,13 +50,13 @@ def with_changed_numbers(
 def with_numbers_of(
     config: Config, topology: Topology, state: TrainState, names: Collection[str]
 ) -> TrainState:
-    """Returns `state` with the hyperparameters of a configuration that are among the dotted `names`."""
+    """Returns `state` with the planned updates of `config`, and its hyperparameters among `names`, dotted."""
     given = algorithms.hyperparameters(config)
     own = state.learner.hyperparams
     chosen = [field.name for field in dataclasses.fields(own) if f"{config.section}.{field.name}" in names]
     numbers = {name: topology.replicate(np.asarray(getattr(given, name))) for name in chosen}
     learner = dataclasses.replace(state.learner, hyperparams=dataclasses.replace(own, **numbers))
-    return dataclasses.replace(state, learner=learner)
+    return dataclasses.replace(state, learner=_with_planned(config, topology, learner))
 
 
 def with_hyperparameters(
@@ -114,13 +114,19 @@ def _is_warming_up(algorithm: Algorithm, learner: LearnerState, rate: float) -> 
     return algorithm.scheduled_values(after)["learning rate"] > rate
 
 
-def with_elapsed(config: Config, topology: Topology, learner: LearnerState, seconds: float) -> LearnerState:
-    """Returns `learner` with the share of a budget in seconds that schedules follow.
+def with_budget(config: Config, topology: Topology, learner: LearnerState, seconds: float) -> LearnerState:
+    """Returns `learner` with what schedules follow: the planned updates, or the share of `stop.seconds` used.
 
     `seconds` are of training over all processes of the run, as `stop.seconds` counts them.
     """
     budget = config.stop.seconds
     if not config.follows_clock or budget is None:
-        return learner
+        return _with_planned(config, topology, learner)
     share = topology.replicate(np.float32(min(seconds / budget, 1.0)))
     return dataclasses.replace(learner, elapsed=share)
+
+
+def _with_planned(config: Config, topology: Topology, learner: LearnerState) -> LearnerState:
+    if config.follows_clock:
+        return learner
+    return dataclasses.replace(learner, planned=topology.replicate(np.float32(config.total_updates)))

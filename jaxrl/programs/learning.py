@@ -107,6 +107,8 @@ class Learning:
         learner = self.algorithm.init(params_key, hyperparams)
         if self.config.follows_clock:
             learner = dataclasses.replace(learner, elapsed=jnp.zeros((), jnp.float32))
+        else:
+            learner = dataclasses.replace(learner, planned=jnp.float32(self.config.total_updates))
         memory = None
         if self.memory.state_type:
             memory = self.memory.init(None if example is None else jax.eval_shape(example, learner))

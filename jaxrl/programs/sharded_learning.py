@@ -43,18 +43,21 @@ class ShardedLearning:
             memory=REPLICATED if memory is None else specs(memory),
         )
         self.rollout_specs = (specs(Trajectory), SHARDED) if learning.config.collects else (None, None)
-        self._init = topology.shard(init, (REPLICATED, REPLICATED), self.state_specs, brief=True)
+
+        def begin(key: Array, hyperparams: PyTree, planned: Array | None) -> TrainState:
+            state = init(key, hyperparams)  # Runs of any length share this program too.
+            return dataclasses.replace(state, learner=dataclasses.replace(state.learner, planned=planned))
+
+        start = (REPLICATED, REPLICATED, REPLICATED)
+        self._init = topology.shard(begin, start, self.state_specs, brief=True)
         self._init_memory = topology.shard(
-            lambda key, hyperparams: init(key, hyperparams).memory,
-            (REPLICATED, REPLICATED),
-            self.state_specs.memory,
-            brief=True,
+            lambda *start: begin(*start).memory, start, self.state_specs.memory, brief=True
         )
         inputs = (self.state_specs, *self.rollout_specs)
         self._update = topology.shard(learning.update, inputs, (self.state_specs, REPLICATED), donate=True)
 
     def with_config(self, config: Config) -> ShardedLearning:
-        """The same programs for a run with another seed and other numeric hyperparameters."""
+        """The same programs for a run of another seed, length and numeric hyperparameters."""
         other = copy.copy(self)
         other.per_device = dataclasses.replace(self.per_device, config=config)
         return other
@@ -69,8 +72,8 @@ class ShardedLearning:
 
         Another `stream` than 0 is another state, with other random numbers from the same seed.
         """
-        key, hyperparams = self._start()
-        return self._init(jax.random.fold_in(key, stream) if stream else key, hyperparams)
+        key, *numbers = self._start()
+        return self._init(jax.random.fold_in(key, stream) if stream else key, *numbers)
 
     def require_renewable(self, patterns: tuple[str, ...]) -> None:
         """Raises ConfigError if parameters of `patterns` cannot be sampled again, or there are none."""
@@ -152,9 +155,10 @@ class ShardedLearning:
         interval = self.topology.abstract(jax.eval_shape(self.per_device.empty_interval), REPLICATED)
         return program.trace(self.abstract_state(), interval, *arguments)
 
-    def _start(self) -> tuple[Array, PyTree]:
+    def _start(self) -> tuple[Array, PyTree, Array | None]:
         config = self.per_device.config
-        return jax.random.key(config.seed), self.per_device.algorithm.hyperparameters(config)
+        planned = None if config.follows_clock else jnp.float32(config.total_updates)
+        return jax.random.key(config.seed), self.per_device.algorithm.hyperparameters(config), planned
 
 
 def _optimizer_specs() -> PyTree:

@@ -19,7 +19,7 @@ from jaxrl.parallel.process_group import everywhere, is_first
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.host_runtime import HostRuntime
-from jaxrl.programs.hyperparameters import program_shape, with_elapsed
+from jaxrl.programs.hyperparameters import program_shape, with_budget
 from jaxrl.programs.memory import replay_bytes, require_memory
 from jaxrl.programs.runtime import Runtime
 from jaxrl.programs.sharded_learning import ShardedLearning
@@ -158,7 +158,7 @@ class Assembly:
             return state
         if seconds is None:
             (seconds, *_) = everywhere(self.clock.trained_seconds())
-        learner = with_elapsed(self.config, self.topology, state.learner, seconds)
+        learner = with_budget(self.config, self.topology, state.learner, seconds)
         return dataclasses.replace(state, learner=learner)
 
     def programs(self) -> tuple[Any, ...]:

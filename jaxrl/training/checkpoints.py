@@ -18,7 +18,7 @@ from etils import epath
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json, words
 from jaxrl.config.errors import errors_as
 from jaxrl.evaluation.result import Result
-from jaxrl.programs.hyperparameters import with_changed_numbers, with_elapsed
+from jaxrl.programs.hyperparameters import with_budget, with_changed_numbers
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.runs.checkpoint import (
     Checkpointer,
@@ -239,9 +239,9 @@ class RunCheckpoints:
         topology = self.learning.topology
         changed = with_changed_numbers(self.learning.algorithm, topology, state, earlier, self.config)
         seconds = progress.trained_seconds
-        before = with_elapsed(earlier, topology, state.learner, seconds)
+        before = with_budget(earlier, topology, state.learner, seconds)
         changed = dataclasses.replace(
-            changed, learner=with_elapsed(self.config, topology, changed.learner, seconds)
+            changed, learner=with_budget(self.config, topology, changed.learner, seconds)
         )
         return StartingPoint(
             state=thawed(changed, earlier, self.config),
@@ -258,7 +258,8 @@ class RunCheckpoints:
 
     def _stored_part(self, state: TrainState) -> TrainState:
         """The part of a state, or of its shapes, that checkpoints hold."""
-        state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, elapsed=None))
+        learner = dataclasses.replace(state.learner, elapsed=None, planned=None)
+        state = dataclasses.replace(state, learner=learner)
         return (
             state if self.learning.per_device.memory.checkpointed else dataclasses.replace(state, memory=None)
         )

@@ -109,8 +109,11 @@ class RunState:
     def adopt(self, learner: LearnerState) -> None:
         """Takes what another run has learnt; no evaluation is known of it.
 
-        The returns of the policy before it would otherwise share in the choice of its mode.
+        The returns of the policy before it would otherwise share in the choice of its mode. Schedules
+        follow the length of this run.
         """
+        own = self.state.learner
+        learner = dataclasses.replace(learner, elapsed=own.elapsed, planned=own.planned)
         self._state = dataclasses.replace(self.state, learner=learner)
         self.progress = dataclasses.replace(self.progress, evaluated_at=-1, recent_returns={})
 

@@ -96,7 +96,7 @@ def with_stored_plan(config: Config, folder: RunFolder | None) -> Config:
     with contextlib.suppress(CheckpointError, OSError, KeyError, TypeError, ValueError):  # As above.
         if meta := _stored_meta(folder, config.resume_from):
             planned = planned_after(config, from_json(meta["config"]), int(meta["iteration"]))
-    # All compile one program, even if a file system shows the checkpoint to some of them later.
+    # All plan the same number, even if a file system shows the checkpoint to some of them later.
     return with_planned_updates(config, process_group.everywhere(planned)[0])
 
 

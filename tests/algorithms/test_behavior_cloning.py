@@ -103,7 +103,9 @@ def test_the_rate_of_the_next_update_follows_the_clock(data: str) -> None:
     hyperparams = algorithm.hyperparameters(config)
     for elapsed, rate in ((None, 0.01), (0.25, 0.0075), (1.0, 0.0)):
         share = None if elapsed is None else jnp.float32(elapsed)
-        learner: Any = SimpleNamespace(hyperparams=hyperparams, updates=jnp.int32(0), elapsed=share)
+        learner: Any = SimpleNamespace(
+            hyperparams=hyperparams, updates=jnp.int32(0), elapsed=share, planned=None
+        )
         assert algorithm.scheduled_values(learner)["learning rate"] == pytest.approx(rate)
 
 

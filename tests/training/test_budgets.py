@@ -130,7 +130,7 @@ def test_schedule_of_a_float_total_is_that_of_an_integer(total: int) -> None:
     updates = jnp.asarray([0, 1, 33, 99], jnp.int32)
     planned = jnp.int32(total).astype(jnp.float32)
     for made in updates:
-        rate = jnp.float32(1e-3) * optimizer.schedule_factor("linear", made, total)
+        rate = jnp.float32(1e-3) * optimizer.schedule_factor("linear", made, jnp.float32(total))
         expected = jnp.float32(1e-3) * (1.0 - jnp.clip(made.astype(jnp.float32) / planned, 0.0, 1.0))
         assert rate == expected
 

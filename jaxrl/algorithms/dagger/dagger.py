@@ -125,7 +125,7 @@ class DAgger(ReplayAlgorithm):
 
     def exploration(self, learner: DAggerState) -> Guidance:
         h = learner.hyperparams
-        progress = run_progress(learner, h.beta_fraction, self.config.total_updates)
+        progress = run_progress(self.config, learner, h.beta_fraction)
         return Guidance(beta=h.beta * (1.0 - progress), teacher=learner.teacher)
 
     def scheduled_values(self, learner: LearnerState) -> dict[str, float]:

@@ -66,7 +66,7 @@ def teacher_loss(
 
 def teacher_coef(config: Config, learner: RolloutState) -> Array:
     """float32[]: from `ppo.teacher_coef` linearly to 0 after `ppo.teacher_fraction` of the run."""
-    progress = run_progress(learner, jnp.float32(config.ppo.teacher_fraction), config.total_updates)
+    progress = run_progress(config, learner, jnp.float32(config.ppo.teacher_fraction))
     return config.ppo.teacher_coef * (1.0 - progress)
 
 

@@ -145,7 +145,7 @@ class PPO(MinibatchAlgorithm):
         """float32[]: the weight of the entropy bonus, the same in all updates on a rollout."""
         schedule = self.config.ppo.entropy_schedule
         peak: Array = learner.hyperparams.entropy_coef
-        total = self.config.total_updates
+        total = optimizer.planned_updates(self.config, learner)
         return peak * optimizer.schedule_factor(schedule, learner.updates, total, elapsed=learner.elapsed)
 
     @property
