@@ -6,6 +6,7 @@ tree of arrays.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.config import Config, resolve
@@ -52,8 +54,11 @@ def main(folder: Path) -> None:
                     found["collectives"] = _collectives(trainer)
             found["metrics"] += _train(trainer, 1)["metrics"]
             save(folder / f"{case}_{devices}.npz", _learned(trainer))
+            if case == "frozen":
+                found["skips"] = _train_on_nan(trainer)
+                save(folder / f"nan_{devices}.npz", _learned(trainer))
             measured[f"{case}_{devices}"] = found
-    for devices, shard in ((2, "on"), (3, "off")):
+    for devices, shard in ((1, "on"), (2, "on"), (6, "on"), (3, "off")):
         trainer = Trainer(config_of("clipped", devices, shard))
         trainer.load(folder / "clipped")
         if shard == "on":
@@ -64,6 +69,12 @@ def main(folder: Path) -> None:
 
 def _train(trainer: Trainer, iterations: int) -> dict[str, Any]:
     return {"metrics": [trainer.update(trainer.rollout()) for _ in range(iterations)]}
+
+
+def _train_on_nan(trainer: Trainer) -> dict[str, float]:
+    """One reward is not finite: it is on one device, and all of them must leave the update out."""
+    rollout = trainer.rollout()
+    return trainer.update(dataclasses.replace(rollout, reward=rollout.reward.at[-1, 0].set(jnp.nan)))
 
 
 def _layout(trainer: Trainer) -> dict[str, Any]:

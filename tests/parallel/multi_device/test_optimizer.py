@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests import processes
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.slow
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     folder = tmp_path_factory.mktemp("optimizer")
     module = "tests.parallel.multi_device.measure_optimizer"
-    processes.succeed("-m", module, str(folder), devices=3, timeout=600)
+    processes.succeed("-m", module, str(folder), devices=6, timeout=600)
     return Measured(folder)
 
 
@@ -50,7 +51,16 @@ def test_a_minibatch_has_one_of_each_exchange(measured: Measured) -> None:
     assert all(counts.get(2, 0) == 0 for counts in at.values())
 
 
-@pytest.mark.parametrize(("devices", "as_in"), [(2, "clipped_3"), (3, "clipped_saved")])
+def test_all_devices_skip_what_is_not_finite_on_one(measured: Measured) -> None:
+    for devices in (1, 3):
+        assert measured.facts[f"frozen_{devices}"]["skips"]["ppo/skipped"] > 0
+        assert all(np.isfinite(x).all() for x in measured.arrays(f"nan_{devices}").values())
+    assert_close(measured.arrays("nan_3"), measured.arrays("nan_1"))
+
+
+@pytest.mark.parametrize(
+    ("devices", "as_in"), [(1, "clipped_3"), (2, "clipped_3"), (6, "clipped_3"), (3, "clipped_saved")]
+)
 def test_checkpoints_continue_on_any_number_of_devices(measured: Measured, devices: int, as_in: str) -> None:
-    """Saved on three devices; continued on two, and read by three that are not divided."""
+    """Saved on three devices; continued on fewer and on more, and read by three that are not divided."""
     assert_close(measured.arrays(f"restored_{devices}"), measured.arrays(as_in))
