@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 import pickle
 import shutil
@@ -143,6 +144,7 @@ def test_the_payload_works(marker: Path) -> None:
 @pytest.mark.slow
 def test_no_file_of_a_checkpoint_is_executed(straight: Run, tmp_path: Path, marker: Path) -> None:
     abstract = Assembly.build(resolve(get_config(), 1)).runtime.learning.abstract_state()
+    abstract = dataclasses.replace(abstract, learner=dataclasses.replace(abstract.learner, planned=None))
     newest = f"checkpoints/{straight.newest()}/"
     names = [name for name in files_of(straight.folder) if name.startswith(newest)]
     assert len(names) > 8
